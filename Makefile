@@ -1,0 +1,93 @@
+# Everything a reader needs: `make help` lists it.
+# `make all` and `make test` need nothing but Python >= 3.11 and make: they set up .venv themselves.
+
+SHELL         := /bin/bash
+.DEFAULT_GOAL := help
+
+PROFILE ?= quick
+DEVICE  ?= auto
+ENGINE  ?= local
+ADDRESS ?=
+VENV    ?= .venv
+FRESH   ?=
+N       ?= 5
+JOBS    ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+PYTHON  ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+             $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# One thread a process, and as many processes as cores: on small graphs a second thread slows both down.
+export OMP_NUM_THREADS := 1
+
+ifneq ($(ADDRESS),)
+export FEDREPRO_ADDRESS := $(ADDRESS)
+endif
+ifneq ($(filter-out 0,$(FRESH)),)
+export FEDREPRO_STORE   := $(CURDIR)/build/fresh/results
+export FEDREPRO_FIGURES := $(CURDIR)/build/fresh/figures
+endif
+
+ifeq ($(VENV),none)
+ENVIRONMENT := found-python
+PY           = $(PYTHON)
+else
+ENVIRONMENT := $(VENV)/.installed
+PY          := $(VENV)/bin/python
+endif
+FEDREPRO = $(PY) -m fedrepro
+RUN      = $(FEDREPRO) run --profile $(PROFILE) --device $(DEVICE) --engine $(ENGINE) --jobs $(JOBS)
+PAPERS  := $(notdir $(patsubst %/,%,$(wildcard notebooks/*/)))
+
+.PHONY: help found-python environment all $(PAPERS) smoke test check lab verify bench report clean
+
+help:  ## this list
+	@echo "usage: make TARGET [PROFILE=quick] [DEVICE=auto] [ENGINE=local] [VENV=.venv] [FRESH=1]"; echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r t d; do printf '  %-12s %s\n' "$$t" "$$d"; done
+	@for p in $(PAPERS); do printf '  %-12s %s\n' $$p "the notebooks of notebooks/$$p"; done
+	@echo
+	@echo "  PROFILE=smoke|quick|paper   how much is computed; what the store holds is never computed again"
+	@echo "  DEVICE=auto|cpu|cuda        where"
+	@echo "  ENGINE=local|dask|slurm     on what (dask: ADDRESS=tcp://host:port)"
+	@echo "  FRESH=1                     start from an empty store: results and figures go to build/fresh"
+	@echo "  VENV=none                   the current interpreter instead of .venv;  PYTHON=... another one"
+	@echo "  JOBS=$(JOBS)                      notebooks run at once;  N=5 runs that verify recomputes"
+
+all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report
+	@$(RUN) all; status=$$?; $(FEDREPRO) report || status=1; exit $$status
+
+$(PAPERS): $(ENVIRONMENT)
+	$(RUN) $@
+
+smoke: $(ENVIRONMENT)  ## every notebook in a few seconds, offline, from an empty throw-away store
+	$(FEDREPRO) run all --profile smoke --device cpu --jobs $(JOBS)
+
+test: $(ENVIRONMENT)  ## the test suite, on two processes
+	$(PY) -m pytest -n 2
+
+check: $(ENVIRONMENT)  ## linter and type checker
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+
+lab: $(ENVIRONMENT)  ## open the notebooks in JupyterLab
+	$(PY) -m jupyter lab notebooks
+
+verify: $(ENVIRONMENT)  ## recompute N stored runs and compare, stale ones first
+	$(FEDREPRO) verify -n $(N)
+
+bench: $(ENVIRONMENT)  ## the speed tables of engine/4-speed (FRESH=1 measures this machine)
+	$(FEDREPRO) run engine/4-speed --profile paper --device $(DEVICE)
+
+report: $(ENVIRONMENT)  ## rewrite the gallery and the state of every exhibit
+	$(FEDREPRO) report
+
+clean:  ## remove what was built; results, figures, downloads and .venv stay
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find fedrepro tests notebooks -name __pycache__ -o -name .ipynb_checkpoints 2>/dev/null | xargs rm -rf
+
+environment: $(ENVIRONMENT)  ## set up .venv (done by the others when needed)
+
+found-python:
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found. Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml constraints.txt | found-python
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,dask,slurm]"
+	@touch $@

@@ -1,0 +1,64 @@
+"""fedrepro: five papers on federated learning over graphs, replicated notebook by notebook.
+
+    import fedrepro as fr
+
+    nb = fr.begin("fedgat/6-experiments", profile="quick", device="auto", seeds=0, engine="local")
+    runs = fr.sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", seed=range(3))
+    frame = nb.execute(runs)
+
+The names below are imported when first used, so `import fedrepro` costs next to nothing and loads no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> the module it lives in
+_NAMES = {
+    "ArgumentError": "errors",
+    "DataError": "errors",
+    "DivergedError": "errors",
+    "Federation": "federation",
+    "FedreproError": "errors",
+    "Run": "runs",
+    "StoreError": "errors",
+    "begin": "notebook",
+    "execute": "engine",
+    "load": "datasets",
+    "sweep": "runs",
+}
+_MODULES = (
+    "compare",
+    "datasets",
+    "engine",
+    "exhibits",
+    "figures",
+    "nn",
+    "notebook",
+    "partition",
+    "paths",
+    "published",
+    "registry",
+    "report",
+    "store",
+    "synthetic",
+    "traffic",
+    "training",
+)
+
+__all__ = sorted([*_NAMES, *_MODULES])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"fedrepro.{_NAMES[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"fedrepro.{name}")
+    raise AttributeError(f"module 'fedrepro' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,224 @@
+"""The command `fedrepro`: list, data, run, status, show, verify, report.
+
+Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedrepro import notebook
+from fedrepro.errors import ArgumentError, FedreproError, one_of, require
+from fedrepro.session import CHOICES, PARAMETERS, with_seeds
+
+if TYPE_CHECKING:
+    from fedrepro.runs import Run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except FedreproError as error:
+        print(f"fedrepro: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedrepro: interrupted; what was finished is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `fedrepro list | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fedrepro", description="Five papers on federated graph learning, replicated."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command)
+        return sub
+
+    add("list", list_, "notebooks and exhibits; methods, data sets and partitions")
+    data = add("data", data_, "which graphs are here, which would be downloaded, and their licences")
+    data.add_argument("--fetch", metavar="NAME", help="download this one")
+    run = add("run", run_, "execute notebooks, or compute what their exhibits lack")
+    run.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", help="all, a paper, or paper/n-section")
+    run.add_argument("-p", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the notebook")
+    run.add_argument("--profile", help="smoke, quick or paper")
+    run.add_argument("--device", help="auto, cpu or cuda")
+    run.add_argument("--engine", help="local, dask or slurm")
+    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at once (default: cores)")
+    run.add_argument(
+        "--budget",
+        type=float,
+        metavar="MINUTES",
+        help="compute missing runs for so long instead, seeds 0, 1, ..., small graphs first",
+    )
+    status = add("status", status_, "per exhibit: runs done, stale, failed, missing, and the time they will take")
+    status.add_argument("--profile", default="paper", help="smoke, quick or paper (default)")
+    status.add_argument("--json", action="store_true", help="for programs")
+    show = add("show", show_, "one stored record, and the command that rebuilds it")
+    show.add_argument("key", metavar="KEY", help="key of a run, or its first characters")
+    verify = add("verify", verify_, "recompute stored runs, stale ones first, and compare")
+    verify.add_argument("-n", type=int, default=5, metavar="N", help="how many (default 5)")
+    add("report", report_, "rewrite the gallery and the state of every exhibit")
+    return parser
+
+
+def list_(options: argparse.Namespace) -> int:
+    from fedrepro import datasets, partition, registry
+    from fedrepro.runs import TASKS
+
+    print("notebooks")
+    for source in notebook.find():
+        print(f"  {source.name:28s} {source.title}")
+        if source.exhibits:
+            print(f"  {'':28s} {' '.join(source.exhibits)}")
+    for task in TASKS:
+        if names := registry.names(task):
+            print(f"\n{'methods' if task == 'train' else task}\n  {', '.join(names)}")
+    print(f"\ndata sets (name~standin: a synthetic graph of its shape)\n  {', '.join(datasets.NAMES)}")
+    print(f"\npartitions\n  {', '.join(partition.PARTITIONS)}")
+    return 0
+
+
+def data_(options: argparse.Namespace) -> int:
+    from fedrepro import datasets
+
+    if options.fetch:
+        print(datasets.fetch(options.fetch))
+    else:
+        print(datasets.describe().to_string(index=False))
+    return 0
+
+
+def run_(options: argparse.Namespace) -> int:
+    given = dict(_pair(text) for text in options.p)
+    for name in ("profile", "device", "engine"):
+        if (value := getattr(options, name)) is not None:
+            given[name] = one_of(f"--{name}", value, CHOICES[name])
+    if options.budget is not None:
+        return _fill(options.notebooks, options.budget, given)
+    failed = 0
+    for end in notebook.run_all(options.notebooks, given, jobs=options.jobs):
+        failed += bool(end.error)
+        print(f"{'FAILED' if end.error else 'ok':6s} {end.name:28s} {end.seconds:6.1f} s", flush=True)
+        if end.error:
+            print(f"       {end.error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    require(bool(name and equals), "-p", "of the form name=value", text)
+    return name, notebook.parse(value)
+
+
+def _fill(names: Sequence[str], minutes: float, given: dict[str, Any]) -> int:
+    """Compute missing runs of the exhibits of notebooks until the time is up."""
+    require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
+    for name in given:
+        one_of("with --budget, a parameter", name, PARAMETERS)
+    end = time.monotonic() + 60 * minutes
+    settings = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local", **given}
+    work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
+    computed = 0
+    for name, runs in _portions(work):
+        left = (end - time.monotonic()) / 60
+        computed += len(notebook.begin(name, **settings).execute(runs, budget=left)) if left > 0 else 0
+    print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
+    return 0
+
+
+def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
+    from fedrepro.exhibits import EXHIBITS
+    from fedrepro.store import Store
+
+    store = Store()
+    ours = [exhibit.runs(settings["profile"]) for exhibit in EXHIBITS.values() if exhibit.notebook == name]
+    runs = [run for runs in ours for run in with_seeds(runs, settings["seeds"])]
+    return [run for run in dict.fromkeys(runs) if run.key not in store]
+
+
+def _portions(work: dict[str, list[Run]]) -> list[tuple[str, list[Run]]]:
+    """One notebook in one portion, which the engine puts in order; several in turn, seed by seed."""
+    if len(work) == 1:
+        return list(work.items())
+    seeds = sorted({run.seed for runs in work.values() for run in runs})
+    return [(name, [run for run in runs if run.seed == seed]) for seed in seeds for name, runs in work.items()]
+
+
+def status_(options: argparse.Namespace) -> int:
+    from fedrepro import engine
+    from fedrepro.exhibits import EXHIBITS
+    from fedrepro.store import Store
+
+    one_of("--profile", options.profile, CHOICES["profile"])
+    store = Store()
+    for torn in store.torn:
+        print(f"fedrepro: {torn.file} line {torn.line} is torn and left out", file=sys.stderr)
+    rows = [
+        {"exhibit": exhibit.id, "notebook": exhibit.notebook, "title": exhibit.title}
+        | engine.status(store, exhibit.runs(options.profile))
+        for exhibit in EXHIBITS.values()
+    ]
+    if options.json:
+        print(json.dumps({"profile": options.profile, "exhibits": rows}, indent=1))
+        return 0
+    print(f"{'exhibit':9s}   done wanted  stale failed missing   time left  what")
+    for row in rows:
+        counts = " ".join(f"{row[name]:6d}" for name in ("done", "wanted", "stale", "failed", "missing"))
+        print(f"{row['exhibit']:9s} {counts} {_clock(row['seconds_missing']):>12s}  {row['title']}")
+    return 0
+
+
+def _clock(seconds: float | None) -> str:
+    """Time on one process; `?` where nothing like it has been measured."""
+    if seconds is None:
+        return "?"
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
+
+
+def show_(options: argparse.Namespace) -> int:
+    from fedrepro.store import Store
+
+    found = Store().find(options.key)
+    require(bool(found), "KEY", "the start of a stored key", options.key)
+    if len(found) > 1:
+        first = ", ".join(record["key"][:16] for record in found[:5])
+        raise ArgumentError(f"KEY must name one record. Got {options.key!r}, which {len(found)} begin with: {first}.")
+    (record,) = found
+    print(json.dumps(record, indent=1, ensure_ascii=False))
+    code = f"from fedrepro import Run, engine; print(engine.compute([Run.from_dict({record['run']!r})], 'cpu'))"
+    print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
+    return 0
+
+
+def verify_(options: argparse.Namespace) -> int:
+    from fedrepro import engine
+    from fedrepro.store import Store
+
+    require(options.n >= 1, "-n", "an integer >= 1", options.n)
+    frame = engine.verify(Store(), options.n)
+    print(frame.to_string(index=False) if len(frame) else "the store has no runs to verify")
+    return 1 if set(frame["verdict"]) & {"differs", "failed"} else 0
+
+
+def report_(options: argparse.Namespace) -> int:
+    from fedrepro import report
+
+    for path in report.write():
+        print(path)
+    return 0

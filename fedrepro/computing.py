@@ -1,0 +1,214 @@
+"""Compute runs, here or on an executor, and make records of what comes out."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fedrepro import executors, provenance, registry
+from fedrepro.errors import ArgumentError, DataError, require
+from fedrepro.runs import Run
+from fedrepro.store import Record
+
+IN_FLIGHT = 64  # on an executor that does not tell its number of workers
+
+
+def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
+    """Compute runs with one thread of torch.
+
+    Args:
+        runs: of task `train` they may differ in their seed alone, and are trained side by side.
+        device: `cpu` or `cuda`.
+
+    Returns:
+        One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
+        `unavailable`; `environment` is still spelled out.
+    """
+    if len(runs) > 1 and runs[0].task != "train":
+        return [record for run in runs for record in compute([run], device)]
+    with _restored_threads():
+        start = time.perf_counter()
+        try:
+            outputs = _outputs(runs, device)
+        except Exception as error:
+            if len(runs) > 1:  # one of them alone must not fail the others
+                return [record for run in runs for record in compute([run], device)]
+            outputs = [{"error": describe(error), "unavailable": isinstance(error, DataError)}]
+        batch = {"keys": [run.key for run in runs], "seconds": round(time.perf_counter() - start, 4)}
+        return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of an error, as records keep it."""
+    return f"{type(error).__name__}: {error}"
+
+
+def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
+    """The record of a run: `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
+    failed = "unavailable" if output.get("unavailable") else "failed"
+    made: Record = {
+        "key": run.key,
+        "run": run.to_dict(),
+        "version": registry.find(run.task, run.method).version,
+        "status": failed if "error" in output else "ok",
+        "error": output.get("error"),
+        "result": output.get("result", {}),
+    }
+    if "series" in output:
+        made["series"] = output["series"]
+    return made | {
+        "fingerprint": provenance.fingerprint(run.task, run.method),
+        "environment": provenance.environment(device),
+        "when": now(),
+        "seconds": round(batch["seconds"] / len(batch["keys"]), 4),
+        "batch": dict(batch),
+        "chunk": output.get("chunk"),
+    }
+
+
+def now() -> str:
+    """The time, ISO 8601, UTC, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _outputs(runs: Sequence[Run], device: str) -> list[dict[str, Any]]:
+    run = runs[0]
+    if run.task == "train":
+        from fedrepro import tasks
+
+        _one_thread()
+        outputs = tasks.train(list(runs), device)
+    else:
+        function = registry.load(run.task, run.method)
+        _one_thread()
+        outputs = [function(run)]
+    for output in outputs:
+        filled = isinstance(output, Mapping) and {"result", "error"} & set(output)
+        require(bool(filled), f"what {run.method!r} returns", "a mapping that holds 'result'", output)
+    return [_plain(output, run.method) for output in outputs]
+
+
+def _one_thread() -> None:
+    """On small graphs a second thread slows both down, and the number of threads changes the last bits."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def _restored_threads() -> Iterator[None]:
+    torch: Any = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            torch.set_num_threads(before)
+
+
+def _plain(value: Any, name: str) -> Any:
+    """JSON values; undefined numbers (NaN) become None.
+
+    Raises:
+        ArgumentError: an infinite number, or something that is no JSON.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, f"{name}.{key}") for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry, name) for entry in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        require(not math.isinf(value), name, "finite", value)
+        return None if math.isnan(value) else float(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist(), name)
+    raise ArgumentError(f"{name} must be made of JSON values. Got {type(value).__name__}.")
+
+
+class _Group(NamedTuple):
+    """Runs computed together, and what a worker process must know to do so."""
+
+    runs: Sequence[Run]
+    device: str
+    entries: Mapping[tuple[str, str], registry.Entry]
+
+
+def _compute(group: _Group) -> list[Record]:
+    registry.REGISTRY.update(group.entries)  # a worker has not seen what was registered by hand
+    return compute(group.runs, group.device)
+
+
+def compute_all(
+    batches: Sequence[Sequence[Run]],
+    keep: Callable[[list[Record]], None],
+    *,
+    executor: Executor | str | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+    wanted: Callable[[Sequence[Run]], bool] = lambda runs: True,
+    deadline: float = math.inf,
+) -> None:
+    """Compute batches of runs on an executor, and give the records of each to `keep` as they come.
+
+    Args:
+        batches: runs that `compute` takes together.
+        keep: called in this process.
+        executor: an executor or the name of one; None for spawned processes, or for this process if there
+            is one batch, one worker or a GPU.
+        workers: batches computed at once; default `executors.cores()`.
+        device: `cpu` or `cuda`.
+        progress: show a bar with the time left, if the error stream is a terminal.
+        wanted: asked before a batch is started.
+        deadline: `time.monotonic()` after which nothing new is started.
+    """
+    from tqdm import tqdm
+
+    if not batches or time.monotonic() >= deadline:
+        return
+    methods = {(run.task, run.method) for runs in batches for run in runs}
+    entries = {method: registry.find(*method) for method in methods}
+    # What was written in a notebook or inside a function, worker processes cannot import.
+    here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
+    if here or (executor in (None, "local") and len(batches) <= 1):
+        executor, workers = None, 1
+    bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)
+
+    def groups() -> Iterator[_Group]:
+        for runs in batches:
+            if wanted(runs):
+                yield _Group(runs, device, entries)
+            else:
+                bar.update(len(runs))
+
+    def land(group: _Group, outcome: list[Record] | Exception) -> None:
+        if isinstance(outcome, Exception):
+            batch = {"keys": [run.key for run in group.runs], "seconds": 0.0}
+            outcome = [record(run, device, batch, {"error": describe(outcome)}) for run in group.runs]
+        keep(outcome)
+        bar.update(len(group.runs))
+
+    with bar, _engine(executor, workers, device) as (engine, width):
+        executors.gather(groups(), _compute, land, executor=engine, workers=width, deadline=deadline)
+
+
+@contextmanager
+def _engine(given: Executor | str | None, workers: int | None, device: str) -> Iterator[tuple[Executor | None, int]]:
+    """The executor (None: the default), and how many batches it takes at once."""
+    if given is None or given == "local":
+        yield None, workers or (1 if device.startswith("cuda") else executors.cores())
+        return
+    engine = executors.executor(given) if isinstance(given, str) else given
+    try:
+        known: int = getattr(engine, "_max_workers", IN_FLIGHT)
+        yield engine, workers or known
+    finally:
+        if engine is not given:
+            engine.shutdown()

@@ -1,0 +1,239 @@
+"""Where runs are computed: this process, a pool of processes, a Dask cluster, Slurm.
+
+Each is a `concurrent.futures.Executor`, and `gather` is the one loop that feeds it: at most so many
+groups in flight, each result handed over as it comes, and what a lost worker took with it done again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from typing import Any, TypeVar
+
+from fedrepro import paths
+from fedrepro.errors import ArgumentError, one_of, require
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ENGINES = ("local", "dask", "slurm")
+ATTEMPTS = 3
+
+
+def cores() -> int:
+    """Worker processes by default: `$FEDREPRO_WORKERS`, else the cores this process may use."""
+    given = os.environ.get("FEDREPRO_WORKERS", "")
+    require(given == "" or given.isdecimal(), "FEDREPRO_WORKERS", "an integer >= 1", given)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, int(given or allowed or 1))
+
+
+def executor(engine: str, address: str = "", workers: int | None = None, **parameters: Any) -> Executor:
+    """An executor by name.
+
+    Args:
+        engine: `local` (a pool of spawned processes), `dask` or `slurm`.
+        address: the scheduler of `dask`, such as `tcp://host:8786`, or the partition of `slurm`;
+            by default `$FEDREPRO_ADDRESS`.
+        workers: `local`: number of processes, by default `cores()`.
+        parameters: `slurm`: what `submitit.AutoExecutor.update_parameters` takes, such as `timeout_min`.
+
+    Raises:
+        ArgumentError: an unknown engine, no address for Dask, or the package behind it is not installed.
+    """
+    one_of("engine", engine, ENGINES)
+    address = address or os.environ.get("FEDREPRO_ADDRESS", "")
+    if engine == "dask":
+        require(bool(address), "address", "the address of a Dask scheduler, such as 'tcp://host:8786'", address)
+        return _dask(address)
+    if engine == "slurm":
+        return Slurm(**({"slurm_partition": address} if address else {}), **parameters)
+    return pool(workers or cores())
+
+
+def pool(workers: int) -> ProcessPoolExecutor:
+    """Spawned processes, which end with this one even if it is killed."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+
+
+def _begin_worker() -> None:
+    for library in ("OMP", "MKL", "OPENBLAS"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+    # Interrupts are the parent's to handle, and a worker whose parent was killed would wait for ever.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _dask(address: str) -> Executor:
+    try:
+        import distributed
+    except ImportError as error:
+        raise ArgumentError("engine 'dask' needs the extra: pip install 'fedrepro[dask]'.") from error
+    client: Any = distributed.Client  # untyped
+    result: Executor = client(address).get_executor()
+    return result
+
+
+class Inline(Executor):
+    """Computes in this process, at once."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Slurm(Executor):
+    """Jobs of submitit as futures; logs go to `data/slurm`, which the nodes must see.
+
+    Args:
+        folder: another place for the logs.
+        cluster: as `submitit.AutoExecutor` takes it; `local` runs without Slurm.
+        parameters: as `submitit.AutoExecutor.update_parameters` takes them.
+
+    Raises:
+        ArgumentError: submitit is not installed.
+    """
+
+    def __init__(self, folder: str | None = None, cluster: str = "slurm", **parameters: Any) -> None:
+        try:
+            import submitit
+        except ImportError as error:
+            raise ArgumentError("engine 'slurm' needs the extra: pip install 'fedrepro[slurm]'.") from error
+        self._jobs = submitit.AutoExecutor(folder or paths.store().parent / "slurm", cluster=cluster)
+        self._jobs.update_parameters(**({"timeout_min": 24 * 60, "cpus_per_task": 1} | parameters))
+        self._watched: list[threading.Thread] = []
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        job = self._jobs.submit(fn, *args, **kwargs)
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        watcher = threading.Thread(target=_watch, args=(job, future), daemon=True)
+        watcher.start()
+        self._watched.append(watcher)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for watcher in self._watched if wait else []:
+            watcher.join()
+
+
+def _watch(job: Any, future: Future[Any]) -> None:
+    try:
+        while not job.done():
+            time.sleep(1.0)
+        future.set_result(job.result())
+    except Exception as error:
+        future.set_exception(error)
+
+
+def gather(
+    groups: Iterable[T],
+    work: Callable[[T], R],
+    keep: Callable[[T, R | Exception], None],
+    *,
+    executor: Executor | None,
+    workers: int,
+    deadline: float = float("inf"),
+) -> None:
+    """Compute `work(group)` for all groups and give each result to `keep` as soon as it is there.
+
+    A group whose worker was lost is computed again at the end, alone, so that the one which breaks
+    workers is told from those it took with it; after three attempts `keep` gets the error.
+
+    Args:
+        groups: drawn one by one, when a worker is free.
+        work: a function worker processes can import.
+        keep: called in this process.
+        executor: None: processes of its own, or none at all with one worker.
+        workers: groups in flight at most.
+        deadline: `time.monotonic()` after which nothing new is started.
+    """
+    crew = _Crew(executor, workers)
+    fresh, again = iter(groups), deque[tuple[T, int]]()
+    flying: dict[Future[R], tuple[T, int, Executor]] = {}
+
+    def land(future: Future[R]) -> None:
+        group, attempt, where = flying.pop(future)
+        error = future.exception()
+        if isinstance(error, BrokenExecutor):
+            crew.replace(where)
+        if error is None:
+            keep(group, future.result())
+        elif not isinstance(error, Exception):
+            raise error
+        elif attempt < ATTEMPTS:
+            again.append((group, attempt + 1))
+        else:
+            keep(group, error)
+
+    try:
+        while True:
+            while len(flying) < workers and time.monotonic() < deadline:
+                group = next(fresh, None)
+                if group is None:
+                    break
+                future, where = crew.submit(work, group)
+                flying[future] = group, 1, where
+            if not flying and again and time.monotonic() < deadline:
+                group, attempt = again.popleft()
+                future, where = crew.submit(work, group)
+                flying[future] = group, attempt, where
+            if not flying:
+                return
+            for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                land(future)
+    except KeyboardInterrupt:
+        for future in [future for future in flying if future.done() and future.exception() is None]:
+            keep(flying[future][0], future.result())
+        raise
+    finally:
+        for future in flying:
+            future.cancel()
+        crew.close(abandon=bool(flying))
+
+
+class _Crew:
+    """The executor given, or one of our own, and another one of our own once it is broken."""
+
+    def __init__(self, given: Executor | None, workers: int) -> None:
+        self.given, self.workers = given, workers
+        self.current = given or (pool(workers) if workers > 1 else Inline())
+
+    def submit(self, work: Callable[[T], R], group: T) -> tuple[Future[R], Executor]:
+        try:
+            return self.current.submit(work, group), self.current
+        except BrokenExecutor:
+            self.replace(self.current)
+            return self.current.submit(work, group), self.current
+
+    def replace(self, broken: Executor) -> None:
+        if broken is self.current:
+            broken.shutdown(wait=False)
+            self.current = pool(self.workers)
+
+    def close(self, abandon: bool) -> None:
+        """Shut down what is our own; `abandon` ends the processes in the middle of what they compute."""
+        if self.current is self.given:
+            return
+        processes = list((getattr(self.current, "_processes", None) or {}).values()) if abandon else []
+        self.current.shutdown(wait=not abandon, cancel_futures=True)
+        for process in processes:
+            process.terminate()

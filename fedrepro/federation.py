@@ -1,0 +1,483 @@
+"""Many client graphs as one block-diagonal batch: the object every method trains on.
+
+The clients of a run, and several runs (seeds) side by side, are one PyG `Batch`: `batch.batch` says which client a
+node belongs to and `batch.ptr` where each client starts. Stacked weights have one slice per client; `shared()` is the
+same federation with one slice per run, for weights that are equal on all clients. A central model is a federation of
+one client. Nothing crosses a client boundary in the batch; what a method exchanges goes through `halo`, `average` and
+`broadcast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from fedrepro.errors import require
+from fedrepro.nn import random
+from fedrepro.nn.sparse import Edges, Sparse
+from fedrepro.traffic import Traffic
+
+Weights = dict[str, Tensor]
+SPARSE_BELOW = 0.25  # denser features are multiplied as they are
+
+
+class Source(NamedTuple):
+    """The graph behind one run and its partition: what the server and the clients together hold."""
+
+    data: Data
+    parts: tuple[Tensor, ...]
+
+
+class Clock(NamedTuple):
+    """Where training stands; layers draw their dropout masks from it."""
+
+    round: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Client graphs of one or several runs.
+
+    Args:
+        batch: block-diagonal PyG batch with `y`, `edge_index`, `edge_weight` (optional), `train_mask`, `val_mask`,
+            `test_mask`, `node_id` (in the run's graph), `ring` (0 for a client's own nodes, k for a halo node k hops
+            away).
+        x: features of the batch's nodes, dense `[nodes, features]` or `Sparse`.
+        run: `[clients]`, which run a client belongs to; clients of a run are consecutive.
+        number: `[clients]`, the client's number within its run.
+        seeds: one per run.
+        sources: the graph and partition behind each run.
+        slice_of: `[clients]`, which slice of a stacked weight a client uses.
+        clock: set while training (dropout on), None in evaluation.
+        parent: the federation this one was cut out of, and its nodes there.
+    """
+
+    batch: Data
+    x: Tensor | Sparse
+    run: Tensor
+    number: Tensor
+    seeds: tuple[int, ...]
+    sources: tuple[Source, ...]
+    slice_of: Tensor
+    traffic: Traffic
+    clock: Clock | None = None
+    parent: tuple[Federation, Tensor] | None = field(default=None, repr=False)
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    # -- making one ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls, data: Data, parts: Sequence[Tensor], seed: int = 0, *, device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Federation:  # fmt: skip
+        """One run: each client holds the nodes of its part and the edges between them.
+
+        Args:
+            data: the graph, with features, labels and split masks.
+            parts: one tensor of node ids per client.
+            seed: of all randomness of this run.
+        """
+        require(len(parts) > 0, "parts", "at least one client", len(parts))
+        source = Source(data, tuple(torch.sort(part).values for part in parts))
+        return cls._build((source,), (seed,), 0, device, dtype)
+
+    @classmethod
+    def stack(cls, federations: Sequence[Federation]) -> Federation:
+        """Several runs side by side; none sees another."""
+        first = federations[0]
+        sources = tuple(source for fed in federations for source in fed.sources)
+        seeds = tuple(seed for fed in federations for seed in fed.seeds)
+        return cls._build(sources, seeds, 0, first.device, first.dtype)
+
+    @classmethod
+    def _build(
+        cls,
+        sources: tuple[Source, ...],
+        seeds: tuple[int, ...],
+        hops: int,
+        device: str | torch.device,
+        dtype: torch.dtype,
+    ) -> Federation:
+        graphs, features, run, number = [], [], [], []
+        for which, source in enumerate(sources):
+            incoming = _incoming(source.data)
+            for client, part in enumerate(source.parts):
+                graphs.append(_client_graph(source.data, incoming, part, hops))
+                run.append(which)
+                number.append(client)
+            chosen = torch.cat([graph.node_id for graph in graphs[-len(source.parts) :]])
+            features.append(_features(source.data.x, chosen))
+        clients = len(graphs)
+        return cls(
+            batch=Batch.from_data_list(graphs).to(device),
+            x=_concatenate(features, device, dtype),
+            run=torch.tensor(run, device=device),
+            number=torch.tensor(number, device=device),
+            seeds=seeds,
+            sources=sources,
+            slice_of=torch.arange(clients, device=device),
+            traffic=Traffic(len(sources)),
+        )
+
+    def halo(self, hops: int, graphs: Sequence[Data] | None = None) -> Federation:
+        """The same clients, each with copies of the nodes up to `hops` edges outside its own.
+
+        A client's own nodes come first (`ring` 0), then the nodes one hop away (`ring` 1), and so on. Edges are those
+        arriving at nodes of ring `hops - 1` or less, so each such node sees all its neighbours in the whole graph.
+        What travels to make it is for the caller to count in `traffic`.
+
+        Args:
+            hops: 0 gives the clients' own nodes and inner edges again.
+            graphs: one per run, on the same nodes: what an exchange before training made of the runs' graphs
+                (features, edges, `edge_weight`). None: the runs' graphs themselves.
+        """
+        require(hops >= 0, "hops", "zero or positive", hops)
+        sources = self.sources
+        if graphs is not None:
+            sources = tuple(Source(g, source.parts) for g, source in zip(graphs, self.sources, strict=True))
+        extended = self._build(sources, self.seeds, hops, self.device, self.dtype)
+        return replace(extended, traffic=self.traffic, sources=self.sources)
+
+    # -- sizes --------------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors lie."""
+        return self.run.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the features, and so of the weights."""
+        return self.x.value.dtype if isinstance(self.x, Sparse) else self.x.dtype
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of the batch, halo copies included."""
+        return int(self.batch.num_nodes)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients, over all runs."""
+        return len(self.run)
+
+    @property
+    def runs(self) -> int:
+        """Number of runs side by side."""
+        return len(self.seeds)
+
+    @cached_property
+    def slices(self) -> int:
+        """Number of slices of a stacked weight: clients, or runs after `shared()`."""
+        return int(self.slice_of.max()) + 1
+
+    @property
+    def features(self) -> int:
+        """Number of features of a node."""
+        return int(self.x.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes (labels of a multi-label graph)."""
+        return int(self.sources[0].data.num_classes)
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def at(self, round: int, step: int) -> Federation:
+        """This federation while training, at a local step of a round."""
+        return replace(self, clock=Clock(round, step))
+
+    def shared(self) -> Federation:
+        """The same clients with one weight slice per run."""
+        shared: Federation = self._cached("shared", lambda: replace(self, slice_of=self.run, _cache={}))
+        return shared
+
+    def select(self, clients: Sequence[int]) -> Federation:
+        """Some of the clients alone, in increasing order, one weight slice each."""
+        chosen = torch.as_tensor(sorted(clients), device=self.device)
+        nodes = torch.isin(self.batch.batch, chosen).nonzero().squeeze(1)
+        return self._restrict(nodes, self.batch.ring[nodes], chosen)
+
+    def focus(self, hops: int, masks: Sequence[str] = ("train",)) -> Federation:
+        """The part of each client's graph that its outputs at some nodes depend on.
+
+        Own nodes in a split become `ring` 0, nodes from which an edge leads to them `ring` 1, and so on; nodes beyond
+        `hops` are left out. A network of `hops` propagation steps gives the same outputs at ring 0 as on the whole
+        graph: degrees are those of the whole graph, and dropout depends on node ids, not on positions.
+
+        Args:
+            hops: propagation steps of the network.
+            masks: splits whose nodes matter, from "train", "val", "test".
+        """
+        focused: Federation = self._cached(("focus", hops, tuple(masks)), lambda: self._focus(hops, masks))
+        return focused
+
+    def _focus(self, hops: int, masks: Sequence[str]) -> Federation:
+        ring = torch.full((self.nodes,), hops + 1, device=self.device)
+        wanted = torch.stack([self.batch[f"{mask}_mask"] for mask in masks]).any(0) & (self.batch.ring == 0)
+        ring[wanted] = 0
+        source, target = self.batch.edge_index
+        for hop in range(1, hops + 1):
+            near = source[ring[target] < hop]
+            ring[near] = torch.clamp(ring[near], max=hop)
+        nodes = (ring <= hops).nonzero().squeeze(1)
+        every = torch.arange(self.clients, device=self.device)
+        return self._restrict(nodes, ring[nodes], every, slice_of=self.slice_of)
+
+    def _restrict(self, nodes: Tensor, ring: Tensor, clients: Tensor, slice_of: Tensor | None = None) -> Federation:
+        """The named nodes of the named clients, with new rings; propagation matrices are cut out of this
+        federation's.
+        """
+        new = torch.full((self.nodes,), -1, device=self.device)
+        new[nodes] = torch.arange(len(nodes), device=self.device)
+        ends = new[self.batch.edge_index]
+        edges = (ends >= 0).all(0)
+        part = Data(edge_index=ends[:, edges], num_nodes=len(nodes))
+        for name in self.batch.keys():  # noqa: SIM118 - iterating a PyG batch yields pairs
+            if name == "edge_weight":
+                part[name] = self.batch[name][edges]
+            elif name not in ("edge_index", "batch", "ptr", "num_nodes"):
+                part[name] = self.batch[name][nodes]
+        part.ring = ring
+        part.batch = torch.searchsorted(clients, self.batch.batch[nodes])
+        part.ptr = torch.searchsorted(part.batch, torch.arange(len(clients) + 1, device=self.device))
+        return replace(
+            self,
+            batch=part,
+            x=self.x.rows(nodes) if isinstance(self.x, Sparse) else self.x[nodes],
+            run=self.run[clients],
+            number=self.number[clients],
+            slice_of=torch.arange(len(clients), device=self.device) if slice_of is None else slice_of,
+            parent=(self, nodes),
+            _cache={},
+        )
+
+    def with_features(self, x: Tensor | Sparse) -> Federation:
+        """The same graph with other node features."""
+        return replace(self, x=x, _cache={})
+
+    # -- what layers need ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def node_slice(self) -> Tensor:
+        """`[nodes]`, the weight slice each node uses."""
+        return self.slice_of[self.batch.batch]
+
+    @cached_property
+    def input(self) -> Tensor | Sparse:
+        """The features as layers take them: dense `[nodes, features]`, or sparse in blocks `[nodes, slices *
+        features]`.
+        """
+        if not isinstance(self.x, Sparse) or self.slices == 1:
+            return self.x
+        return self.x.blocks(self.node_slice, self.slices)
+
+    @cached_property
+    def node_key(self) -> Tensor:
+        """`[nodes]`, a 64-bit key made of the run's seed, the client's number and the node's id."""
+        client = self.batch.batch.cpu().numpy()
+        seed = np.asarray(self.seeds)[self.run.cpu().numpy()[client]]
+        made = random.keys("node", seed, self.number.cpu().numpy()[client], self.batch.node_id.cpu().numpy())
+        return torch.from_numpy(made.astype(np.int64)).to(self.device)
+
+    @cached_property
+    def padded(self) -> tuple[Tensor | None, int]:
+        """Where each node stands when slices are padded to equal length: (`[nodes]` positions, length).
+
+        The positions are None where all slices have the same number of nodes, in order.
+        """
+        counts = torch.bincount(self.node_slice, minlength=self.slices)
+        length = int(counts.max())
+        if bool((counts == length).all()):
+            return None, length
+        start = torch.cumsum(counts, 0) - counts
+        within = torch.arange(self.nodes, device=self.device) - start[self.node_slice]
+        return self.node_slice * length + within, length
+
+    @cached_property
+    def member(self) -> Sparse:
+        """`[nodes, slices]`, one where a node belongs to a slice: turns a value per slice into one per node."""
+        ones = torch.ones(self.nodes, device=self.device, dtype=self.dtype)
+        return Sparse.of(torch.arange(self.nodes, device=self.device), self.node_slice, ones, (self.nodes, self.slices))
+
+    def operator(self, kind: str, reach: int | None = None) -> Sparse:
+        """A propagation matrix `[nodes, nodes]` over the edges each client holds.
+
+        Args:
+            kind: "gcn" = D~^-1/2 (A+I) D~^-1/2; "row" = D~^-1 (A+I); "mean" = D^-1 A; "given" = the batch's
+                `edge_weight`.
+            reach: rows of nodes with a larger `ring` are left empty, for no wanted output depends on them; None keeps
+                all.
+        """
+        matrix: Sparse = self._cached((kind, reach), lambda: _operator(self, kind, reach))
+        return matrix
+
+    def attention_edges(self, reach: int) -> Edges:
+        """The edges a GAT layer sees, one self-loop per node added, at targets whose `ring` is at most `reach`."""
+        edges: Edges = self._cached(("attention", reach), lambda: _attention_edges(self, reach))
+        return edges
+
+    def rows(self, mask: str) -> tuple[Tensor, Sparse]:
+        """Own nodes in a split, and the matrix that averages a value over each client's.
+
+        Args:
+            mask: "train", "val" or "test".
+
+        Returns:
+            `[rows]` node indices and a `Sparse` `[clients, rows]` with 1/count entries; a client without such nodes
+            has an empty row.
+        """
+        found: tuple[Tensor, Sparse] = self._cached(("rows", mask), lambda: _mask_rows(self, mask))
+        return found
+
+    def count(self, mask: str = "all") -> Tensor:
+        """`[clients]`, own nodes in a split ("train", "val", "test") or altogether ("all")."""
+        own = self.batch.ring == 0
+        chosen = own if mask == "all" else own & self.batch[f"{mask}_mask"]
+        return torch.bincount(self.batch.batch[chosen], minlength=self.clients)
+
+    # -- the server's two verbs ---------------------------------------------------------------------------------------
+
+    def average(self, weights: Weights, by: Tensor) -> Weights:
+        """Weighted mean over each run's clients: `[runs, ...]` from `[clients, ...]`.
+
+        Args:
+            by: `[clients]` non-negative; a client of weight 0 is left out, even where its weights are not finite. A
+                run whose clients all weigh 0 gives NaN.
+        """
+        out = {name: w.new_empty(self.runs, *w.shape[1:]) for name, w in weights.items()}
+        for run in range(self.runs):
+            chosen = ((self.run == run) & (by > 0)).nonzero().squeeze(1)
+            whole = len(chosen) > 0 and int(chosen[-1] - chosen[0]) + 1 == len(chosen)
+            share = (by[chosen] / by[chosen].sum()).to(self.dtype)
+            for name, w in weights.items():
+                part = w[int(chosen[0]) : int(chosen[-1]) + 1] if whole else w[chosen]
+                out[name][run] = (share @ part.reshape(len(chosen), -1)).view(w.shape[1:]) if len(chosen) else torch.nan
+        return out
+
+    def broadcast(self, weights: Weights) -> Weights:
+        """Each run's weights at its clients: `[clients, ...]` from `[runs, ...]`; a view where there is one run."""
+        if self.runs == 1:
+            return {name: w.expand(self.clients, *w.shape[1:]) for name, w in weights.items()}
+        return {name: w[self.run] for name, w in weights.items()}
+
+    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+
+# -- building client graphs -------------------------------------------------------------------------------------------
+
+
+def _incoming(data: Data) -> csr_matrix:
+    """Row `v` lists the nodes with an edge to `v`; the stored number is the edge's place in `edge_index`, plus one."""
+    source, target = data.edge_index.cpu().numpy()
+    shape = (data.num_nodes, data.num_nodes)
+    return csr_matrix((np.arange(1, len(source) + 1), (target, source)), shape=shape)
+
+
+def _client_graph(data: Data, incoming: csr_matrix, part: Tensor, hops: int) -> Data:
+    ring = np.full(data.num_nodes, -1)
+    ring[part.numpy()] = 0
+    frontier = part.numpy()
+    for hop in range(1, hops + 1):
+        near = np.unique(incoming[frontier].indices)
+        frontier = near[ring[near] < 0]
+        ring[frontier] = hop
+    nodes = np.concatenate([np.flatnonzero(ring == hop) for hop in range(hops + 1)])
+    local = np.full(data.num_nodes, -1)
+    local[nodes] = np.arange(len(nodes))
+    inside = nodes[ring[nodes] < max(hops, 1)]
+    edges = np.sort(incoming[inside].data) - 1
+    source, target = data.edge_index.numpy()[:, edges]
+    keep = local[source] >= 0
+    graph = Data(
+        edge_index=torch.from_numpy(local[np.stack([source[keep], target[keep]])]),
+        y=data.y[nodes],
+        node_id=torch.from_numpy(nodes),
+        ring=torch.from_numpy(ring[nodes]),
+        num_nodes=len(nodes),
+    )
+    if data.get("edge_weight") is not None:
+        graph.edge_weight = data.edge_weight[edges][keep]
+    for name in ("train_mask", "val_mask", "test_mask"):
+        mask = data.get(name)
+        graph[name] = mask[nodes] if mask is not None else torch.zeros(len(nodes), dtype=torch.bool)
+    return graph
+
+
+def _features(x: Tensor, chosen: Tensor) -> Tensor | Sparse:
+    if x.layout == torch.strided and (x != 0).float().mean() >= SPARSE_BELOW:
+        return x[chosen]
+    return Sparse.from_tensor(x).rows(chosen)
+
+
+def _concatenate(parts: list[Tensor | Sparse], device: str | torch.device, dtype: torch.dtype) -> Tensor | Sparse:
+    if not all(isinstance(part, Sparse) for part in parts):
+        return torch.cat([p.dense() if isinstance(p, Sparse) else p for p in parts]).to(device, dtype)
+    if len(parts) == 1:
+        return parts[0].to(device, dtype)
+    start, rows, cols, values = 0, [], [], []
+    for part in parts:
+        assert isinstance(part, Sparse)
+        rows.append(part.pattern.row + start)
+        cols.append(part.pattern.col)
+        values.append(part.value)
+        start += part.shape[0]
+    shape = (start, parts[0].shape[1])
+    return Sparse.of(torch.cat(rows), torch.cat(cols), torch.cat(values), shape).to(device, dtype)
+
+
+# -- propagation ------------------------------------------------------------------------------------------------------
+
+
+def _with_loops(fed: Federation) -> tuple[Tensor, Tensor]:
+    """Edges with exactly one self-loop per node, as PyG's `add_remaining_self_loops` gives on unweighted graphs."""
+    source, target = fed.batch.edge_index
+    proper = source != target
+    every = torch.arange(fed.nodes, device=fed.device)
+    return torch.cat([source[proper], every]), torch.cat([target[proper], every])
+
+
+def _operator(fed: Federation, kind: str, reach: int | None) -> Sparse:
+    if reach is not None:
+        near = torch.where(fed.batch.ring <= reach, torch.arange(fed.nodes, device=fed.device), -1)
+        every = torch.arange(fed.nodes, device=fed.device)
+        whole = fed.operator(kind)
+        return whole if bool((near >= 0).all()) else whole.cut(near, every, whole.shape)
+    shape = (fed.nodes, fed.nodes)
+    if fed.parent is not None:
+        parent, nodes = fed.parent
+        new = torch.full((parent.nodes,), -1, device=fed.device)
+        new[nodes] = torch.arange(len(nodes), device=fed.device)
+        return parent.operator(kind).cut(new, new, shape)
+    if kind == "given":
+        source, target = fed.batch.edge_index
+        return Sparse.of(target, source, fed.batch.edge_weight.to(fed.dtype), shape)
+    source, target = fed.batch.edge_index if kind == "mean" else _with_loops(fed)
+    degree = torch.bincount(target, minlength=fed.nodes).to(fed.dtype)
+    value = degree[source].rsqrt() * degree[target].rsqrt() if kind == "gcn" else 1.0 / degree[target]
+    return Sparse.of(target, source, value, shape)
+
+
+def _attention_edges(fed: Federation, reach: int) -> Edges:
+    source, target = _with_loops(fed)
+    keep = fed.batch.ring[target] <= reach
+    return Edges(source[keep], target[keep], fed.nodes)
+
+
+def _mask_rows(fed: Federation, mask: str) -> tuple[Tensor, Sparse]:
+    rows = ((fed.batch.ring == 0) & fed.batch[f"{mask}_mask"]).nonzero().squeeze(1)
+    client = fed.batch.batch[rows]
+    value = 1.0 / torch.bincount(client, minlength=fed.clients)[client].to(fed.dtype)
+    return rows, Sparse.of(client, torch.arange(len(rows), device=fed.device), value, (fed.clients, len(rows)))

@@ -1,0 +1,1 @@
+"""Stacked layers, models as pure functions of (weights, federation), optimizers, and randomness without state."""

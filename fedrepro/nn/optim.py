@@ -1,0 +1,121 @@
+"""SGD and Adam on stacked weights: elementwise, so that every slice takes its own client's step.
+
+The state has one slice per client and a step count per client. A client that does not take part is left bitwise as it
+was, its state included: weight decay and momentum alone would move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+from fedrepro.errors import one_of, require
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class OptimizerState:
+    """Moments of each weight and the number of steps of each slice.
+
+    Shapes: `first[name]`, `second[name]` as the weights `[slices, ...]`; `steps` [slices], on the CPU.
+    """
+
+    steps: Tensor
+    first: Weights = field(default_factory=dict)
+    second: Weights = field(default_factory=dict)
+
+    def view(self, index: slice) -> OptimizerState:
+        """The state of some consecutive slices; writing to it writes to this state."""
+        return OptimizerState(
+            self.steps[index],
+            {name: moment[index] for name, moment in self.first.items()},
+            {name: moment[index] for name, moment in self.second.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The rule of a step.
+
+    Args:
+        name: "adam" (Kingma and Ba 2015) or "sgd".
+        lr: learning rate.
+        weight_decay: added to the gradient as `weight_decay * weight` (L2 regularization, not decoupled).
+        momentum: of SGD.
+    """
+
+    name: str = "adam"
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        one_of("optimizer", self.name, ("adam", "sgd"))
+        require(self.lr > 0, "lr", "positive", self.lr)
+        require(self.weight_decay >= 0, "weight_decay", "zero or positive", self.weight_decay)
+        require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
+
+    def init(self, weights: Mapping[str, Tensor]) -> OptimizerState:
+        """Zero moments for weights of these shapes."""
+        slices = next(iter(weights.values())).shape[0]
+        state = OptimizerState(torch.zeros(slices))
+        if self.name == "adam" or self.momentum:
+            state.first = {name: torch.zeros_like(w, requires_grad=False) for name, w in weights.items()}
+        if self.name == "adam":
+            state.second = {name: torch.zeros_like(w, requires_grad=False) for name, w in weights.items()}
+        return state
+
+    @torch.no_grad()
+    def step(self, weights: Weights, grads: Weights, state: OptimizerState, active: Tensor | None = None) -> None:
+        """Move the weights in place by one step.
+
+        Args:
+            weights, grads: `[slices, ...]` under the same names.
+            state: moved along.
+            active: `[slices]` bool, on the CPU; the slices that step. None: all.
+        """
+        for index, count in _groups(state.steps, active):
+            for name, grad in grads.items():
+                moments = state.first.get(name), state.second.get(name)
+                if index is None:
+                    self._move(weights[name].detach(), grad, *moments, count)
+                    continue
+                parts = [None if p is None else p.detach() for p in (weights[name], *moments)]
+                weight, first, second = (None if p is None else p[index] for p in parts)
+                assert weight is not None
+                self._move(weight, grad[index], first, second, count)
+                for part, moved in zip(parts, (weight, first, second), strict=True):
+                    if part is not None and moved is not None:
+                        part[index] = moved
+            if index is None:
+                state.steps += 1
+            else:
+                state.steps[index] += 1
+
+    def _move(self, weight: Tensor, grad: Tensor, first: Tensor | None, second: Tensor | None, count: float) -> None:
+        if self.name == "adam":
+            assert first is not None and second is not None
+            adam(
+                [weight], [grad], [first], [second], [], [torch.tensor(count, device=weight.device)],
+                fused=True, amsgrad=False, maximize=False,
+                beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=self.weight_decay, eps=1e-8,
+            )  # fmt: skip
+            return
+        if self.weight_decay:
+            grad = grad.add(weight, alpha=self.weight_decay)
+        if first is not None:
+            grad = first.mul_(self.momentum).add_(grad)
+        weight.add_(grad, alpha=-self.lr)
+
+
+def _groups(steps: Tensor, active: Tensor | None) -> Iterator[tuple[Tensor | None, float]]:
+    """Slices that took the same number of steps so far; an index of None means every slice."""
+    counts = steps if active is None else steps[active]
+    for count in sorted(set(counts.tolist())):
+        mask = steps == count if active is None else (steps == count) & active
+        yield (None if bool(mask.all()) else mask.nonzero().squeeze(1)), count

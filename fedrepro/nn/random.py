@@ -1,0 +1,79 @@
+"""Randomness as a pure function of (run seed, client, round, step, layer, node, column).
+
+Nothing here has a state, so a number never depends on what was drawn before it: a run gives the same
+numbers alone or beside others, in any chunk and in any order.
+Keys are 64-bit integers made by the finalizer of splitmix64 (Steele, Lea and Flood 2014); masks use a 32-bit
+finalizer, whose arithmetic costs about as much as `torch.rand`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finalizer of splitmix64, elementwise on uint64."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def keys(*parts: int | str | np.ndarray) -> np.ndarray:
+    """One 64-bit key for each combination of parts (integers, names, or integer arrays that broadcast)."""
+    key = np.zeros((), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            if isinstance(part, str):
+                part = int.from_bytes(hashlib.sha256(part.encode()).digest()[:8], "little")
+            number = (
+                np.asarray(part).astype(np.uint64) if isinstance(part, np.ndarray) else np.uint64(int(part) % 2**64)
+            )
+            key = _mix(key * np.uint64(3) + number + _GOLDEN)
+    return key
+
+
+def uniform(shape: tuple[int, ...], *parts: int | str) -> Tensor:
+    """Numbers in (0, 1), float64, a function of `parts` and of the position alone."""
+    position = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    bits = _mix(position * _GOLDEN + keys(*parts)) >> np.uint64(11)
+    return torch.from_numpy((bits.astype(np.float64) + 0.5) / 2.0**53).reshape(shape)
+
+
+def normal(shape: tuple[int, ...], *parts: int | str) -> Tensor:
+    """Standard normal numbers, float64, by Box and Muller from `uniform`."""
+    radius = torch.sqrt(-2.0 * torch.log(uniform(shape, *parts, "radius")))
+    return radius * torch.cos(2.0 * torch.pi * uniform(shape, *parts, "angle"))
+
+
+def _signed32(key: int) -> int:
+    return (key & 0xFFFFFFFF) - ((key & 0x80000000) << 1)
+
+
+def _scramble(x: Tensor) -> Tensor:
+    """A 32-bit finalizer, in place; shifts are arithmetic, which keeps each step one to one."""
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x ^= x >> 15
+    x *= -2073254261
+    x ^= x >> 16
+    return x
+
+
+def row_keys(node_key: Tensor, *call: int | str) -> Tensor:
+    """A 32-bit key for each node `[nodes]` in one call, from the nodes' 64-bit keys."""
+    mixed = node_key ^ int(keys(*call).astype(np.int64))
+    mixed = (mixed ^ (mixed >> 32)) * 0x2545F4914F6CDD1D
+    return (mixed >> 32).to(torch.int32)
+
+
+def keep(row_key: Tensor, column: Tensor, p: float) -> Tensor:
+    """True with probability `1 - p`, for each pair of a row key and a column that broadcast together."""
+    x = row_key + column.to(torch.int32) * _signed32(0x9E3779B9)
+    return _scramble(x) >= int(-(2**31) + p * 2**32)

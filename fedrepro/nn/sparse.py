@@ -1,0 +1,219 @@
+"""Fixed sparse matrices with a prepared transpose, and sums over groups of rows.
+
+A sparse product is computed by `embedding_bag`: row `i` of `A @ B` is the weighted sum of the rows of `B` named by
+row `i` of `A`. On the matrices of this package (0/1 features, adjacency) it is about three times faster on a CPU than
+the CSR product of `torch.sparse`, it is deterministic, and it is the same call on a GPU. The backward pass is the
+same product with the
+transpose, which is prepared once: sorting it anew in every step would cost more than the product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedrepro.errors import require
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Where the entries of a sparse matrix are: rows compressed, and the same for its transpose.
+
+    Shapes: `ptr` [rows + 1], `col` [entries], `row` [entries]; for the transpose `ptr_t` [columns + 1], `col_t`
+    [entries]; `order` [entries] turns values in row order into values in the transpose's order.
+    """
+
+    shape: tuple[int, int]
+    ptr: Tensor
+    row: Tensor
+    col: Tensor
+    ptr_t: Tensor
+    col_t: Tensor
+    order: Tensor
+
+    @classmethod
+    def of(cls, row: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
+        """From coordinates sorted by row."""
+        order = torch.sort(col, stable=True).indices
+        return cls(shape, pointers(row, shape[0]), row, col, pointers(col[order], shape[1]), row[order], order)
+
+
+def pointers(sorted_index: Tensor, groups: int) -> Tensor:
+    """Where each group starts in a sorted index: `[groups + 1]`."""
+    counts = torch.bincount(sorted_index, minlength=groups)
+    return F.pad(counts.cumsum(0), (1, 0))
+
+
+class _Product(torch.autograd.Function):
+    """`A @ dense` for a fixed `A`; the gradient of `dense` is `A^T @ gradient`."""
+
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, pattern: Pattern, value: Tensor, value_t: Tensor) -> Tensor:
+        ctx.pattern, ctx.value_t = pattern, value_t
+        return _bag(dense, pattern.col, pattern.ptr, value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return _bag(grad, ctx.pattern.col_t, ctx.pattern.ptr_t, ctx.value_t), None, None, None
+
+
+def _bag(dense: Tensor, index: Tensor, ptr: Tensor, value: Tensor | None) -> Tensor:
+    if value is not None and value.dtype != dense.dtype:
+        value = value.to(dense.dtype)
+    return F.embedding_bag(
+        index, dense.contiguous(), ptr, mode="sum", per_sample_weights=value, include_last_offset=True
+    )
+
+
+class Sparse:
+    """A sparse matrix whose values take no gradient, `[rows, columns]`.
+
+    Args:
+        pattern: where the entries are.
+        value: `[entries]`, in row order.
+        width: number of feature columns of one block, where the matrix is a row of blocks (see `Federation.features`).
+    """
+
+    def __init__(self, pattern: Pattern, value: Tensor, width: int | None = None) -> None:
+        self.pattern = pattern
+        self.value = value
+        self.value_t = value[pattern.order]
+        self.width = width or pattern.shape[1]
+
+    @classmethod
+    def of(cls, row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Sparse:
+        """From coordinates in any order; entries at the same place add up when multiplied."""
+        order = torch.argsort(row, stable=True)
+        return cls(Pattern.of(row[order], col[order], shape), value[order])
+
+    @classmethod
+    def from_tensor(cls, x: Tensor) -> Sparse:
+        """From a dense tensor or a `torch.sparse_csr` tensor."""
+        if x.layout == torch.sparse_csr:
+            rows = torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), x.crow_indices().diff())
+            return cls(Pattern.of(rows, x.col_indices(), (x.shape[0], x.shape[1])), x.values())
+        row, col = x.nonzero(as_tuple=True)
+        return cls(Pattern.of(row, col, (x.shape[0], x.shape[1])), x[row, col])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(rows, columns)`."""
+        return self.pattern.shape
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        require(
+            dense.shape[0] == self.shape[1],
+            "dense",
+            f"of {self.shape[1]} rows to multiply {self.shape}",
+            tuple(dense.shape),
+        )
+        product: Tensor = _Product.apply(dense, self.pattern, self.value, self.value_t)  # type: ignore[no-untyped-call]
+        return product
+
+    def with_values(self, value: Tensor) -> Sparse:
+        """The same pattern with other values `[entries]`."""
+        return Sparse(self.pattern, value, self.width)
+
+    def rows(self, index: Tensor) -> Sparse:
+        """The rows named by `index`, in that order, repeated where it repeats."""
+        counts = self.pattern.ptr.diff()[index]
+        starts = torch.repeat_interleave(self.pattern.ptr[index] - F.pad(counts.cumsum(0), (1, 0))[:-1], counts)
+        entries = starts + torch.arange(len(starts), device=index.device)
+        row = torch.repeat_interleave(torch.arange(len(index), device=index.device), counts)
+        pattern = Pattern.of(row, self.pattern.col[entries], (len(index), self.shape[1]))
+        return Sparse(pattern, self.value[entries], self.width)
+
+    def blocks(self, block: Tensor, count: int) -> Sparse:
+        """Row `i` moved into column block `block[i]` of `count`: `[rows, count * columns]`."""
+        col = self.pattern.col + block[self.pattern.row] * self.shape[1]
+        pattern = Pattern.of(self.pattern.row, col, (self.shape[0], count * self.shape[1]))
+        return Sparse(pattern, self.value, self.width)
+
+    def cut(self, row: Tensor, col: Tensor, shape: tuple[int, int]) -> Sparse:
+        """Entries whose row and column have a new number (not -1), renumbered; order within a row must not change."""
+        rows, cols = row[self.pattern.row], col[self.pattern.col]
+        keep = (rows >= 0) & (cols >= 0)
+        return Sparse(Pattern.of(rows[keep], cols[keep], shape), self.value[keep])
+
+    def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> Sparse:
+        """A copy on another device or in another floating-point type."""
+        moved = {name: part.to(device) for name, part in vars(self.pattern).items() if isinstance(part, Tensor)}
+        value = self.value.to(device, dtype or self.value.dtype)
+        return Sparse(Pattern(shape=self.pattern.shape, **moved), value, self.width)
+
+    def dense(self) -> Tensor:
+        """The same matrix as a dense tensor."""
+        out = self.value.new_zeros(self.shape)
+        out.index_put_((self.pattern.row, self.pattern.col), self.value, accumulate=True)
+        return out
+
+
+class _Gather(torch.autograd.Function):
+    """`rows[index]` whose backward sums by a prepared transpose instead of scattering."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        return rows[pattern.col]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        flat = grad.reshape(len(grad), -1)
+        total = _bag(flat, ctx.pattern.col_t, ctx.pattern.ptr_t, None)
+        return total.reshape(-1, *grad.shape[1:]), None
+
+
+class Edges:
+    """Edges grouped by target node, for layers whose edge weights are learned.
+
+    Args:
+        source, target: `[edges]` node indices.
+        nodes: number of nodes.
+    """
+
+    def __init__(self, source: Tensor, target: Tensor, nodes: int) -> None:
+        order = torch.argsort(target, stable=True)
+        self.source, self.target, self.nodes = source[order], target[order], nodes
+        count = torch.arange(len(source), device=source.device)
+        self._by_source = Pattern.of(count, self.source, (len(source), nodes))
+        self._by_target = Pattern.of(count, self.target, (len(source), nodes))
+        self._ones = torch.ones(len(source), device=source.device)
+
+    def at_source(self, rows: Tensor) -> Tensor:
+        """`rows[source]`: `[edges, ...]`."""
+        product: Tensor = _Gather.apply(rows, self._by_source)  # type: ignore[no-untyped-call]
+        return product
+
+    def at_target(self, rows: Tensor) -> Tensor:
+        """`rows[target]`: `[edges, ...]`."""
+        product: Tensor = _Gather.apply(rows, self._by_target)  # type: ignore[no-untyped-call]
+        return product
+
+    def sum(self, messages: Tensor) -> Tensor:
+        """Sum of the messages arriving at each node: `[nodes, ...]` from `[edges, ...]`."""
+        flat = messages.reshape(len(messages), -1)
+        total: Tensor = _SumByTarget.apply(flat, self._by_target)  # type: ignore[no-untyped-call]
+        return total.reshape(-1, *messages.shape[1:])
+
+    def max(self, scores: Tensor) -> Tensor:
+        """Largest score arriving at each node, without gradient: `[nodes, heads]`; 0 where nothing arrives."""
+        out = scores.new_zeros(self.nodes, scores.shape[1])
+        index = self.target[:, None].expand_as(scores)
+        return out.scatter_reduce_(0, index, scores.detach(), "amax", include_self=False)
+
+
+class _SumByTarget(torch.autograd.Function):
+    """Sum of consecutive rows (they are sorted by target); the backward is a gather."""
+
+    @staticmethod
+    def forward(ctx: Any, messages: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        return _bag(messages, pattern.col_t, pattern.ptr_t, None)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad[ctx.pattern.col], None

@@ -1,0 +1,78 @@
+"""What can be run: the published methods, and the checks, attacks and benchmarks beside them.
+
+One line an entry, and none of them is imported before it is used, so that listing methods
+and computing the key of a run need no torch.
+Raise `version` when a change alters results: the keys of its runs change with it, and
+what was stored under the old ones is never served for the new.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from fedrepro.errors import one_of
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where something lives (`"package.module:Name"`) and which version of its results it gives."""
+
+    target: str
+    version: int = 1
+
+
+REGISTRY: dict[tuple[str, str], Entry] = {
+    ("train", "Central"): Entry("fedrepro.methods.central:Central"),
+    ("train", "Local"): Entry("fedrepro.methods.local:Local"),
+    ("train", "FedAvg"): Entry("fedrepro.methods.fedavg:FedAvg"),
+    ("train", "FedSGD"): Entry("fedrepro.methods.fedsgd:FedSGD"),
+    ("train", "DistGAT"): Entry("fedrepro.methods.distgat:DistGAT"),
+    ("train", "FedGCN"): Entry("fedrepro.methods.fedgcn:FedGCN"),
+    ("train", "FedGAT"): Entry("fedrepro.methods.fedgat:FedGAT"),
+    ("partition", "manifest"): Entry("fedrepro.tasks:partition_manifest"),
+    ("bench", "rounds"): Entry("fedrepro.bench:rounds"),
+}
+
+_own: dict[tuple[str, str], Any] = {}
+
+
+def register(task: str, name: str, target: Any, version: int = 1) -> None:
+    """Add a method (or check, attack, bench) of your own under `name`.
+
+    Args:
+        task: one of the tasks of `fedrepro.runs.TASKS`.
+        name: as it will be written in a `Run`.
+        target: the class or function itself, or `"module:Name"` (needed where worker processes must find it).
+        version: raise it when its results change.
+    """
+    if isinstance(target, str):
+        REGISTRY[task, name] = Entry(target, version)
+        return
+    REGISTRY[task, name] = Entry(f"{target.__module__}:{target.__qualname__}", version)
+    _own[task, name] = target
+
+
+def names(task: str) -> list[str]:
+    """The names registered for a task, sorted."""
+    return sorted(name for kind, name in REGISTRY if kind == task)
+
+
+def find(task: str, name: str) -> Entry:
+    """The entry of a task and name.
+
+    Raises:
+        ArgumentError: nothing of this name is registered; the message lists what is.
+    """
+    one_of("method" if task == "train" else f"method of task {task!r}", name, names(task))
+    return REGISTRY[task, name]
+
+
+def load(task: str, name: str) -> Any:
+    """The class (task `train`) or function behind a name, imported now."""
+    entry = find(task, name)
+    if (task, name) in _own:
+        return _own[task, name]
+    module, _, attribute = entry.target.partition(":")
+    return getattr(importlib.import_module(module), attribute)

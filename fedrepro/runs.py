@@ -1,0 +1,202 @@
+"""A run: one frozen, hashable specification of something to compute. A sweep: a grid of them.
+
+    Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public",
+        partition="metis", clients=10, options={"hidden": 64, "lr": 0.1})
+    sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", seed=range(10))
+
+A run has a key, which is all the store knows it by: what is not in the run cannot change the key,
+so whatever changes a result must be a field or an option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import numbers
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from fedrepro import registry
+from fedrepro.errors import ArgumentError, one_of, require
+
+TASKS = ("train", "check", "attack", "partition", "traffic", "bench")
+
+_COLUMNS = ("key", "status", "seconds", "when", "environment", "options")
+
+
+class Options(Mapping[str, Any]):
+    """What changes the result beyond the fields of a run: an immutable mapping, sorted by name."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._items = MappingProxyType({name: _canonical(name, given[name]) for name in sorted(given)})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(dict(self._items))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Options, (dict(self._items),)
+
+
+def _canonical(name: str, value: Any) -> Any:
+    """One form for each value: lists as tuples, whole numbers as int, so that 1 and 1.0 give one key."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        require(math.isfinite(number), f"option {name!r}", "a finite number", value)
+        return int(number) if number.is_integer() else number
+    if isinstance(value, list | tuple):
+        return tuple(_canonical(name, entry) for entry in value)
+    raise ArgumentError(f"option {name!r} must be a string, number, boolean, None or a list of these. Got {value!r}.")
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
+    require(whole and value >= least, name, f"an integer >= {least}", value)
+    return int(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One specification. Two runs are equal if everything that identifies them is.
+
+    Attributes:
+        task: one of `TASKS`.
+        paper: where its exhibit stands, such as `fedgat`.
+        method: a name registered for the task.
+        dataset: a name of `datasets.load`; empty where none is used.
+        prepare: steps of `datasets.prepare`, joined by `+`.
+        split: `public`, or percentages of training, validation and test nodes such as `10/10/80`.
+        partition: a partition in call form, such as `dirichlet(beta=1)`.
+        clients: number of clients.
+        seed: seed of the partition, split, initialization and sampling.
+        options: everything else that changes the result; strings, numbers, booleans, None, or lists of these.
+
+    Raises:
+        ArgumentError: an unknown task or method, or a value out of range.
+    """
+
+    task: str
+    paper: str
+    method: str
+    dataset: str = ""
+    prepare: str = ""
+    split: str = ""
+    partition: str = ""
+    clients: int = 1
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        one_of("task", self.task, TASKS)
+        for name in ("paper", "method", "dataset", "prepare", "split", "partition"):
+            require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
+        registry.find(self.task, self.method)
+        object.__setattr__(self, "clients", _whole("clients", self.clients, 1))
+        object.__setattr__(self, "seed", _whole("seed", self.seed, 0))
+        require(isinstance(self.options, Mapping), "options", "a mapping of names to values", self.options)
+        for name in self.options:
+            allowed = "a string, and not the name of a field of Run or of a column of results"
+            free = isinstance(name, str) and name not in FIELDS and name not in _COLUMNS
+            require(free, "an option's name", allowed, name)
+        object.__setattr__(self, "options", Options(self.options))
+
+    @cached_property
+    def _text(self) -> str:
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Run) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 (hexadecimal) of the run and the version of its method."""
+        version = registry.find(self.task, self.method).version
+        return hashlib.sha256(f"{self._text}\nversion {version}".encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values; `Run.from_dict` is the inverse."""
+        fields = {name: getattr(self, name) for name in FIELDS if name != "options"}
+        return {**fields, "options": {name: _plain(value) for name, value in self.options.items()}}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Run:
+        """The run of `to_dict`.
+
+        Raises:
+            ArgumentError: a name that is no field, a field missing, or a value out of range.
+        """
+        for name in fields:
+            one_of("a field of Run", name, FIELDS)
+        for name in ("task", "paper", "method"):
+            require(name in fields, name, "given", dict(fields))
+        return cls(**fields)
+
+    def replace(self, **changes: Any) -> Run:
+        """A copy with other values in some fields."""
+        for name in changes:
+            one_of("a field of Run", name, FIELDS)
+        return dataclasses.replace(self, **changes)
+
+
+FIELDS = tuple(entry.name for entry in dataclasses.fields(Run))
+
+
+def sweep(**axes: Any) -> list[Run]:
+    """The grid of runs over all combinations of the axes.
+
+    A list, tuple, range or set is an axis, anything else is the same for all. Within `options` a list
+    is an axis and a tuple a value. The last axis varies fastest, but `seed` slowest of all, so that
+    a sweep cut short has whole seeds: 0, then 1, ...
+
+    Raises:
+        ArgumentError: an unknown field, an axis without values, or a value no run can take.
+    """
+    for name in axes:
+        one_of("an axis", name, FIELDS)
+    names = sorted(axes, key=lambda name: name != "seed")
+    columns = [_values(name, axes[name]) for name in names]
+    return [Run.from_dict(dict(zip(names, values))) for values in itertools.product(*columns)]
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    if isinstance(given, set | frozenset):
+        given = sorted(given, key=lambda value: (str(type(value)), value))
+    values = list(given) if isinstance(given, list | tuple | range) else [given]
+    require(bool(values), name, "a value or at least one of them", given)
+    return [variant for value in values for variant in _variants(value)] if name == "options" else values
+
+
+def _variants(options: Any) -> list[dict[str, Any]]:
+    require(isinstance(options, Mapping), "options", "a mapping of names to values", options)
+    for name, value in options.items():
+        require(value != [], f"option {name!r}", "a value or at least one of them", value)
+    columns = [value if isinstance(value, list) else [value] for value in options.values()]
+    return [dict(zip(options, values)) for values in itertools.product(*columns)]

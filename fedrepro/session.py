@@ -1,0 +1,205 @@
+"""What a notebook's cells call: checked parameters, the runs it needs, where its exhibits are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fedrepro import paths
+from fedrepro.errors import one_of, require
+from fedrepro.executors import ENGINES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from fedrepro.runs import Run
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "profile": ("smoke", "quick", "paper"),
+    "device": ("auto", "cpu", "cuda"),
+    "engine": ENGINES,
+}
+PARAMETERS = ("profile", "device", "seeds", "engine")
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "checks": ("id", "statement", "measured", "bound", "verdict"),
+    "claims": ("id", "paper", "claim", "check", "evidence", "verdict"),
+    "deviations": ("id", "what the paper says", "what we do", "why"),
+}
+
+
+def check_parameter(name: str, value: Any, default: Any) -> Any:
+    """`value`, if it is of the type of `default` and, where there are choices, one of them.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if name in CHOICES:
+        return one_of(name, value, CHOICES[name])
+    if name == "seeds":
+        allowed = "an integer >= 0 (0: as many as the profile has)"
+        require(isinstance(value, int) and not isinstance(value, bool) and value >= 0, name, allowed, value)
+        return value
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    require(type(value) is type(default), name, f"of type {type(default).__name__}, like {default!r}", value)
+    return value
+
+
+@dataclass
+class Notebook:
+    """One notebook at work. Made by `begin`, which checks the parameters."""
+
+    name: str
+    profile: str
+    device: str
+    seeds: int
+    engine: str
+    started: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+
+    @property
+    def paper(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def file(self) -> str:
+        """The store's file for what this notebook computes."""
+        return self.name.replace("/", "-") + ".jsonl"
+
+    def runs(self, exhibit_id: str) -> list[Run]:
+        """The runs of an exhibit under this notebook's profile and seeds."""
+        from fedrepro.exhibits import EXHIBITS
+
+        exhibit = EXHIBITS[one_of("exhibit", exhibit_id, EXHIBITS)]
+        return with_seeds(exhibit.runs(self.profile), self.seeds)
+
+    def execute(self, runs: Sequence[Run], budget: float | None = None) -> DataFrame:
+        """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run."""
+        return self._engine(runs, budget)
+
+    def stored(self, runs: Sequence[Run]) -> DataFrame:
+        """The tidy frame of those runs the store has; computes nothing."""
+        return self._engine(runs, 0.0)
+
+    def _engine(self, runs: Sequence[Run], budget: float | None) -> DataFrame:
+        from fedrepro import engine
+        from fedrepro.store import Store
+
+        return engine.execute(
+            list(runs),
+            store=Store(),
+            file=self.file,
+            executor=None if self.engine == "local" else self.engine,
+            budget=budget,
+            device=self.device,
+        )
+
+    def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:
+        """Write an exhibit, `figures/<paper>/<ID>.csv` and, with a figure, `.svg`; returns the frame."""
+        from fedrepro import figures
+
+        figures.save(self.paper, exhibit_id, frame, figure)
+        return frame
+
+    def checks(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Write theorem and identity checks: rows of id, statement, measured, bound, verdict."""
+        return _write_rows(self.paper, "checks", rows)
+
+    def claims(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Write headline claims: rows of id, paper, claim, check, evidence, verdict."""
+        return _write_rows(self.paper, "claims", rows)
+
+    def deviations(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Write where we deviate: rows of id, what the paper says, what we do, why."""
+        return _write_rows(self.paper, "deviations", rows)
+
+    def provenance(self, frame: DataFrame | None = None) -> DataFrame:
+        """What stands behind this notebook: parameters, versions, and how many runs were computed now."""
+        import platform
+        from importlib.metadata import version
+
+        import pandas as pd
+
+        rows = {
+            "notebook": self.name,
+            "profile": self.profile,
+            "device": self.device,
+            "engine": self.engine,
+            "Python": platform.python_version(),
+            **{package: version(package) for package in ("fedrepro", "torch", "torch-geometric", "numpy")},
+        }
+        if frame is not None and len(frame):
+            now = int((frame["when"] >= self.started.strftime("%Y-%m-%dT%H:%M:%S")).sum())
+            rows |= {
+                "runs from the store": str(len(frame) - now),
+                "runs computed now": str(now),
+                "measured between": f"{frame['when'].min()} and {frame['when'].max()}",
+            }
+        return pd.DataFrame({"item": list(rows), "value": list(rows.values())})
+
+
+def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> Notebook:
+    """Start a notebook: check its parameters and resolve the device.
+
+    Args:
+        name: `paper/n-section`, which decides where its records and exhibits are kept.
+        profile: `smoke`, `quick` or `paper`.
+        device: `auto` (a GPU if there is one), `cpu` or `cuda`.
+        seeds: number of seeds; 0 for the profile's own.
+        engine: `local`, `dask` or `slurm`.
+
+    Raises:
+        ArgumentError: a name of another form, a wrong type, no choice, or `cuda` without a GPU.
+    """
+    require(bool(re.fullmatch(r"[\w~-]+/[\w.-]+", name)), "name", "of the form 'paper/n-section'", name)
+    for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
+        check_parameter(key, value, None)
+    if device != "cpu":
+        import torch
+
+        found = torch.cuda.is_available()
+        require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
+        device = "cuda" if found else "cpu"
+    return Notebook(name, profile, device, seeds, engine)
+
+
+def with_seeds(runs: Sequence[Run], seeds: int) -> list[Run]:
+    """The same cells with seeds 0 to `seeds - 1`, seed slowest; the runs as they are where `seeds` is 0."""
+    if seeds == 0:
+        return list(runs)
+    cells = dict.fromkeys(run.replace(seed=0) for run in runs)
+    return [cell.replace(seed=seed) for seed in range(seeds) for cell in cells]
+
+
+def natural(text: str) -> list[Any]:
+    """Sort key under which `FG-T2` precedes `FG-T10`; a part is (is text, number, text)."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)]
+
+
+def _write_rows(paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Merge rows by id into `figures/<paper>/<kind>.csv`, in the order of the ids; returns the rows given."""
+    import pandas as pd
+    from filelock import FileLock
+
+    from fedrepro import figures
+
+    columns = COLUMNS[kind]
+    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else [dict(row) for row in rows]
+    for row in records:
+        require(set(row) == set(columns), f"a row of {kind}", f"a mapping with keys {columns}", row)
+        if isinstance(row.get("measured"), float):
+            row["measured"] = figures.machine(row["measured"])
+    path = paths.figures() / paper / f"{kind}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        merged: dict[str, Mapping[Any, Any]] = {}
+        if path.exists():
+            old = pd.read_csv(path, dtype=str, keep_default_na=False)
+            merged = {row["id"]: row for row in old.to_dict("records")}
+        merged |= {row["id"]: row for row in records}
+        ordered = [merged[key] for key in sorted(merged, key=natural)]
+        figures.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)))
+    return pd.DataFrame(records, columns=list(columns))

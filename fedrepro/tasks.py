@@ -1,0 +1,112 @@
+"""What the tasks of a `Run` compute: from a specification to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch_geometric.data import Data
+
+from fedrepro import datasets, partition, registry
+from fedrepro.errors import ArgumentError, DivergedError, did_you_mean, require
+from fedrepro.federation import Federation
+from fedrepro.methods.base import Method
+from fedrepro.nn.models import MODELS, Model, model
+from fedrepro.runs import Run
+from fedrepro.training import train as train_federation
+
+SERIES = ("val", "test")
+
+
+def graph(run: Run) -> Data:
+    """The prepared and split graph of a run."""
+    return datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
+
+
+def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Federation:
+    """The federations of runs that differ only in their seed, side by side."""
+    made = []
+    for run in runs:
+        data = graph(run)
+        parts = partition.partition(data, run.partition or "single", run.clients, run.seed)
+        made.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
+    return made[0] if len(made) == 1 else Federation.stack(made)
+
+
+def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any]]:
+    """The method of a run from its options, and the options of the loop itself ("rounds", "series").
+
+    Raises:
+        ArgumentError: an option that neither the loop, the model nor the method knows.
+    """
+    given = dict(run.options)
+    loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False)}
+    kind = given.pop("model", "GCN")
+    network = model(kind, features=features, classes=classes, **_taken(given, MODELS.get(kind, Model)))
+    built = registry.load("train", run.method)
+    known = {f.name for f in fields(built)} - {"model"}
+    for name in given:
+        if name not in known:
+            choices = sorted(known | {f.name for f in fields(network)} | {"rounds", "series", "model"})
+            allowed = f"options of {run.method} must be among {', '.join(choices)}"
+            raise ArgumentError(f"{allowed}. Got {name!r}.{did_you_mean(name, choices)}")
+    return built(model=network, **given), loop
+
+
+def _taken(options: dict[str, Any], kind: type[Model]) -> dict[str, Any]:
+    """Remove and return the options that are sizes of the model."""
+    sizes = {f.name for f in fields(kind)} - {"features", "classes"}
+    return {name: options.pop(name) for name in list(options) if name in sizes}
+
+
+def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
+    """Train runs that differ only in their seed, side by side.
+
+    Returns:
+        One dictionary per run: "result" (scores as `History.result`, "traffic", "facts", "train_loss"), "chunk", and
+            "series" where the run's
+        option `series` asks for it. A run whose loss stopped being a number has "error" instead of "result"; the
+        others are not affected.
+
+    Raises:
+        DivergedError: the only run diverged.
+    """
+    for run in runs[1:]:
+        require(run.replace(seed=runs[0].seed) == runs[0], "runs", "alike but for their seed", run)
+    fed = federation(runs, device)
+    chosen, loop = method(runs[0], fed.features, fed.classes)
+    history, fed, state = train_federation(chosen, fed, int(loop["rounds"]))
+    facts = chosen.facts(fed, state)
+    return [_outcome(history, fed, facts, number, bool(loop["series"]), len(runs)) for number in range(len(runs))]
+
+
+def _outcome(
+    history: Any, fed: Federation, facts: list[dict[str, float]], number: int, series: bool, runs: int
+) -> dict[str, Any]:
+    if number in history.diverged:
+        error = DivergedError(f"the training loss was not a number in round {history.diverged[number]}")
+        if runs == 1:
+            raise error
+        return {"error": f"DivergedError: {error}"}
+    result: dict[str, Any] = history.result(number)
+    result["train_loss"] = float(history.loss[-1][number])
+    result["traffic"] = fed.traffic.summary(number)
+    result["facts"] = facts[number]
+    out: dict[str, Any] = {"result": result, "chunk": history.chunk}
+    if series:
+        out["series"] = {
+            f"{view}.{name}": values
+            for view in ("before", "after")
+            for name, values in getattr(history, view).series(number).items()
+            if name in SERIES
+        }
+        out["series"]["train_loss"] = [float(loss[number]) for loss in history.loss]
+    return out
+
+
+def partition_manifest(run: Run) -> dict[str, Any]:
+    """The manifest of a run's partition, see `partition.manifest`."""
+    data = graph(run)
+    return {"result": partition.manifest(data, partition.partition(data, run.partition, run.clients, run.seed))}

@@ -1,0 +1,304 @@
+"""The training loop: rounds, local steps over chunks of clients, evaluation, and what is kept of it.
+
+Clients are processed in chunks small enough for their weights to stay in cache; a chunk of one is the plain loop over
+clients.
+The chunks never change a result beyond rounding: clients share nothing within a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedrepro.errors import require
+from fedrepro.federation import Federation, Weights
+from fedrepro.methods.base import Method, State, Update
+from fedrepro.nn.optim import OptimizerState
+
+CHUNK_BYTES = (
+    6_000_000  # stacked weights of one chunk on a CPU: with gradient and moments it stays within a second-level cache
+)
+VIEWS = ("before", "after")
+
+
+@dataclass
+class Scores:
+    """One view's scores after each round, `[rounds]` per entry and run.
+
+    Entries: "val", "test" pooled over nodes, "val_clients", "test_clients" averaged over clients, "val_loss" pooled.
+    """
+
+    values: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+    def add(self, scores: dict[str, np.ndarray]) -> None:
+        """Append one round."""
+        for name, value in scores.items():
+            self.values.setdefault(name, []).append(value)
+
+    def series(self, run: int) -> dict[str, list[float]]:
+        """`{entry: [rounds]}` of one run."""
+        return {name: [float(v[run]) for v in rounds] for name, rounds in self.values.items()}
+
+
+@dataclass
+class History:
+    """What a training run leaves: scores before and after local training, training loss, where it diverged.
+
+    "before" scores what clients hold between rounds (after this round's aggregation); "after" scores each client's
+    own weights at the end of this round's local training, before the server replaced them.
+    """
+
+    rounds: int
+    runs: int
+    before: Scores = field(default_factory=Scores)
+    after: Scores = field(default_factory=Scores)
+    loss: list[np.ndarray] = field(default_factory=list)
+    diverged: dict[int, int] = field(default_factory=dict)
+    chunk: int = 0
+
+    def result(self, run: int) -> dict[str, dict[str, dict[str, float]]]:
+        """Scores at the last round, at the round of best validation accuracy (first of equals) and of lowest
+        validation loss.
+        """
+        out: dict[str, dict[str, dict[str, float]]] = {}
+        for view in VIEWS:
+            series = getattr(self, view).series(run)
+            if not series:
+                continue
+            picks = {
+                "last": self.rounds - 1,
+                "best": int(np.argmax(series["val"])),
+                "best_loss": int(np.argmin(series["val_loss"])),
+            }
+            out[view] = {
+                name: {"round": at + 1, **{entry: values[at] for entry, values in series.items()}}
+                for name, at in picks.items()
+            }
+        return out
+
+
+@dataclass
+class _Chunk:
+    clients: list[int]
+    fed: Federation  # what local training looks at
+    scored: Federation  # what scoring looks at
+    rows: Tensor | slice  # where its nodes stand among those scored of all clients
+    trains: bool
+
+    def of(self, weights: Weights) -> Weights:
+        """This chunk's slices: a view where its clients are consecutive."""
+        first, last = self.clients[0], self.clients[-1]
+        if last - first + 1 == len(self.clients):
+            return {name: w[first : last + 1] for name, w in weights.items()}
+        return {name: w[self.clients] for name, w in weights.items()}
+
+    def put(self, weights: Weights, part: Weights) -> None:
+        """Write this chunk's slices back where they are no view."""
+        for name, w in part.items():
+            if w.untyped_storage().data_ptr() != weights[name].untyped_storage().data_ptr():
+                weights[name][self.clients] = w
+
+
+class Trained(NamedTuple):
+    """The history of all runs, the federation trained on (the method may have extended it), and the method's last
+    state.
+    """
+
+    history: History
+    fed: Federation
+    state: State
+
+
+def train(
+    method: Method, fed: Federation, rounds: int, *, evaluate: tuple[str, ...] = VIEWS, chunk: int | None = None
+) -> Trained:
+    """Train every run of a federation.
+
+    Args:
+        method: see `fedrepro.methods`.
+        fed: one or several runs side by side.
+        rounds: communication rounds.
+        evaluate: views to score each round, from "before" and "after" (see `History`).
+        chunk: clients trained at a time; None follows the weights' size.
+    """
+    require(rounds >= 1, "rounds", "at least 1", rounds)
+    fed, state = method.start(fed)
+    history = History(rounds, fed.runs)
+    trainer = _Trainer(method, fed, state, chunk)
+    history.chunk = trainer.chunk
+    for t in range(rounds):
+        active = method.select(fed, t)
+        update, loss, logits = trainer.round(state, t, active, "after" in evaluate)
+        state = method.aggregate(state, update)
+        _count(method, fed, state, update, t)
+        history.loss.append(_per_run(fed, loss, active))
+        for run in np.flatnonzero(~np.isfinite(history.loss[-1])):
+            history.diverged.setdefault(int(run), t + 1)
+        if logits is not None:
+            history.after.add(score(trainer.scored, logits))
+        if "before" in evaluate:
+            with torch.no_grad():
+                history.before.add(score(trainer.scored, method.predict(trainer.scored, state)))
+        if len(history.diverged) == fed.runs:
+            history.rounds = t + 1
+            break
+    return Trained(history, fed, state)
+
+
+class _Trainer:
+    """Local training of all clients, chunk by chunk, with the optimizer's state."""
+
+    def __init__(self, method: Method, fed: Federation, state: State, chunk: int | None) -> None:
+        self.method, self.fed = method, fed
+        self.optimizer: OptimizerState | None = None
+        self.chunk = fed.clients if method.sync == "step" else chunk or chunk_size(method, fed, state)
+        hops = method.receptive
+        self.scored = fed if hops is None else fed.focus(hops, ("val", "test"))
+        self.seen = fed if hops is None else fed.focus(hops, ("train",))
+        self.chunks = list(self._chunks())
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        """Clients that can train, a chunk at a time; then the others, which are only scored."""
+        able = self.fed.count("train") > 0
+        if self.method.sync == "step":
+            able = torch.ones_like(able)
+        for trains in (True, False):
+            clients = (able == trains).nonzero().squeeze(1).tolist()
+            for start in range(0, len(clients), self.chunk):
+                part = clients[start : start + self.chunk]
+                if len(part) == self.fed.clients:
+                    yield _Chunk(part, self.seen, self.scored, slice(None), trains)
+                else:
+                    scored = self.scored.select(part)
+                    assert scored.parent is not None
+                    yield _Chunk(part, self.seen.select(part), scored, scored.parent[1], trains)
+
+    def round(self, state: State, t: int, active: Tensor, predict: bool) -> tuple[Update, Tensor, Tensor | None]:
+        """One round: the update, each client's loss at its last step `[clients]`, and logits of the trained weights."""
+        method, fed = self.method, self.fed
+        before = method.begin_round(fed, state, t)
+        by = method.client_weights(fed, active)
+        if method.upload == "gradients":
+            return self._gradient(before, state, t, active, by)
+        after = {name: w.clone(memory_format=torch.contiguous_format) for name, w in before.items()}
+        if self.optimizer is None or method.optimizer_state == "reset":
+            self.optimizer = method.rule().init(after)
+        loss = torch.zeros(fed.clients, dtype=fed.dtype, device=fed.device)
+        logits = torch.empty(self.scored.nodes, fed.classes, dtype=fed.dtype, device=fed.device) if predict else None
+        for chunk in self.chunks:
+            weights = chunk.of(after)
+            mine = active[chunk.clients]
+            if chunk.trains and bool(mine.any()):
+                loss[chunk.clients] = self._steps(chunk, weights, state, t, mine)
+                chunk.put(after, weights)
+            if logits is not None:
+                with torch.no_grad():
+                    logits[chunk.rows] = method.forward(weights, chunk.scored, state)
+        return Update(before, after, {}, active, by, fed, t), loss, logits
+
+    def _steps(self, chunk: _Chunk, weights: Weights, state: State, t: int, active: Tensor) -> Tensor:
+        assert self.optimizer is not None
+        everyone = None if bool(active.all()) else active.cpu()
+        moments = _moments(self.optimizer, chunk)
+        rule, loss = self.method.rule(), torch.zeros(0)
+        for step in self.method.local_steps(chunk.fed, state, t):
+            leaves = {name: w.detach().requires_grad_(name in step.names) for name, w in weights.items()}
+            loss = step.loss(leaves)
+            names = [name for name in step.names if name in leaves]
+            grads = torch.autograd.grad(loss.sum(), [leaves[name] for name in names], allow_unused=True)
+            found = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
+            rule.step(weights, found, moments, everyone)
+        _put_moments(self.optimizer, moments, chunk)
+        return loss.detach()
+
+    def _gradient(
+        self, before: Weights, state: State, t: int, active: Tensor, by: Tensor
+    ) -> tuple[Update, Tensor, Tensor | None]:
+        """The gradient of each run's weighted mean of client losses, at weights stored once per run."""
+        method, shared = self.method, self.seen.shared()
+        leaves = {name: w.detach().requires_grad_() for name, w in before.items()}
+        loss = method.local_loss(leaves, shared.at(t, 0), state, t)
+        total = torch.zeros(self.fed.runs, dtype=by.dtype, device=by.device).index_add_(0, self.fed.run, by)
+        share = (by / total[self.fed.run]).to(loss.dtype)
+        grads = torch.autograd.grad((loss * share)[active].sum(), list(leaves.values()))
+        gradient = dict(zip(leaves, grads, strict=True))
+        return Update(before, before, gradient, active, by, self.fed, t), loss.detach(), None
+
+
+def client_gradients(method: Method, fed: Federation, state: State, t: int = 0) -> Weights:
+    """Each client's own gradient at the weights it would receive in round `t`: `[clients, ...]`."""
+    received = method.begin_round(fed, state, t)
+    stacked = fed.broadcast(received) if method.upload == "gradients" else received
+    leaves = {name: w.clone().requires_grad_() for name, w in stacked.items()}
+    loss = method.local_loss(leaves, fed.at(t, 0), state, t)
+    return dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
+
+
+def chunk_size(method: Method, fed: Federation, state: State) -> int:
+    """Clients trained at a time: as many as keep their stacked weights within `CHUNK_BYTES` (on a GPU, within an
+    eighth of its memory).
+    """
+    each = sum(w[0].numel() * w.element_size() for w in (*state.shared.values(), *state.personal.values()))
+    limit = CHUNK_BYTES
+    if fed.device.type == "cuda":
+        limit = torch.cuda.get_device_properties(fed.device).total_memory // 8
+    most = int(max(1, min(fed.clients, limit // each)))
+    return -(-fed.clients // -(-fed.clients // most))  # as many chunks as needed, of equal size
+
+
+def _moments(state: OptimizerState, chunk: _Chunk) -> OptimizerState:
+    return OptimizerState(state.steps[chunk.clients], chunk.of(state.first), chunk.of(state.second))
+
+
+def _put_moments(state: OptimizerState, part: OptimizerState, chunk: _Chunk) -> None:
+    state.steps[chunk.clients] = part.steps
+    chunk.put(state.first, part.first)
+    chunk.put(state.second, part.second)
+
+
+def _count(method: Method, fed: Federation, state: State, update: Update, t: int) -> None:
+    """Weights travel down to and up from every client that trained (gradients up, where the method sends those)."""
+    each = sum(w[0].numel() for w in state.shared.values())
+    clients = np.bincount(fed.run[update.active].cpu().numpy(), minlength=fed.runs)
+    size = torch.finfo(fed.dtype).bits // 8
+    if each:
+        fed.traffic.send("down", "weights", clients * each, round=t, size=size)
+        fed.traffic.send("up", method.upload, clients * each, round=t, size=size)
+
+
+def _per_run(fed: Federation, loss: Tensor, active: Tensor) -> np.ndarray:
+    """Mean over each run's active clients, `[runs]`."""
+    run, value = fed.run[active].cpu().numpy(), loss[active].double().cpu().numpy()
+    return np.asarray(np.bincount(run, value, fed.runs) / np.bincount(run, minlength=fed.runs))
+
+
+def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
+    """Accuracy on validation and test nodes, pooled and averaged over clients, and pooled validation loss, each
+    `[runs]`.
+
+    Only a client's own nodes count; clients without nodes in a split are left out of its average.
+    """
+    out: dict[str, np.ndarray] = {}
+    runs = fed.run.cpu().numpy()
+    for mask in ("val", "test"):
+        rows, _ = fed.rows(mask)
+        right = (logits[rows].argmax(1) == fed.batch.y[rows]).double().cpu().numpy()
+        client = fed.batch.batch[rows].cpu().numpy()
+        hits = np.bincount(client, right, fed.clients)
+        count = np.bincount(client, minlength=fed.clients)
+        has = count > 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out[mask] = np.bincount(runs, hits, fed.runs) / np.bincount(runs, count, fed.runs)
+            mean = np.bincount(runs[has], hits[has] / count[has], fed.runs)
+            out[f"{mask}_clients"] = mean / np.bincount(runs[has], minlength=fed.runs)
+            if mask == "val":
+                nll = F.cross_entropy(logits[rows], fed.batch.y[rows], reduction="none").double().cpu().numpy()
+                pooled = np.bincount(runs[client], nll, fed.runs)
+                out["val_loss"] = pooled / np.bincount(runs, count, fed.runs)
+    return out

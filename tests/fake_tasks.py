@@ -1,0 +1,85 @@
+"""Things to run that need no torch: worker processes import them by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from fedrepro import registry
+from fedrepro.errors import DataError, DivergedError
+from fedrepro.runs import Run
+
+
+def register() -> None:
+    """Make the functions below known as checks."""
+    for name in ("quick", "logged", "fails", "diverges", "absent", "kills", "once", "numbers", "nothing"):
+        registry.register("check", name, f"fake_tasks:{name}")
+    registry.register("bench", "clock", "fake_tasks:quick")
+
+
+def forget() -> None:
+    for key in [key for key, entry in registry.REGISTRY.items() if entry.target.startswith("fake_tasks:")]:
+        del registry.REGISTRY[key]
+
+
+def quick(run: Run) -> dict[str, Any]:
+    return {"result": {"score": {"test": (run.seed + 1) / 7}, "count": run.clients, "timing": time.time()}}
+
+
+def logged(run: Run) -> dict[str, Any]:
+    """Note the key in the file of the option `log`, then take 20 ms."""
+    line = f"{run.key} {os.getpid()}\n".encode()
+    descriptor = os.open(str(run.options["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line)
+    os.close(descriptor)
+    time.sleep(float(run.options.get("pause", 0.02)))
+    return quick(run)
+
+
+def fails(run: Run) -> dict[str, Any]:
+    raise KeyError(f"seed {run.seed}")
+
+
+def diverges(run: Run) -> dict[str, Any]:
+    raise DivergedError("the loss is not a number in round 3")
+
+
+def absent(run: Run) -> dict[str, Any]:
+    raise DataError(f"put the files of {run.dataset} into data/raw")
+
+
+def kills(run: Run) -> dict[str, Any]:
+    """End the worker process, as running out of memory would."""
+    if run.seed == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.05)
+    return quick(run)
+
+
+def once(run: Run) -> dict[str, Any]:
+    """End the worker process the first time."""
+    seen = Path(str(run.options["log"])) / str(run.seed)
+    if run.seed == 1 and not seen.exists():
+        seen.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return quick(run)
+
+
+def numbers(run: Run) -> dict[str, Any]:
+    """What the option `value` names."""
+    import numpy as np
+
+    values = {"nan": float("nan"), "inf": float("inf"), "numpy": np.float64(0.1), "array": np.arange(3)}
+    return {"result": {"value": values.get(str(run.options["value"]), run.options["value"])}, "chunk": 4}
+
+
+def nothing(run: Run) -> Any:
+    return None
+
+
+def threads(run: Run) -> dict[str, Any]:
+    time.sleep(0.1)
+    return {"result": {"process": os.getpid(), "omp": os.environ.get("OMP_NUM_THREADS")}}

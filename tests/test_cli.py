@@ -1,0 +1,219 @@
+"""The commands: what they print, which exit status they end with, and that errors are one line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_notebook import write
+
+import fedrepro
+from fedrepro import cli, notebook, paths
+from fedrepro.provenance import fingerprint
+from fedrepro.runs import Run, sweep
+from fedrepro.store import Store
+
+CELL = Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public", clients=10)
+
+
+def record(run: Run, **changes: Any) -> dict[str, Any]:
+    """A stored record of a run, made up for the test."""
+    made = {
+        "key": run.key,
+        "run": run.to_dict(),
+        "status": "ok",
+        "error": None,
+        "result": {"before": {"best": {"test": 0.8}}},
+        "fingerprint": fingerprint(run.task, run.method),
+        "environment": "0",
+        "when": "2026-01-01T00:00:00Z",
+        "seconds": 60.0,
+    }
+    return {**made, **changes}
+
+
+@pytest.fixture
+def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """A checkout with one notebook, its exhibit: two methods, two graphs, two seeds."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    write(tmp_path / "notebooks", "fedgat/6-experiments")
+    runs = sweep(task="train", paper="fedgat", method=["FedAvg", "DistGAT"], dataset=["PubMed", "Cora"], seed=range(2))
+    exhibit = SimpleNamespace(
+        id="FG-T1",
+        paper="fedgat",
+        notebook="fedgat/6-experiments",
+        title="Table 1",
+        runs=lambda profile: runs if profile == "paper" else runs[:4],
+    )
+    monkeypatch.setitem(sys.modules, "fedrepro.exhibits", SimpleNamespace(EXHIBITS={"FG-T1": exhibit}))
+    return runs
+
+
+def test_an_error_is_one_line_and_status_2() -> None:
+    """A wrong name ends with status 2 and one line on stderr, without a traceback."""
+    command = [sys.executable, "-m", "fedrepro", "run", "al"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "Got 'al'. Did you mean 'all'?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fedgat", "-p", "profil=quick"], "Did you mean 'profile'"),
+        (["fedgat", "-p", "profile"], "-p must be of the form name=value. Got 'profile'"),
+        (["fedgat", "--profile", "quik"], "--profile must be one of 'smoke', 'quick', 'paper'. Got 'quik'"),
+        (["fedgat", "--jobs", "0"], "jobs must be an integer >= 1. Got 0"),
+        (["fedgat", "--budget", "0"], "--budget must be a number of minutes > 0. Got 0.0"),
+        (["fedgat", "--budget", "1", "-p", "split=public"], "Got 'split'"),
+        (["fedgta"], "Did you mean 'fedgat'"),
+    ],
+)
+def test_wrong_arguments_of_run(
+    exhibits: list[Run], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """Each wrong argument of `run` is named with what is allowed, before anything runs."""
+    assert cli.main(["run", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_failed_notebook_is_status_1(
+    exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` reports every notebook and ends with status 1 if one failed, with 0 if none did."""
+    given: list[Any] = []
+
+    def run_all(names: list[str], parameters: dict[str, Any], *, jobs: int) -> list[notebook.Outcome]:
+        given.append((names, parameters, jobs))
+        return ends
+
+    monkeypatch.setattr(notebook, "run_all", run_all)
+    ends = [notebook.Outcome("a/1-b", 1.0)]
+    assert cli.main(["run", "a", "-p", "seeds=3", "-p", "split=10/10/80", "--device", "cpu", "--jobs", "3"]) == 0
+    assert given == [(["a"], {"seeds": 3, "split": "10/10/80", "device": "cpu"}, 3)]
+    ends.append(notebook.Outcome("a/2-c", 2.0, "ValueError: no"))
+    assert cli.main(["run", "a"]) == 1
+    printed = capsys.readouterr()
+    assert "ok     a/1-b" in printed.out and "FAILED a/2-c" in printed.out and "ValueError: no" in printed.err
+
+
+def test_budget_computes_what_is_missing(
+    exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A budget computes what an exhibit lacks, within the time, and executes no notebook."""
+    asked: list[tuple[str, list[Run]]] = []
+
+    def execute(runs: list[Run], *, budget: float, file: str, device: str, **_: Any) -> pd.DataFrame:
+        assert 0 < budget <= 2 and device == "cpu"
+        asked.append((file, runs))
+        return pd.DataFrame({"key": [run.key for run in runs]})
+
+    monkeypatch.setattr(fedrepro.engine, "execute", execute)
+    Store().append("fedgat-6-experiments", record(exhibits[0]))
+    arguments = ["--profile", "paper", "--device", "cpu", "--budget", "2"]
+    assert cli.main(["run", "fedgat", *arguments]) == 0
+    assert asked == [("fedgat-6-experiments.jsonl", exhibits[1:])]
+    assert "7 of 7 missing runs computed" in capsys.readouterr().out
+    assert not (paths.root() / "build").exists()
+
+
+def test_notebooks_share_a_budget_seed_by_seed(exhibits: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several notebooks the first seed of all comes before the second of any."""
+    write(paths.root() / "notebooks", "gfl/5-experiments")
+    from fedrepro.exhibits import EXHIBITS
+
+    other = [run.replace(paper="gfl") for run in exhibits]
+    EXHIBITS["GFL-T1"] = SimpleNamespace(notebook="gfl/5-experiments", runs=lambda profile: other)
+    asked: list[tuple[str, set[int]]] = []
+
+    def execute(runs: list[Run], *, file: str, **_: Any) -> pd.DataFrame:
+        asked.append((file.partition("-")[0], {run.seed for run in runs}))
+        return pd.DataFrame({"key": []})
+
+    monkeypatch.setattr(fedrepro.engine, "execute", execute)
+    assert cli.main(["run", "all", "--device", "cpu", "--profile", "paper", "--budget", "1"]) == 0
+    assert asked == [("fedgat", {0}), ("gfl", {0}), ("fedgat", {1}), ("gfl", {1})]
+
+
+def test_status_counts(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    """`status --json` counts done, stale, failed and missing runs and tells the time they need."""
+    Store().append(
+        "fedgat-6-experiments",
+        record(exhibits[0], seconds=10.0),
+        record(exhibits[1], seconds=30.0, fingerprint="another"),
+        record(exhibits[2], status="failed", error="no", result={}),
+    )
+    assert cli.main(["status", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["exhibits"]
+    counts = {name: row[name] for name in ("done", "wanted", "stale", "failed", "missing")}
+    assert counts == {"done": 2, "wanted": 8, "stale": 1, "failed": 1, "missing": 6}
+    # PubMed takes 10 s and Cora 30 s, whatever the method; three runs of each are missing
+    assert row["seconds_missing"] == pytest.approx(120.0)
+    assert cli.main(["status", "--profile", "quick"]) == 0
+    line = capsys.readouterr().out.splitlines()[1].split()
+    assert line[:6] == ["FG-T1", "2", "4", "1", "1", "2"]
+
+
+def test_show_prints_the_record_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`show` takes the start of a key, prints its record, and a command line that names exactly this run."""
+    other = CELL.replace(seed=1)
+    Store().append("fedgat-6-experiments", record(CELL), record(other))
+    assert cli.main(["show", CELL.key[:12]]) == 0
+    text, _, command = capsys.readouterr().out.partition("# computes it again:")
+    assert json.loads(text)["result"] == {"before": {"best": {"test": 0.8}}}
+    program, option, code = shlex.split(command)
+    assert (program, option) == ("python", "-c")
+    start = code.index("{")
+    assert Run.from_dict(eval(code[start : code.rindex("}") + 1])).key == CELL.key
+
+
+@pytest.mark.parametrize(("key", "message"), [("zz", "Got 'zz'"), ("", "KEY must name one record")])
+def test_show_needs_one_record(capsys: pytest.CaptureFixture[str], key: str, message: str) -> None:
+    """A key that no record or more than one begins with is an error."""
+    Store().append("fedgat-6-experiments", record(CELL), record(CELL.replace(seed=1)))
+    assert cli.main(["show", key]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_list_names_everything(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    """`list` names notebooks with exhibits, methods, data sets and partitions."""
+    assert cli.main(["list"]) == 0
+    text = capsys.readouterr().out
+    for word in ("fedgat/6-experiments", "FG-T1", "FedGAT", "CiteSeer", "metis"):
+        assert word in text
+
+
+def test_data_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    """`data` lists every graph with its licence; an unknown name is an error with a suggestion."""
+    assert cli.main(["data"]) == 0
+    text = capsys.readouterr().out
+    assert "PubMed" in text and "ODC-BY" in text
+    assert cli.main(["data", "--fetch", "Coar"]) == 2
+    assert "Did you mean 'Cora'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("verdicts", "status"), [(["identical", "close"], 0), (["identical", "differs"], 1), ([], 0)])
+def test_verify_ends_with_its_verdict(
+    verdicts: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`verify` prints a row a run, and ends with status 1 if one of them differs."""
+    frame = pd.DataFrame({"key": list("ab")[: len(verdicts)], "verdict": verdicts})
+    monkeypatch.setattr(fedrepro.engine, "verify", lambda store, n: frame)
+    assert cli.main(["verify", "-n", "2"]) == status
+    assert all(verdict in capsys.readouterr().out for verdict in verdicts[:1])
+
+
+def test_report_writes_the_galleries(capsys: pytest.CaptureFixture[str]) -> None:
+    """`report` writes the gallery pages and prints where."""
+    assert cli.main(["report"]) == 0
+    assert (paths.figures() / "README.md").is_file()
+    assert "README.md" in capsys.readouterr().out

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fake_tasks
+import pytest
+
+import fedrepro
+from fedrepro import engine, executors, registry
+from fedrepro.errors import ArgumentError, DataError, DivergedError, StoreError
+from fedrepro.runs import Run, sweep
+from fedrepro.store import Store
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FEDREPRO_WORKERS", "2")
+    fake_tasks.register()
+    yield
+    fake_tasks.forget()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results")
+
+
+def runs(method: str = "quick", seeds: int = 3, **axes: Any) -> list[Run]:
+    return sweep(**{"task": "check", "paper": "p", "method": method, "seed": range(seeds), **axes})
+
+
+def computed(log: Path) -> list[str]:
+    return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def logging_runs(tmp_path: Path, seeds: int = 3, **axes: Any) -> list[Run]:
+    return runs("logged", seeds, options={"log": str(tmp_path / "log"), "pause": 0}, **axes)
+
+
+# --- compute ---
+
+
+def test_record() -> None:
+    """A computed run is a complete record made of JSON values, with the result the function gave."""
+    (run,) = runs(seeds=1, dataset="Cora", clients=5)
+    (record,) = engine.compute([run])
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["key"] == run.key and Run.from_dict(record["run"]) == run and record["version"] == 1
+    assert record["status"] == "ok" and record["error"] is None
+    assert record["result"]["score"] == {"test": 1 / 7} and record["result"]["count"] == 5
+    assert record["batch"] == {"keys": [run.key], "seconds": record["seconds"]} and record["chunk"] is None
+    assert len(record["fingerprint"]) == 64 and record["when"].endswith("+00:00")
+    assert {"python", "torch", "numpy", "cpu", "device", "threads"} <= set(record["environment"])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("nan", None), ("numpy", 0.1), ("array", [0, 1, 2]), ([1, [2.5]], [1, [2.5]])]
+)
+def test_values(value: object, expected: object) -> None:
+    """NumPy's numbers and arrays become JSON's, and an undefined number becomes null."""
+    (record,) = engine.compute([Run("check", "p", "numbers", options={"value": value})])
+    assert record["status"] == "ok" and record["result"] == {"value": expected} and record["chunk"] == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("fails", "KeyError: 'seed 0'"),
+        ("diverges", "DivergedError: the loss is not a number in round 3"),
+        ("nothing", "ArgumentError: what 'nothing' returns must be .*Got None"),
+        ("numbers", "ArgumentError: numbers.result.value must be finite. Got inf"),
+    ],
+)
+def test_failures_are_records(method: str, told: str) -> None:
+    """An error becomes a failed record with its type and message, and no result."""
+    import re
+
+    (record,) = engine.compute([Run("check", "p", method, options={"value": "inf"})])
+    assert record["status"] == "failed" and record["result"] == {} and re.match(told, record["error"])
+
+
+def fake_training(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """A `fedrepro.tasks` without torch, whose seed 2 diverges; the batches of seeds it was given."""
+    calls: list[list[int]] = []
+
+    def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
+        calls.append([run.seed for run in runs])
+        if 2 in calls[-1]:
+            raise DivergedError("seed 2")
+        if 5 in calls[-1] and len(runs) > 1:
+            return [{"error": "DivergedError: seed 5"} if run.seed == 5 else result(run) for run in runs]
+        return [result(run) for run in runs]
+
+    def result(run: Run) -> dict[str, Any]:
+        return {"result": {"seed_was": run.seed}, "chunk": 7, "series": {"val": [run.seed]}}
+
+    fake = types.ModuleType("fedrepro.tasks")
+    fake.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedrepro.tasks", fake)
+    monkeypatch.setattr(fedrepro, "tasks", fake, raising=False)
+    return calls
+
+
+def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """Training runs that differ in seed alone are computed as batches; one that fails does not fail the others."""
+    calls = fake_training(monkeypatch)
+    wanted = sweep(task="train", paper="p", method=["FedAvg", "Local"], seed=range(6))
+    frame = engine.execute(wanted, store=store, file="a", workers=1, side_by_side=3)
+    assert calls == [[0, 1, 2], [0], [1], [2]] * 2 + [[3, 4, 5]] * 2
+    assert sorted(frame["seed"]) == [0, 0, 1, 1, 3, 3, 4, 4] and list(frame["seed_was"]) == list(frame["seed"])
+    assert {trouble["error"] for trouble in frame.attrs["failed"]} == {
+        "DivergedError: seed 2",
+        "DivergedError: seed 5",
+    }
+    record = store.get(wanted[6].key)  # FedAvg, seed 3
+    assert record is not None and record["series"] == {"val": [3]} and record["chunk"] == 7
+    assert record["batch"]["keys"] == [run.key for run in wanted[6::2]]
+    assert record["seconds"] == pytest.approx(record["batch"]["seconds"] / 3, abs=1e-4)
+    alone = store.get(wanted[0].key)
+    assert alone is not None and alone["batch"]["keys"] == [wanted[0].key]
+
+
+# --- execute ---
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_execute(store: Store, tmp_path: Path, workers: int) -> None:
+    """Runs the store lacks are computed once each, the frame holds all of them, another call computes none."""
+    wanted = logging_runs(tmp_path, dataset=["Cora", "CS"])
+    for expected in (4, 6, 6):
+        asked = wanted[:4] if expected == 4 else [*wanted, *wanted]
+        frame = engine.execute(asked, store=store, file="fedgat/6-x", workers=workers, progress=False)
+        assert len(computed(tmp_path / "log")) == expected == len(frame)
+    assert sorted(computed(tmp_path / "log")) == sorted(run.key for run in wanted)
+    assert list(frame["key"]) == [run.key for run in wanted] and list(frame["count"]) == [1] * 6
+    assert list(frame["score.test"]) == [(run.seed + 1) / 7 for run in wanted]
+    assert frame.attrs == {"failed": [], "unavailable": []}
+    assert (store.folder / "fedgat-6-x.jsonl").is_file() and len(Store(store.folder)) == 6
+
+
+def test_order(store: Store, tmp_path: Path) -> None:
+    """Seeds slowest, then small graphs first, then as given."""
+    wanted = logging_runs(tmp_path, 2, dataset=["Physics", "Cora", "PubMed~standin", ""], clients=[9, 2])
+    engine.execute(wanted, store=store, file="a", workers=1)
+    found = [store.get(key)["run"] for key in computed(tmp_path / "log")]  # type: ignore[index]
+    assert [(run["seed"], run["dataset"], run["clients"]) for run in found] == [
+        (seed, dataset, clients)
+        for seed in (0, 1)
+        for dataset in ("", "Cora", "PubMed~standin", "Physics")
+        for clients in (9, 2)
+    ]
+
+
+def test_failures_do_not_stop_others(store: Store) -> None:
+    """Failed runs are kept with their error, left out of the frame, told in its attrs, and tried again."""
+    wanted = [*runs("fails", 2), *runs("quick", 2)]
+    frame = engine.execute(wanted, store=store, file="a", workers=2)
+    assert list(frame["method"]) == ["quick", "quick"]
+    assert [trouble["error"] for trouble in frame.attrs["failed"]] == ["KeyError: 'seed 0'", "KeyError: 'seed 1'"]
+    registry.register("check", "fails", "fake_tasks:quick")  # mended
+    assert len(engine.execute(wanted, store=store, file="a", workers=1, retry=False)) == 2
+    frame = engine.execute(wanted, store=store, file="a", workers=1)
+    assert len(frame) == 4 and frame.attrs["failed"] == []
+
+
+def test_unavailable_data(store: Store) -> None:
+    """Runs whose graph cannot be had are left out and reported, not kept as failures; strict raises."""
+    wanted = [*runs("absent", 2, dataset="Reddit"), *runs("quick", 1)]
+    frame = engine.execute(wanted, store=store, file="a", workers=2)
+    assert len(frame) == 1 and frame.attrs["failed"] == []
+    told = {trouble["error"] for trouble in frame.attrs["unavailable"]}
+    assert told == {"DataError: put the files of Reddit into data/raw"} and len(frame.attrs["unavailable"]) == 2
+    assert (store.folder / "a.jsonl").read_text().count("\n") == 1
+    with pytest.raises(DataError, match=r"^put the files of Reddit"):
+        engine.execute(wanted, store=store, file="a", workers=1, strict=True)
+
+
+def test_budget(store: Store, tmp_path: Path) -> None:
+    """When the time is spent nothing new is started; what was computed is the beginning of the order."""
+    wanted = runs("logged", 40, options={"log": str(tmp_path / "log"), "pause": 0.02}, clients=[1, 2])
+    assert len(engine.execute(wanted, store=store, file="a", budget=0)) == 0 and not store.folder.exists()
+    frame = engine.execute(wanted, store=store, file="a", workers=1, budget=0.3 / 60)
+    assert 2 <= len(frame) < 40 and computed(tmp_path / "log") == [run.key for run in wanted[: len(frame)]]
+
+
+def test_lost_worker_once(store: Store, tmp_path: Path) -> None:
+    """The runs of a worker that was lost are done again."""
+    frame = engine.execute(runs("once", 4, options={"log": str(tmp_path)}), store=store, file="a", workers=2)
+    assert len(frame) == 4 and frame.attrs["failed"] == []
+
+
+def test_lost_worker_always(store: Store) -> None:
+    """A run that always ends its worker fails after three attempts, and takes no other with it."""
+    frame = engine.execute(runs("kills", 5), store=store, file="a", workers=2)
+    assert sorted(frame["seed"]) == [0, 2, 3, 4]
+    (trouble,) = frame.attrs["failed"]
+    assert trouble["run"]["seed"] == 1 and trouble["error"].startswith("BrokenProcessPool")
+
+
+def test_broken_executor_of_the_caller(store: Store) -> None:
+    """A pool that was given and breaks is replaced by one of our own."""
+    with executors.executor("local", workers=2) as given:
+        frame = engine.execute(runs("kills", 3), store=store, file="a", executor=given)
+    assert sorted(frame["seed"]) == [0, 2]
+
+
+def test_any_executor(store: Store) -> None:
+    """Threads of the caller do as well, and stay the caller's to shut down."""
+    with ThreadPoolExecutor(3) as given:
+        frame = engine.execute(runs(seeds=5), store=store, file="a", executor=given)
+        assert len(frame) == 5 and given.submit(int, "3").result() == 3
+
+
+def test_what_workers_cannot_import(store: Store) -> None:
+    """A function written on the spot is computed in this process, whatever the number of workers."""
+    registry.register("check", "quick", lambda run: {"result": {"process": os.getpid()}})
+    try:
+        frame = engine.execute(runs(seeds=3), store=store, file="a", workers=2)
+    finally:
+        registry._own.clear()
+    assert list(frame["process"]) == [os.getpid()] * 3
+
+
+def test_workers_are_processes_with_one_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default runs are computed in other processes, where one thread is set before torch is loaded."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    registry.register("check", "quick", "fake_tasks:threads")
+    frame = engine.execute(runs(seeds=2), store=store, file="a")
+    assert os.getpid() not in list(frame["process"]) and list(frame["omp"]) == ["1", "1"]
+
+
+def test_interruption(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption loses only the run in flight; the next call computes the rest."""
+    wanted = logging_runs(tmp_path, 5)
+    stop = fake_tasks.quick
+
+    def interrupted(run: Run) -> dict[str, Any]:
+        if run.seed == 3:
+            raise KeyboardInterrupt
+        return stop(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_tasks, "quick", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.execute(wanted, store=store, file="a", workers=1)
+    assert len(Store(store.folder)) == 3
+    assert len(engine.execute(wanted, store=store, file="a", workers=1)) == 5
+    assert len(computed(tmp_path / "log")) == 6
+
+
+def test_computed_elsewhere_meanwhile(store: Store, tmp_path: Path) -> None:
+    """A run that another process finishes while this one is at work is not computed again."""
+    wanted = logging_runs(tmp_path, 3)
+    other = Store(store.folder)
+
+    class Meddler(executors.Inline):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            done = super().submit(fn, *args, **kwargs)
+            if wanted[2].key not in other:
+                other.append("b", *engine.compute([wanted[2]]))
+            return done
+
+    frame = engine.execute(wanted, store=store, file="a", executor=Meddler(), workers=1)
+    assert len(frame) == 3 and len(computed(tmp_path / "log")) == 3
+
+
+def test_a_store_that_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk stops the execution with an error that says so, and ends the workers."""
+    wanted = runs("logged", 30, options={"log": os.devnull, "pause": 0.05})
+
+    def full(descriptor: int, data: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    before = threading.active_count()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            engine.execute(wanted, store=store, file="a", workers=1)
+    assert len(Store(store.folder)) == 0 and threading.active_count() <= before
+
+
+# --- executors ---
+
+
+def test_executor_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown engine, a missing address or a missing package is an error that says what to do."""
+    with pytest.raises(ArgumentError, match=r"engine must be one of 'local', 'dask', 'slurm'\. Got 'dusk'"):
+        engine.executor("dusk")
+    monkeypatch.delenv("FEDREPRO_ADDRESS", raising=False)
+    with pytest.raises(ArgumentError, match="address must be the address of a Dask scheduler"):
+        engine.executor("dask")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ArgumentError, match=r"pip install 'fedrepro\[dask\]'"):
+        engine.executor("dask", "tcp://127.0.0.1:1")
+    with pytest.raises(ArgumentError, match=r"pip install 'fedrepro\[slurm\]'"):
+        engine.executor("slurm")
+    monkeypatch.setenv("FEDREPRO_WORKERS", "two")
+    with pytest.raises(ArgumentError, match="FEDREPRO_WORKERS must be an integer"):
+        executors.cores()
+
+
+def test_dask(store: Store) -> None:
+    """Runs on a Dask cluster arrive in the store of the driver."""
+    distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        given = engine.executor("dask", cluster.scheduler_address)
+        frame = engine.execute([*runs(seeds=3), *runs("fails", 1)], store=store, file="a", executor=given)
+        given.shutdown()
+        given._client.close()  # type: ignore[attr-defined]
+    assert list(frame["seed"]) == [0, 1, 2] and len(frame.attrs["failed"]) == 1
+
+
+def test_slurm(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of submitit (run here without Slurm) arrive in the store of the driver."""
+    pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])]))
+    with executors.Slurm(str(tmp_path / "logs"), cluster="local", timeout_min=1) as given:
+        frame = engine.execute(runs(seeds=2), store=store, file="a", executor=given)
+    assert list(frame["seed"]) == [0, 1] and frame.attrs["failed"] == []

@@ -1,0 +1,255 @@
+"""The strict runner, on tiny notebooks executed by real kernels, and the session object."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from fedrepro import notebook, paths
+from fedrepro.errors import ArgumentError
+
+STANDARD = 'profile = "quick"\ndevice = "auto"\nseeds = 0\nengine = "local"'
+
+
+def write(folder: Path, name: str, *cells: str, parameters: str = STANDARD, first: str = "# A title\n\nFG-T1") -> Path:
+    """A notebook `folder/name.ipynb` of a first cell, a parameters cell and code cells."""
+    v4 = nbformat.v4
+    tagged = v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    nb = v4.new_notebook(cells=[v4.new_markdown_cell(first), tagged, *map(v4.new_code_cell, cells)])
+    path = folder / f"{name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, path)
+    return path
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty checkout in a temporary folder; returns its notebooks folder."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    return tmp_path / "notebooks"
+
+
+def printed(path: Path) -> str:
+    """Everything the executed notebook's cells wrote to stdout."""
+    cells = nbformat.read(path, as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return "".join(output.text for output in outputs if output.output_type == "stream")
+
+
+def test_find_reads_title_and_exhibits(suite: Path) -> None:
+    """Notebooks are listed in natural order with the title and exhibit IDs of their first cell."""
+    write(suite, "fedgat/10-appendix")
+    write(
+        suite,
+        "fedgat/6-experiments",
+        first="# Experiments\n\nFG-T1, FG-F4a, SH-Th2; decided in FG-Q6. FG-T1 again.",
+    )
+    found = notebook.find()
+    assert [source.name for source in found] == ["fedgat/6-experiments", "fedgat/10-appendix"]
+    assert found[0].title == "Experiments"
+    assert found[0].exhibits == ("FG-T1", "FG-F4a", "SH-Th2")
+
+
+def test_select_suggests_the_nearest_name(suite: Path) -> None:
+    """A misspelled notebook is an error that names the nearest one."""
+    write(suite, "fedgat/6-experiments")
+    assert [source.name for source in notebook.select(["fedgat", "all"])] == ["fedgat/6-experiments"]
+    with pytest.raises(ArgumentError, match=r"Got 'fedgat/6-experiment'\. Did you mean 'fedgat/6-experiments'"):
+        notebook.select(["fedgat/6-experiment"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"profil": "quick"}, r"Got 'profil'\. Did you mean 'profile'"),
+        ({"profile": "quik"}, r"Got 'quik'\. Did you mean 'quick'"),
+        ({"device": "gpu"}, r"device must be one of 'auto', 'cpu', 'cuda'\. Got 'gpu'"),
+        ({"seeds": "3"}, r"seeds must be an integer >= 0.*Got '3'"),
+        ({"seeds": True}, r"seeds must be .*Got True"),
+        ({"seeds": -1}, r"seeds must be .*Got -1"),
+        ({"rate": "0.1"}, r"rate must be of type float, like 0.5\. Got '0.1'"),
+        ({"flag": 1}, r"flag must be of type bool, like True\. Got 1"),
+    ],
+)
+def test_wrong_parameters_are_errors(tmp_path: Path, given: dict[str, object], message: str) -> None:
+    """An unknown name, a wrong type and a value that is no choice are errors that say what is allowed."""
+    path = write(tmp_path, "p/1-a", parameters=STANDARD + "\nrate = 0.5\nflag = True")
+    with pytest.raises(ArgumentError, match=message):
+        notebook.check_parameters(path, given)
+
+
+def test_right_parameters_pass(tmp_path: Path) -> None:
+    """Values of the default's type pass, and an integer serves where the default is a float."""
+    path = write(tmp_path, "p/1-a", parameters=STANDARD + "\nrate = 0.5\nsizes = [1, 2]")
+    given = {"profile": "paper", "seeds": 3, "rate": 1, "sizes": [4]}
+    assert notebook.check_parameters(path, given) == given
+    assert type(notebook.check_parameters(path, given)["rate"]) is float
+
+
+@pytest.mark.parametrize(
+    "line", ["x = dict(a=1)", "x: int = 1", "x = y = 1", "import os", "x = [\n    1,\n]", "x, y = 1, 2"]
+)
+def test_parameters_are_one_line_literals(tmp_path: Path, line: str) -> None:
+    """Anything but `name = literal` on one line in the parameters cell is an error that quotes it."""
+    path = write(tmp_path, "p/1-a", parameters=f"{STANDARD}\n{line}")
+    with pytest.raises(ArgumentError, match="must hold one-line"):
+        notebook.parameters(path)
+
+
+def test_a_parameters_cell_is_required(tmp_path: Path) -> None:
+    """A notebook without a cell tagged `parameters` is refused."""
+    path = tmp_path / "plain.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), path)
+    with pytest.raises(ArgumentError, match="one cell tagged 'parameters'"):
+        notebook.parameters(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", 3), ("0.5", 0.5), ("true", True), ("quick", "quick"), ("[1, 2]", [1, 2]), ("a=b", "a=b")],
+)
+def test_parse_reads_literals(text: str, value: object) -> None:
+    """A typed value is a Python literal where it is one, and text where it is not."""
+    assert notebook.parse(text) == value
+
+
+def test_smoke_run_is_isolated_and_complete(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smoke run gets its parameters, this interpreter, an empty store, no raw graphs, no network."""
+    monkeypatch.setenv("HOME", str(suite.parent / "home"))
+    monkeypatch.setenv("FEDREPRO_DATA", "elsewhere")
+    cells = [
+        "import os, sys; print(sys.executable, profile, seeds)",
+        "print(os.environ['FEDREPRO_STORE'], os.environ['FEDREPRO_DATA'], os.environ['OMP_NUM_THREADS'])",
+        "print(os.path.exists(os.environ['FEDREPRO_STORE']), os.environ['https_proxy'])",
+        "print(os.environ['FEDREPRO_FIGURES'])",
+    ]
+    write(suite, "p/1-a", *cells)
+    done = notebook.run("p/1-a", profile="smoke", seeds=2)
+    assert done == suite.parent / "build/smoke/notebooks/p/1-a.ipynb"
+    first, second, third, figures = printed(done).splitlines()
+    assert first == f"{sys.executable} smoke 2"
+    store, data, threads = second.split()
+    assert not Path(store).parent.exists() and "elsewhere" not in data and threads == "1"
+    assert third == "False http://127.0.0.1:9"
+    assert figures == f"{suite.parent}/build/smoke/figures"
+    assert "smoke 2" in done.with_suffix(".html").read_text()
+    assert sorted(path.name for path in done.parent.iterdir()) == ["1-a.html", "1-a.ipynb"]
+
+
+def test_a_failure_leaves_no_finished_copy(suite: Path) -> None:
+    """After a failing run nothing is left under the final name, only the failed copy beside it."""
+    path = write(suite, "p/1-a", "print('first')")
+    done = notebook.run("p/1-a")
+    assert done.exists()
+    write(suite, "p/1-a", "print('before')\nraise ValueError('no such thing')", "print('after')")
+    with pytest.raises(notebook.NotebookError, match=r"cell \[2\] `print\('before'\)`: ValueError: no such thing"):
+        notebook.run(path)
+    assert [file.name for file in done.parent.iterdir()] == ["1-a.failed.ipynb"]
+    assert printed(done.with_suffix(".failed.ipynb")) == "before\n"
+
+
+def test_run_all_goes_on_after_a_failure(suite: Path) -> None:
+    """A notebook that fails, by leaving early, does not end the others; a wrong parameter starts none."""
+    write(suite, "p/1-a", "import sys; sys.exit(0)", "print('never')")
+    write(suite, "p/2-b", "print('fine')")
+    with pytest.raises(ArgumentError, match="Did you mean 'seeds'"):
+        list(notebook.run_all(["p"], {"seed": 1}, jobs=2))
+    assert not (suite.parent / "build").exists()
+    ends = {end.name: end.error for end in notebook.run_all(["p"], {"seeds": 1}, jobs=1)}
+    assert ends["p/2-b"] == ""
+    assert "was never executed" in ends["p/1-a"] or "SystemExit" in ends["p/1-a"]
+
+
+def test_begin_checks_its_arguments() -> None:
+    """The session refuses what the runner refuses, and knows the file its records go to."""
+    nb = notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="local")
+    assert (nb.paper, nb.file) == ("fedgat", "fedgat-6-experiments.jsonl")
+    with pytest.raises(ArgumentError, match="engine must be one of"):
+        notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="ray")
+    with pytest.raises(ArgumentError, match="paper/n-section"):
+        notebook.begin("experiments", profile="quick", device="cpu", seeds=0, engine="local")
+
+
+def test_seeds_replace_those_of_the_profile() -> None:
+    """`seeds=2` gives every cell the seeds 0 and 1, seed slowest; `seeds=0` leaves the runs alone."""
+    from fedrepro.runs import sweep
+    from fedrepro.session import with_seeds
+
+    runs = sweep(task="train", paper="fedgat", method=["FedAvg", "DistGAT"], dataset="Cora", seed=range(5))
+    assert with_seeds(runs, 0) == runs
+    assert [(run.seed, run.method) for run in with_seeds(runs, 2)] == [
+        (0, "FedAvg"),
+        (0, "DistGAT"),
+        (1, "FedAvg"),
+        (1, "DistGAT"),
+    ]
+
+
+def test_rows_are_merged_by_id(tmp_path: Path) -> None:
+    """Rows of several notebooks share a file in the order of their ids; later rows replace earlier ones."""
+    nb = notebook.begin("fedgat/4-theory", profile="quick", device="cpu", seeds=0, engine="local")
+    row = {"statement": "s", "bound": 1.0, "verdict": "holds"}
+    nb.checks([{"id": "FG-I10", "measured": 1e-15, **row}, {"id": "FG-I2", "measured": 1 / 3, **row}])
+    nb.checks([{"id": "FG-I10", "measured": 0.0, **row}, {"id": "FG-I1", "measured": 2, **row}])
+    path = tmp_path / "figures" / "fedgat" / "checks.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["id"], r["measured"]) for r in rows] == [
+        ("FG-I1", "2"),
+        ("FG-I2", "0.333333"),
+        ("FG-I10", "< 1e-12"),
+    ]
+    before = path.read_bytes()
+    nb.checks([{"id": "FG-I2", "measured": 1 / 3, **row}])
+    assert path.read_bytes() == before
+    with pytest.raises(ArgumentError, match="a row of claims must be"):
+        nb.claims([{"id": "FG-C1", **row}])
+
+
+def test_provenance_tells_stored_from_computed() -> None:
+    """Runs older than the session count as stored, younger ones as computed now."""
+    import pandas as pd
+
+    nb = notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="local")
+    now = nb.started.strftime("%Y-%m-%dT%H:%M:%SZ")
+    frame = pd.DataFrame({"when": ["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", now]})
+    table = nb.provenance(frame).set_index("item")["value"]
+    assert (table["runs from the store"], table["runs computed now"]) == ("2", "1")
+
+
+def test_save_writes_the_exhibit(tmp_path: Path) -> None:
+    """`save` writes the exhibit under this notebook's paper and gives the frame back, for display."""
+    import pandas as pd
+
+    nb = notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="local")
+    frame = pd.DataFrame({"method": ["FedGAT"], "test": [0.8]})
+    assert nb.save("FG-T1", frame) is frame
+    assert (tmp_path / "figures/fedgat/FG-T1.csv").read_text() == "method,test\nFedGAT,0.8\n"
+
+
+def test_claims_have_the_columns_of_compare() -> None:
+    """What `compare` judges is what the session writes."""
+    from fedrepro.compare import CLAIM_COLUMNS
+    from fedrepro.session import COLUMNS
+
+    assert COLUMNS["claims"] == CLAIM_COLUMNS
+
+
+def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`execute` asks the engine with this notebook's file, device and executor; `stored` computes nothing."""
+    import fedrepro
+
+    asked: list[tuple[object, ...]] = []
+
+    def execute(runs: object, *, store: object, **given: object) -> str:
+        asked.append((given["file"], given["executor"], given["budget"], given["device"]))
+        return "frame"
+
+    monkeypatch.setattr(fedrepro.engine, "execute", execute)
+    nb = notebook.begin("gfl/5-experiments", profile="quick", device="cpu", seeds=0, engine="dask")
+    assert nb.execute([]) == nb.stored([]) == "frame"
+    assert asked == [("gfl-5-experiments.jsonl", "dask", None, "cpu"), ("gfl-5-experiments.jsonl", "dask", 0.0, "cpu")]

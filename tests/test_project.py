@@ -1,0 +1,234 @@
+"""What holds for the whole project: sources without outputs, layers, start-up time, real commands."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrepro import cli, notebook
+from fedrepro.session import PARAMETERS
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = sorted((ROOT / "fedrepro").rglob("*.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
+
+# Later layers may import earlier ones, never the reverse; modules of one layer may import each other as long
+# as no circle closes (the last test here).
+LAYERS = [
+    {"errors", "paths"},
+    {"registry"},
+    {"runs"},
+    {"store", "published", "compare", "provenance"},
+    {"formats", "sources", "synthetic"},
+    {"datasets"},
+    {"partition"},
+    {"federation", "nn", "traffic"},
+    {"methods.base"},  # the interface, which training calls
+    {"training"},
+    {"methods"},
+    {"theory", "attacks", "tasks", "bench"},
+    {"executors", "exhibits", "figures"},
+    {"computing"},
+    {"engine", "report", "claims"},
+    {"verify"},
+    {"session"},
+    {"notebook"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+TORCH_FREE = ["cli", "notebook", "session", "report", "figures", "exhibits", "compare", "published"]
+TORCH_FREE += ["provenance", "store", "runs", "registry", "paths", "errors"]
+
+
+def part(module: str | Path) -> str:
+    """The name a module has in `LAYERS`: its own, or that of its folder."""
+    if isinstance(module, Path):
+        module = ".".join(module.relative_to(ROOT).with_suffix("").parts)
+    names = module.split(".")[1:]
+    both = ".".join(names[:2])
+    return both if both in set().union(*LAYERS) else names[0]
+
+
+def imported(path: Path, top_level_only: bool) -> set[str]:
+    """Dotted names of this package's modules that a file imports (not what is for type checkers alone)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return {name for name in names if name.startswith("fedrepro.")}
+
+
+def tracked() -> list[Path]:
+    """Files git tracks, or would on `git add`; every source file where this is no git checkout."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, capture_output=True, text=True)
+    if listed.returncode == 0:
+        files = [ROOT / line for line in listed.stdout.splitlines()]
+    else:
+        files = [*ROOT.glob("*"), *MODULES, *NOTEBOOKS, *(ROOT / "tests").rglob("*.py")]
+    return [path for path in files if path.is_file()]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_notebooks_are_sources(path: Path) -> None:
+    """A notebook has cell ids, the four parameters and a heading, and no output or execution count."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code), "strip the outputs"
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    defaults = notebook.parameters(path)
+    assert set(PARAMETERS) <= set(defaults)
+    notebook.check_parameters(path, defaults)
+    assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
+
+
+def test_files_belong_to_no_machine() -> None:
+    """No tracked file names a folder of one machine, and none is larger than 3 MB."""
+    place = re.compile(r"(?<![\w.-])/(work|root|farm|tmp|home)/[a-z.]")
+    odd, large = [], []
+    for path in tracked():
+        if path.stat().st_size > 3_000_000:
+            large.append(path.name)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        odd += [f"{path.relative_to(ROOT)}:{n}" for n, line in enumerate(lines, 1) if place.search(line)]
+    assert not odd
+    assert not large
+
+
+def test_nothing_is_left_open() -> None:
+    """The package has no stub and no note of work to be done."""
+    words = re.compile("NotImplemented" + r"Error|\b(TO" + "DO|FIX" + r"ME)\b")
+    assert not [str(path) for path in MODULES if words.search(path.read_text(encoding="utf-8"))]
+
+
+def test_importing_is_fast_and_loads_no_torch() -> None:
+    """`import fedrepro` takes under half a second and loads neither torch nor pandas."""
+    code = (
+        "import time, sys; start = time.perf_counter(); import fedrepro; "
+        "print(time.perf_counter() - start, 'torch' in sys.modules, 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    seconds, torch, pandas = done.stdout.split()
+    assert float(seconds) < 0.5
+    assert (torch, pandas) == ("False", "False")
+
+
+@pytest.mark.parametrize("name", TORCH_FREE)
+def test_reporting_knows_no_torch(name: str) -> None:
+    """What specifies, stores and shows results can be imported without torch."""
+    code = f"import sys, fedrepro.{name}; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_public_names_exist() -> None:
+    """Every name in `fedrepro.__all__` can be had, and an unknown one is an AttributeError."""
+    import fedrepro
+
+    for name in fedrepro.__all__:
+        assert getattr(fedrepro, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fedrepro.nothing
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_say_what_they_are_for(path: Path) -> None:
+    """Every file of the package begins with a docstring."""
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_every_module_has_its_layer() -> None:
+    """A new module takes its place in the order of imports."""
+    placed = set().union(*LAYERS)
+    assert {part(path) for path in MODULES} <= placed
+
+
+def dotted(path: Path) -> str:
+    """`fedrepro.nn.sparse`; a package is named without its `__init__`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_imports_run_one_way() -> None:
+    """When a module is loaded it imports only its own layer and those below."""
+    layer = {name: height for height, names in enumerate(LAYERS) for name in names}
+    upward = [
+        f"{dotted(path)} -> {name}"
+        for path in MODULES
+        for name in imported(path, top_level_only=True)
+        if layer.get(part(name), -1) > layer.get(part(path), len(LAYERS))
+    ]
+    assert not upward
+
+
+def test_imports_close_no_circle() -> None:
+    """No module imports itself by way of others when it is loaded."""
+    known = {dotted(path) for path in MODULES}
+    graph = {
+        dotted(path): {
+            name if name in known else name.rpartition(".")[0] for name in imported(path, top_level_only=True)
+        }
+        for path in MODULES
+    }
+    done: set[str] = set()
+    while ready := {name for name in graph if name not in done and graph[name] & known <= done | {name}}:
+        done |= ready
+    assert done == known, f"a circle among {sorted(known - done)}"
+
+
+def test_documented_commands_exist() -> None:
+    """Every `fedrepro ...` and `make ...` the README, CONTRIBUTING and Makefile name exists."""
+    text = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
+    quoted = re.findall(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", text, re.DOTALL)
+    code = "\n".join(block or span for block, span in quoted)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {*re.findall(r"^([a-z-]+):", makefile, re.MULTILINE), *(path.parent.name for path in NOTEBOOKS)}
+    made = set(re.findall(r"^\s*make ([a-z-]+)", code, re.MULTILINE))
+    assert made and made <= targets
+    commands = set(re.findall(r"^\s*fedrepro ([a-z]+)", code, re.MULTILINE))
+    commands |= set(re.findall(r"\$\(FEDREPRO\) ([a-z]+)", makefile))
+    assert commands
+    for command in commands:
+        with pytest.raises(SystemExit) as left:
+            cli.main([command, "--help"])
+        assert left.value.code == 0, command
+
+
+def test_constraints_pin_every_dependency() -> None:
+    """Each dependency and extra has one exact version in constraints.txt, without a local label."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(name for extra in extras for name in extra)]
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in lines}
+    assert {re.split(r"[<>=]", name)[0] for name in wanted} <= pinned
+
+
+def test_make_help_lists_the_targets() -> None:
+    """`make` alone prints every target with what it does, and needs no environment for that."""
+    done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory"], capture_output=True, text=True)
+    listed = set(re.findall(r"^  ([a-z-]+) {2,}\S", done.stdout, re.MULTILINE))
+    assert {"all", "test", "smoke", "lab", "verify", "bench", "report", "clean", "help"} <= listed
