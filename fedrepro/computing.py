@@ -35,7 +35,9 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
     with _restored_threads():
         start = time.perf_counter()
         try:
-            outputs = _outputs(runs, device)
+            function = _function(runs[0])
+            start = time.perf_counter()  # what follows belongs to the runs; imports do not
+            outputs = _outputs(function(list(runs), device), runs[0].method)
         except Exception as error:
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
@@ -77,21 +79,23 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _outputs(runs: Sequence[Run], device: str) -> list[dict[str, Any]]:
-    run = runs[0]
+def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
+    """What computes runs of a task and method, imported now, with torch set to one thread."""
     if run.task == "train":
         from fedrepro import tasks
 
         _one_thread()
-        outputs = tasks.train(list(runs), device)
-    else:
-        function = registry.load(run.task, run.method)
-        _one_thread()
-        outputs = [function(run)]
-    for output in outputs:
+        return tasks.train
+    single = registry.load(run.task, run.method)
+    _one_thread()
+    return lambda runs, device: [single(run) for run in runs]
+
+
+def _outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:
+    for output in given:
         filled = isinstance(output, Mapping) and {"result", "error"} & set(output)
-        require(bool(filled), f"what {run.method!r} returns", "a mapping that holds 'result'", output)
-    return [_plain(output, run.method) for output in outputs]
+        require(bool(filled), f"what {method!r} returns", "a mapping that holds 'result'", output)
+    return [_plain(output, method) for output in given]
 
 
 def _one_thread() -> None:

@@ -27,6 +27,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 from fedrepro import paths, sources, synthetic
 from fedrepro.errors import ArgumentError, DataError, one_of, require
 from fedrepro.formats import PARTS, csr_matrix, csr_tensor, pack, standard, unpack
+from fedrepro.shapes import SHAPES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,7 @@ STEPS = (
 )
 """What `prepare` can do."""
 
-_FORMAT = 1  # of the files in data/processed; raise it when `_standard` or a reader changes
+_FORMAT = 1  # of the files in data/processed; raise it when a reader or `formats.standard` changes
 _own: dict[str, Callable[..., Data]] = {}
 
 
@@ -153,12 +154,10 @@ def prepare(data: Data, steps: str) -> Data:
     """Apply steps in the order written; `data` itself is left as it is.
 
     - `undirected`: every edge in both directions. `no-self-loops`: none.
-    - `largest-component`: the largest weakly connected component, the one with the lowest node if several
-      are.
+    - `largest-component`: the largest weakly connected component, of several the one with the lowest node.
     - `row-sum`: each row of x divided by its sum. `unit-norm`: by its L2 norm. Zero rows stay zero.
     - `centred-norm`: each row minus its mean, then divided by its L2 norm.
-    - `standardized`: each column minus its mean, divided by its standard deviation, both of the training
-      nodes.
+    - `standardized`: each column minus the training nodes' mean, divided by their standard deviation.
     - `layer-norm`: each row minus its mean, divided by sqrt(variance + 1e-5).
 
     Sparse features stay sparse under the first five; the other three make them dense.
@@ -202,9 +201,8 @@ def subgraph(data: Data, keep: torch.Tensor) -> Data:
     for key in ("y", "public", *(f"{each}_mask" for each in PARTS)):
         if key in data:
             part[key] = data[key][keep]
-    part.x = (
-        csr_tensor(csr_matrix(data.x)[keep.numpy()]) if data.x.layout == torch.sparse_csr else data.x[keep]
-    )
+    sparse = data.x.layout == torch.sparse_csr
+    part.x = csr_tensor(csr_matrix(data.x)[keep.numpy()]) if sparse else data.x[keep]
     return part
 
 
@@ -212,31 +210,23 @@ def _rows_scaled(x: torch.Tensor, step: str) -> torch.Tensor:
     sparse = x.layout == torch.sparse_csr
     matrix: Any = csr_matrix(x) if sparse else x.numpy()
     if step == "row-sum":
-        negative = bool(((matrix.data if sparse else matrix) < 0).any())
-        require(
-            not negative, "prepare step 'row-sum'", "applied to features without negative entries", "some"
-        )
+        lowest = float((matrix.data if sparse else matrix).min(initial=0))
+        require(lowest >= 0, "prepare step 'row-sum'", "given features without negative entries", lowest)
         size = np.asarray(matrix.sum(1)).ravel()
     else:
         squares = matrix.multiply(matrix) if sparse else matrix**2
         size = np.sqrt(np.asarray(squares.sum(1)).ravel())
     scale = np.where(size > 0, 1 / np.maximum(size, np.finfo(np.float32).tiny), 0).astype(np.float32)
-    return (
-        csr_tensor(sp.csr_matrix(sp.diags(scale) @ matrix))
-        if sparse
-        else torch.from_numpy(matrix * scale[:, None])
-    )
+    if sparse:
+        return csr_tensor(sp.csr_matrix(sp.diags(scale) @ matrix))
+    return torch.from_numpy(matrix * scale[:, None])
 
 
 def _rows_centred(data: Data, step: str) -> torch.Tensor:
     x: torch.Tensor = data.x.to_dense()
     if step == "standardized":
-        require(
-            "train_mask" in data,
-            "prepare step 'standardized'",
-            "applied after split",
-            "a graph without train_mask",
-        )
+        ready = "train_mask" in data
+        require(ready, "prepare step 'standardized'", "applied after split", "a graph without train_mask")
         train = x[data.train_mask].double()
         mean, deviation = train.mean(0), train.std(0, correction=0)
         deviation = torch.where(deviation > 0, deviation, 1.0)
@@ -281,9 +271,8 @@ def _percentages(nodes: int, name: str, seed: int) -> torch.Tensor:
         raise ArgumentError(f"split must be {allowed}. Got {name!r}.") from None
     require(len(shares) == 3 and min(shares) > 0 and sum(shares) == 100, "split", allowed, name)
     train, test = (int(nodes * shares[part] / 100) for part in (0, 2))
-    require(
-        min(train, test, nodes - train - test) > 0, "split", f"of parts with nodes ({nodes} in all)", name
-    )
+    full = min(train, test, nodes - train - test) > 0
+    require(full, "split", f"of parts with at least one of the {nodes} nodes", name)
     order = np.random.default_rng([seed, zlib.crc32(b"split")]).permutation(nodes)
     masks = torch.zeros(nodes, 3, dtype=torch.bool)
     for part, chosen in enumerate((order[:train], order[train : nodes - test], order[nodes - test :])):
@@ -324,6 +313,10 @@ def statistics(data: Data) -> dict[str, Any]:
         `degree_99`: quantiles of the degree in `undirected_edges`; `isolated`: nodes of degree 0; `density`:
         share of non-zero features; `train`, `val`, `test`: nodes of the present split, else of the (first)
         public one, else 0.
+
+    FedGAT's 5429, 4732 and 44338 edges of Cora, CiteSeer and PubMed are half the entries of the raw adjacency lists,
+    with repetitions and self-loops; FedStruct's 5278, 4676 and 44327 are `undirected_edges` plus the self-loops of the
+    raw files (0, 124, 3), which PyG removes on loading; FedSheafHN's are `directed_edges` of the largest component.
     """
     nodes = data.num_nodes
     row, col = data.edge_index.numpy()
@@ -368,7 +361,7 @@ def describe() -> pd.DataFrame:
 
     rows: list[dict[str, Any]] = []
     for name, source in sources.SOURCES.items():
-        shape, folder = synthetic.SHAPES[name], sources.locate(source)
+        shape, folder = SHAPES[name], sources.locate(source)
         small = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
         rows.append(
             {

@@ -51,7 +51,7 @@ def executor(engine: str, address: str = "", workers: int | None = None, **param
     address = address or os.environ.get("FEDREPRO_ADDRESS", "")
     if engine == "dask":
         require(bool(address), "address", "the address of a Dask scheduler, such as 'tcp://host:8786'", address)
-        return _dask(address)
+        return Dask(address)
     if engine == "slurm":
         return Slurm(**({"slurm_partition": address} if address else {}), **parameters)
     return pool(workers or cores())
@@ -78,16 +78,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _dask(address: str) -> Executor:
-    try:
-        import distributed
-    except ImportError as error:
-        raise ArgumentError("engine 'dask' needs the extra: pip install 'fedrepro[dask]'.") from error
-    client: Any = distributed.Client  # untyped
-    result: Executor = client(address).get_executor()
-    return result
-
-
 class Inline(Executor):
     """Computes in this process, at once."""
 
@@ -98,6 +88,31 @@ class Inline(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+class Dask(Executor):
+    """The workers of a Dask cluster. They may come and go: what a lost one took with it is done again.
+
+    Raises:
+        ArgumentError: distributed is not installed.
+        OSError: no scheduler answers at the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError as error:
+            raise ArgumentError("engine 'dask' needs the extra: pip install 'fedrepro[dask]'.") from error
+        client: Any = distributed.Client  # untyped
+        self._client = client(address)
+        self._tasks: Executor = self._client.get_executor(pure=False)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return self._tasks.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._tasks.shutdown(wait=wait)
+        self._client.close()
 
 
 class Slurm(Executor):

@@ -356,12 +356,12 @@ class Federation:
         """
         out = {name: w.new_empty(self.runs, *w.shape[1:]) for name, w in weights.items()}
         for run in range(self.runs):
-            chosen = ((self.run == run) & (by > 0)).nonzero().squeeze(1)
-            whole = len(chosen) > 0 and int(chosen[-1] - chosen[0]) + 1 == len(chosen)
-            share = (by[chosen] / by[chosen].sum()).to(self.dtype)
+            chosen = (self.run == run) & (by > 0)
+            share = (by / by[chosen].sum()).to(self.dtype)
+            parts = _consecutive(chosen)
             for name, w in weights.items():
-                part = w[int(chosen[0]) : int(chosen[-1]) + 1] if whole else w[chosen]
-                out[name][run] = (share @ part.reshape(len(chosen), -1)).view(w.shape[1:]) if len(chosen) else torch.nan
+                sums = [share[part] @ w[part].flatten(1) for part in parts]
+                out[name][run] = sum(sums[1:], sums[0]).view(w.shape[1:]) if sums else torch.nan
         return out
 
     def broadcast(self, weights: Weights) -> Weights:
@@ -374,6 +374,13 @@ class Federation:
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
+
+
+def _consecutive(chosen: Tensor) -> list[slice]:
+    """The runs of True in a mask, as slices: summing over views copies nothing."""
+    edge = torch.diff(chosen.int(), prepend=chosen.new_zeros(1).int(), append=chosen.new_zeros(1).int()).cpu()
+    starts, stops = (edge == 1).nonzero().squeeze(1), (edge == -1).nonzero().squeeze(1)
+    return [slice(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
 # -- building client graphs -------------------------------------------------------------------------------------------

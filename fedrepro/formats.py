@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -86,7 +87,7 @@ def pyg(dataset: str, **arguments: Any) -> Reader:
             for file in files:
                 link = Path(scratch) / folder.name / file
                 link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to((folder / file).resolve())
+                _link(link, (folder / file).resolve())
             with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
                 warnings.simplefilter("ignore")  # pickles of old numpy and scipy; torch.jit at import
                 from torch_geometric import datasets
@@ -95,6 +96,13 @@ def pyg(dataset: str, **arguments: Any) -> Reader:
         return data
 
     return read
+
+
+def _link(link: Path, target: Path) -> None:
+    try:
+        link.symlink_to(target)
+    except OSError:  # a file system without links
+        shutil.copyfile(target, link)
 
 
 def read_heterophilous(folder: Path, files: tuple[str, ...]) -> Data:
@@ -175,7 +183,7 @@ def pack(data: Data) -> bytes:
 
 def unpack(file: Path, name: str) -> Data:
     """The graph that `pack` made the content of `file` from."""
-    with np.load(file, allow_pickle=False) as arrays:
+    with file.open("rb") as content, np.load(content, allow_pickle=False) as arrays:
         if "x" in arrays:
             x = torch.from_numpy(arrays["x"])
         else:

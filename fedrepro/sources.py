@@ -6,6 +6,7 @@ first use, in `SHA256SUMS` of the set's folder in `data/raw`, and verified from 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import os
@@ -60,18 +61,14 @@ def _planetoid(name: str, megabytes: float) -> Source:
     files = [f"ind.{name.lower()}.{part}" for part in parts]
     urls = tuple(f"{_PLANETOID}/raw/master/data/{file}" for file in files)
     reader = formats.pyg("Planetoid", name=name)
-    return Source(
-        name, tuple(f"raw/{file}" for file in files), reader, megabytes, _REPOSITORY, _PLANETOID, urls
-    )
+    return Source(name, tuple(f"raw/{file}" for file in files), reader, megabytes, _REPOSITORY, _PLANETOID, urls)
 
 
 def _wikipedia(name: str, megabytes: float) -> Source:
     tables = ["out1_node_feature_label.txt", "out1_graph_edges.txt"]
     splits = [f"{name}_split_0.6_0.2_{i}.npz" for i in range(10)]
     base = f"{_GEOM_GCN}/raw/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
-    urls = [f"{base}/new_data/{name}/{file}" for file in tables] + [
-        f"{base}/splits/{file}" for file in splits
-    ]
+    urls = [f"{base}/new_data/{name}/{file}" for file in tables] + [f"{base}/splits/{file}" for file in splits]
     files = tuple(f"geom_gcn/raw/{file}" for file in tables + splits)
     reader = formats.pyg("WikipediaNetwork", name=name, geom_gcn_preprocess=True)
     return Source(name, files, reader, megabytes, "none stated", _GEOM_GCN, tuple(urls))
@@ -79,9 +76,7 @@ def _wikipedia(name: str, megabytes: float) -> Source:
 
 def _shchur(kind: str, name: str, file: str, megabytes: float) -> Source:
     url = f"{_SHCHUR}/raw/master/data/npz/{file}"
-    return Source(
-        name, (f"raw/{file}",), formats.pyg(kind, name=name), megabytes, _REPOSITORY, _SHCHUR, (url,)
-    )
+    return Source(name, (f"raw/{file}",), formats.pyg(kind, name=name), megabytes, _REPOSITORY, _SHCHUR, (url,))
 
 
 def _graphsaint(name: str, megabytes: float, *ids: str) -> Source:
@@ -179,17 +174,23 @@ def verify(name: str, folder: Path) -> str:
         DataError: a file differs; the message names it, what was expected and what was found.
     """
     source = SOURCES[name]
+    known = {file: _published()[f"{source.folder}/{file}"] for file in source.files if _known(source, file)}
     recorded = paths.root() / "data" / "raw" / source.folder / "SHA256SUMS"
-    known = {file: each for file in source.files if (each := _published().get(f"{source.folder}/{file}"))}
+    whence = ""
     if not known and recorded.is_file():
-        known = _sums(recorded)
+        known, whence = _sums(recorded), f" recorded in {recorded}"
     found = {file: _sha256(folder / file) for file in source.files}
     for file, sha256 in found.items():
-        _check(folder / file, known.get(file, sha256), sha256)
+        _check(folder / file, known.get(file, sha256), sha256, whence)
     if not known:
-        recorded.parent.mkdir(parents=True, exist_ok=True)
-        write(recorded, "".join(f"{sha256}  {file}\n" for file, sha256 in found.items()).encode())
+        with contextlib.suppress(OSError):  # a read-only checkout
+            recorded.parent.mkdir(parents=True, exist_ok=True)
+            write(recorded, "".join(f"{sha256}  {file}\n" for file, sha256 in found.items()).encode())
     return hashlib.sha256("".join(found.values()).encode()).hexdigest()
+
+
+def _known(source: Source, file: str) -> bool:
+    return f"{source.folder}/{file}" in _published()
 
 
 def fetch(name: str, *, limit: float = float("inf")) -> Path:
@@ -235,7 +236,8 @@ def _download(url: str, target: Path, expected: str | None, limit: float) -> Non
                 if size > limit * 1e6:
                     raise DataError(f"{url} is larger than {limit:g} MB, and nobody asked for it.")
                 file.write(chunk)
-        _check(partial, expected or "", _sha256(partial) if expected else "", url)
+        if expected:
+            _check(partial, expected, _sha256(partial), f" of {url}")
         partial.replace(target)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
@@ -276,10 +278,9 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _check(file: Path, expected: str, found: str, origin: str = "") -> None:
+def _check(file: Path, expected: str, found: str, whence: str = "") -> None:
     if expected != found:
-        whence = f" (from {origin})" if origin else ""
-        raise DataError(f"{file}{whence} has the wrong checksum: expected sha256 {expected}, found {found}.")
+        raise DataError(f"{file} has the wrong checksum: expected sha256 {expected}{whence}, found {found}.")
 
 
 def write(target: Path, content: bytes) -> None:

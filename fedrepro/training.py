@@ -85,24 +85,10 @@ class History:
 
 @dataclass
 class _Chunk:
-    clients: list[int]
+    part: slice  # its clients
     fed: Federation  # what local training looks at
     scored: Federation  # what scoring looks at
     rows: Tensor | slice  # where its nodes stand among those scored of all clients
-    trains: bool
-
-    def of(self, weights: Weights) -> Weights:
-        """This chunk's slices: a view where its clients are consecutive."""
-        first, last = self.clients[0], self.clients[-1]
-        if last - first + 1 == len(self.clients):
-            return {name: w[first : last + 1] for name, w in weights.items()}
-        return {name: w[self.clients] for name, w in weights.items()}
-
-    def put(self, weights: Weights, part: Weights) -> None:
-        """Write this chunk's slices back where they are no view."""
-        for name, w in part.items():
-            if w.untyped_storage().data_ptr() != weights[name].untyped_storage().data_ptr():
-                weights[name][self.clients] = w
 
 
 class Trained(NamedTuple):
@@ -164,20 +150,15 @@ class _Trainer:
         self.chunks = list(self._chunks())
 
     def _chunks(self) -> Iterator[_Chunk]:
-        """Clients that can train, a chunk at a time; then the others, which are only scored."""
-        able = self.fed.count("train") > 0
-        if self.method.sync == "step":
-            able = torch.ones_like(able)
-        for trains in (True, False):
-            clients = (able == trains).nonzero().squeeze(1).tolist()
-            for start in range(0, len(clients), self.chunk):
-                part = clients[start : start + self.chunk]
-                if len(part) == self.fed.clients:
-                    yield _Chunk(part, self.seen, self.scored, slice(None), trains)
-                else:
-                    scored = self.scored.select(part)
-                    assert scored.parent is not None
-                    yield _Chunk(part, self.seen.select(part), scored, scored.parent[1], trains)
+        clients = list(range(self.fed.clients))
+        for start in range(0, len(clients), self.chunk):
+            part = slice(start, min(start + self.chunk, len(clients)))
+            if self.chunk >= len(clients):
+                yield _Chunk(part, self.seen, self.scored, slice(None))
+                continue
+            scored = self.scored.select(clients[part])
+            assert scored.parent is not None
+            yield _Chunk(part, self.seen.select(clients[part]), scored, scored.parent[1])
 
     def round(self, state: State, t: int, active: Tensor, predict: bool) -> tuple[Update, Tensor, Tensor | None]:
         """One round: the update, each client's loss at its last step `[clients]`, and logits of the trained weights."""
@@ -186,26 +167,25 @@ class _Trainer:
         by = method.client_weights(fed, active)
         if method.upload == "gradients":
             return self._gradient(before, state, t, active, by)
-        after = {name: w.clone(memory_format=torch.contiguous_format) for name, w in before.items()}
+        after = {name: torch.empty(w.shape, dtype=w.dtype, device=w.device) for name, w in before.items()}
         if self.optimizer is None or method.optimizer_state == "reset":
             self.optimizer = method.rule().init(after)
         loss = torch.zeros(fed.clients, dtype=fed.dtype, device=fed.device)
         logits = torch.empty(self.scored.nodes, fed.classes, dtype=fed.dtype, device=fed.device) if predict else None
         for chunk in self.chunks:
-            weights = chunk.of(after)
-            mine = active[chunk.clients]
-            if chunk.trains and bool(mine.any()):
-                loss[chunk.clients] = self._steps(chunk, weights, state, t, mine)
-                chunk.put(after, weights)
+            weights = {name: w[chunk.part].copy_(before[name][chunk.part]) for name, w in after.items()}
+            if bool(active[chunk.part].any()):
+                loss[chunk.part] = self._steps(chunk, weights, state, t, active[chunk.part])
             if logits is not None:
                 with torch.no_grad():
                     logits[chunk.rows] = method.forward(weights, chunk.scored, state)
         return Update(before, after, {}, active, by, fed, t), loss, logits
 
     def _steps(self, chunk: _Chunk, weights: Weights, state: State, t: int, active: Tensor) -> Tensor:
+        """The local steps of one chunk, on views of all clients' weights and moments; the loss of the last step."""
         assert self.optimizer is not None
         everyone = None if bool(active.all()) else active.cpu()
-        moments = _moments(self.optimizer, chunk)
+        moments = self.optimizer.view(chunk.part)
         rule, loss = self.method.rule(), torch.zeros(0)
         for step in self.method.local_steps(chunk.fed, state, t):
             leaves = {name: w.detach().requires_grad_(name in step.names) for name, w in weights.items()}
@@ -214,7 +194,6 @@ class _Trainer:
             grads = torch.autograd.grad(loss.sum(), [leaves[name] for name in names], allow_unused=True)
             found = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
             rule.step(weights, found, moments, everyone)
-        _put_moments(self.optimizer, moments, chunk)
         return loss.detach()
 
     def _gradient(
@@ -250,16 +229,6 @@ def chunk_size(method: Method, fed: Federation, state: State) -> int:
         limit = torch.cuda.get_device_properties(fed.device).total_memory // 8
     most = int(max(1, min(fed.clients, limit // each)))
     return -(-fed.clients // -(-fed.clients // most))  # as many chunks as needed, of equal size
-
-
-def _moments(state: OptimizerState, chunk: _Chunk) -> OptimizerState:
-    return OptimizerState(state.steps[chunk.clients], chunk.of(state.first), chunk.of(state.second))
-
-
-def _put_moments(state: OptimizerState, part: OptimizerState, chunk: _Chunk) -> None:
-    state.steps[chunk.clients] = part.steps
-    chunk.put(state.first, part.first)
-    chunk.put(state.second, part.second)
 
 
 def _count(method: Method, fed: Federation, state: State, update: Update, t: int) -> None:

@@ -191,7 +191,7 @@ class _Finding:
             self.changes = {
                 at: _change(a, b)
                 for at, a, b in pairs
-                if "loss" not in at and not (train and type(a) is type(b) is int)
+                if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
             }
             self.verdict = "close" if self.difference <= POINT else "differs"
 

@@ -87,6 +87,22 @@ def test_failures_are_records(method: str, told: str) -> None:
     assert record["status"] == "failed" and record["result"] == {} and re.match(told, record["error"])
 
 
+def test_one_thread_of_torch() -> None:
+    """Whatever the number of threads, runs are computed with one, and the number is restored."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        registry.register("check", "quick", lambda run: {"result": {"threads": torch.get_num_threads()}})
+        (record,) = engine.compute(runs(seeds=1))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+        registry._own.clear()
+    assert record["result"] == {"threads": 1} and record["environment"]["threads"] == 1
+
+
 def fake_training(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """A `fedrepro.tasks` without torch, whose seed 2 diverges; the batches of seeds it was given."""
     calls: list[list[int]] = []
@@ -308,16 +324,14 @@ def test_executor_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         executors.cores()
 
 
-def test_dask(store: Store) -> None:
+def test_dask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on a Dask cluster arrive in the store of the driver."""
     distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
-        given = engine.executor("dask", cluster.scheduler_address)
-        frame = engine.execute([*runs(seeds=3), *runs("fails", 1)], store=store, file="a", executor=given)
-        given.shutdown()
-        given._client.close()  # type: ignore[attr-defined]
+        monkeypatch.setenv("FEDREPRO_ADDRESS", cluster.scheduler_address)
+        frame = engine.execute([*runs(seeds=3), *runs("fails", 1)], store=store, file="a", executor="dask")
     assert list(frame["seed"]) == [0, 1, 2] and len(frame.attrs["failed"]) == 1
 
 

@@ -1,7 +1,8 @@
 """Which runs stand behind each exhibit, one file per paper, and the paper's claims as functions of the store.
 
-An exhibit is one entry of a paper's `EXHIBITS`: the notebook that draws it and the grid of runs it needs in each profile. Listing
-them needs neither torch nor a graph.
+An exhibit is one entry of a paper's `EXHIBITS`: the notebook that draws it and the grid of runs it needs in each
+profile. Listing them needs neither torch nor a graph. Where a paper's text and our runs part is listed in
+`<paper>-deviations.csv`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedrepro.errors import one_of
 from fedrepro.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAPERS = ("fedgat",)
 PROFILES = ("smoke", "quick", "paper")
@@ -42,6 +48,13 @@ class Exhibit:
             ArgumentError: no such profile.
         """
         return self.grid(one_of("profile", profile, PROFILES))
+
+
+def deviations(paper: str) -> pd.DataFrame:
+    """The paper's numbered deviations: id, what the paper says, what we do, why."""
+    import pandas as pd
+
+    return pd.read_csv(Path(__file__).with_name(f"{one_of('paper', paper, PAPERS)}-deviations.csv"))
 
 
 def _all() -> dict[str, Exhibit]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from fedrepro.compare import Claim, Paired, paired
 from fedrepro.exhibits import Exhibit
 from fedrepro.runs import Run, sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DATASETS = ("Cora", "CiteSeer", "PubMed")
 NON_IID, IID = "dirichlet(beta=1)", "dirichlet(beta=10000)"
@@ -23,6 +28,9 @@ ROWS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "FedGCN": ("FedGCN", {"model": "GCN", "hidden": 16, "hops": 2}, (NON_IID, IID)),
     "FedGAT": ("FedGAT", {"model": "GAT", "hidden": 8, "heads": 8, "degree": 16, "interval": 4.0}, (NON_IID, IID)),
 }
+
+# Places in `GRID` chosen by validation: data set -> (row, partition) -> place.
+CHOSEN: dict[str, dict[tuple[str, str], int]] = {d: {} for d in DATASETS}
 
 
 def cell(
@@ -61,4 +69,114 @@ def tuning(profile: str) -> list[Run]:
         for pair in GRID
         for run in cell(row, d, p, pair, [TUNING_SEED], TUNING_ROUNDS)
     ]
-EXHIBITS: list[Exhibit] = []
+
+
+def pair_chosen(row: str, dataset: str, partition: str) -> tuple[float, float]:
+    """The pair of `GRID` with the highest validation accuracy in the stored tuning runs (the first of equals).
+
+    A test recomputes the table below from the store.
+    """
+    return GRID[CHOSEN[dataset][(row, partition)]]
+
+
+def table1(profile: str) -> list[Run]:
+    """FG-T1 at the pairs chosen on validation."""
+    return _table1(profile, pair_chosen)
+
+
+def table1_literal(profile: str) -> list[Run]:
+    """FG-T1 at the paper's pair: learning rate 0.1, regularization 0.001, for every method."""
+    return _table1(profile, lambda *_: LITERAL)
+
+
+def _table1(profile: str, pair: Callable[[str, str, str], tuple[float, float]]) -> list[Run]:
+    if profile == "smoke":
+        points = cells(("Cora~standin",))
+        return [r for row, d, p in points for r in cell(row, d, p, pair(row, "Cora", p), range(2), rounds=2)]
+    seeds = {
+        "quick": {"Cora": range(3), "CiteSeer": range(2), "PubMed": range(1)},
+        "paper": {dataset: range(10) for dataset in DATASETS},
+    }[profile]
+    return [run for row, d, p in cells(DATASETS) for run in cell(row, d, p, pair(row, d, p), seeds[d])]
+
+
+def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame of runs with each method under its name in FG-T1 (central runs under their model's)."""
+    central = frame["method"] == "Central"
+    return frame.assign(method=frame["method"].where(~central, frame["model"]))
+
+
+# -- the headline claims, judged on FG-T1 ----------------------------------------------------------------------------
+
+SCORE = "before.best.test"
+NEAR = 0.01  # "nearly the same accuracy": within one point
+
+
+def _scores(frame: pd.DataFrame, row: str, dataset: str, partition: str) -> pd.Series:
+    chosen = frame[(frame["method"] == row) & (frame["dataset"] == dataset) & (frame["partition"] == partition)]
+    return chosen.set_index("seed")[SCORE].sort_index()
+
+
+def _gap(frame: pd.DataFrame, a: tuple[str, str, str], b: tuple[str, str, str]) -> Paired | None:
+    """Scores of cell `a` minus those of cell `b` on common seeds; None below two of them."""
+    left, right = _scores(frame, *a), _scores(frame, *b)
+    seeds = left.index.intersection(right.index)
+    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
+
+
+def _judge(parts: dict[str, tuple[Paired | None, Callable[[Paired], bool]]]) -> tuple[str, str]:
+    """Evidence line and verdict from named differences and what each should satisfy."""
+    found = [(name, gap, bool(test(gap))) for name, (gap, test) in parts.items() if gap is not None]
+    if not found:
+        return "no two runs of one seed to compare", "cannot be checked here"
+    text = "; ".join(
+        f"{name} {100 * g.difference:+.1f} [{100 * g.low:+.1f}, {100 * g.high:+.1f}]" for name, g, _ in found
+    )
+    held = sum(ok for _, _, ok in found)
+    verdict = "holds" if held == len(found) else "fails" if held == 0 else "holds in part"
+    return f"{held} of {len(found)}: {text} (points)", verdict
+
+
+def _claim_central(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
+    """FedGAT minus central GAT, paired over seeds: the interval reaches above -1 point."""
+    frame = get("FG-T1")
+    return _judge({
+        f"{d}, {NAMES[p]}": (_gap(frame, ("FedGAT", d, p), ("GAT", d, "single")), lambda g: g.high > -NEAR)
+        for d in DATASETS for p in (NON_IID, IID)
+    })  # fmt: skip
+
+
+def _claim_distribution(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
+    """FedGAT iid minus non-iid at 10 clients: the interval overlaps one point either way (client counts: FG-F2)."""
+    frame = get("FG-T1")
+    return _judge({
+        d: (_gap(frame, ("FedGAT", d, IID), ("FedGAT", d, NON_IID)), lambda g: g.low < NEAR and g.high > -NEAR)
+        for d in DATASETS
+    })  # fmt: skip
+
+
+def _claim_fedgcn(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
+    """FedGAT minus FedGCN and minus central GCN, paired over seeds: the interval lies above zero."""
+    frame = get("FG-T1")
+    parts = {}
+    for d in DATASETS:
+        for p in (NON_IID, IID):
+            ours = ("FedGAT", d, p)
+            parts[f"{d}, {NAMES[p]}, over FedGCN"] = (_gap(frame, ours, ("FedGCN", d, p)), lambda g: g.low > 0)
+            parts[f"{d}, {NAMES[p]}, over GCN"] = (_gap(frame, ours, ("GCN", d, "single")), lambda g: g.low > 0)
+    return _judge(parts)
+
+
+CLAIMS = (
+    Claim("FG-C1", "fedgat", "A FedGAT-trained model is nearly as accurate as a central GAT.", _claim_central),
+    Claim("FG-C2", "fedgat", "FedGAT is unaffected by i.i.d. or non-i.i.d. data.", _claim_distribution),
+    Claim("FG-C3", "fedgat", "FedGAT beats FedGCN on every benchmark, and even centralised GCN.", _claim_fedgcn),
+)  # fmt: skip
+
+NAMES = {NON_IID: "non-iid", IID: "iid", "single": "central"}
+
+EXHIBITS = [
+    Exhibit("FG-T1", "fedgat", "fedgat/6-experiments", "Test accuracy of central and federated models", table1),
+    Exhibit("FG-T1-literal", "fedgat", "fedgat/6-experiments", "The same at learning rate 0.1", table1_literal),
+    Exhibit("FG-T1-tuning", "fedgat", "fedgat/6-experiments", "Validation accuracy over the six points tried", tuning),
+]  # fmt: skip

@@ -79,23 +79,11 @@ class Optimizer:
             state: moved along.
             active: `[slices]` bool, on the CPU; the slices that step. None: all.
         """
-        for index, count in _groups(state.steps, active):
+        for part, count in _segments(state.steps, active):
             for name, grad in grads.items():
-                moments = state.first.get(name), state.second.get(name)
-                if index is None:
-                    self._move(weights[name].detach(), grad, *moments, count)
-                    continue
-                parts = [None if p is None else p.detach() for p in (weights[name], *moments)]
-                weight, first, second = (None if p is None else p[index] for p in parts)
-                assert weight is not None
-                self._move(weight, grad[index], first, second, count)
-                for part, moved in zip(parts, (weight, first, second), strict=True):
-                    if part is not None and moved is not None:
-                        part[index] = moved
-            if index is None:
-                state.steps += 1
-            else:
-                state.steps[index] += 1
+                first, second = (m[name][part] if m else None for m in (state.first, state.second))
+                self._move(weights[name].detach()[part], grad[part], first, second, count)
+        state.steps += 1 if active is None else active.to(state.steps.dtype)
 
     def _move(self, weight: Tensor, grad: Tensor, first: Tensor | None, second: Tensor | None, count: float) -> None:
         if self.name == "adam":
@@ -113,9 +101,14 @@ class Optimizer:
         weight.add_(grad, alpha=-self.lr)
 
 
-def _groups(steps: Tensor, active: Tensor | None) -> Iterator[tuple[Tensor | None, float]]:
-    """Slices that took the same number of steps so far; an index of None means every slice."""
-    counts = steps if active is None else steps[active]
-    for count in sorted(set(counts.tolist())):
-        mask = steps == count if active is None else (steps == count) & active
-        yield (None if bool(mask.all()) else mask.nonzero().squeeze(1)), count
+def _segments(steps: Tensor, active: Tensor | None) -> Iterator[tuple[slice, float]]:
+    """Consecutive active slices that took the same number of steps so far: views, so that nothing is copied."""
+    counts, on = steps.tolist(), [True] * len(steps) if active is None else active.tolist()
+    start = 0
+    while start < len(counts):
+        stop = start + 1
+        while stop < len(counts) and (counts[stop], on[stop]) == (counts[start], on[start]):
+            stop += 1
+        if on[start]:
+            yield slice(start, stop), counts[start]
+        start = stop

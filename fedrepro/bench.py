@@ -1,0 +1,221 @@
+"""What a round costs: the stack against a plain loop over clients, in seconds and in memory.
+
+Five ways to run the same FedAvg rounds (2-layer GCN, Adam, all clients, the global model scored on every client's test
+nodes after each round), which give the same accuracy:
+
+    stack         this package: clients in chunks that fit the cache
+    chunk of 1    this package, one client at a time
+    PyG loop      `GCNConv` layers and dense features, one module per client, as a tutorial would write it
+    sparse loop   a loop by hand with this package's sparse products, one set of weight tensors per client
+    fused loop    the same with `torch.optim.Adam(fused=True)`, which few loops use and the stack does
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from fedrepro import tasks
+from fedrepro.errors import one_of
+from fedrepro.federation import Federation
+from fedrepro.methods.fedavg import FedAvg
+from fedrepro.nn.models import GCN
+from fedrepro.runs import Run
+from fedrepro.training import train
+
+LR, WEIGHT_DECAY = 0.01, 5e-4
+WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
+
+
+def rounds(run: Run) -> dict[str, Any]:
+    """Median seconds per round of each way over interleaved repeats, and its peak memory in a process of its own.
+
+    Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "device".
+
+    Returns:
+        "result": `{way: {"seconds_per_round", "peak_mebibytes", "test"}}` and the chunk under "chunk".
+    """
+    repeats, count = int(run.options.get("repeats", 5)), int(run.options.get("rounds", 10))
+    device = str(run.options.get("device", "cpu"))
+    steppers = {way: stepper(run, way, device) for way in WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    test: dict[str, float] = {}
+    for repeat in range(repeats + 1):
+        for way, step in steppers.items():
+            elapsed, test[way] = _timed(step, count if repeat else 1, device)
+            if repeat:  # the first is a warm-up
+                seconds[way].append(elapsed / count)
+    result: dict[str, Any] = {
+        way: {"timing": {"seconds_per_round": statistics.median(seconds[way]), "fastest": min(seconds[way])}}
+        for way in WAYS
+    }
+    for way in WAYS:
+        result[way]["test"] = test[way]
+        result[way]["timing"]["peak_mebibytes"] = _peak(run, way) if device == "cpu" else _peak_cuda(run, way, device)
+    return {"result": result, "chunk": _chunk(run, device)}
+
+
+def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:
+    """A function that trains for some rounds from the start and returns the last round's pooled test accuracy."""
+    one_of("way", way, WAYS)
+    fed = tasks.federation([run], device)
+    epochs, hidden = int(run.options.get("local_epochs", 3)), int(run.options["hidden"])
+    if way == "PyG loop":
+        return _pyg_loop(fed, hidden, epochs)
+    if way in ("sparse loop", "fused loop"):
+        return _sparse_loop(fed, hidden, epochs, fused=way == "fused loop")
+    chunk = 1 if way == "chunk of 1" else None
+    return lambda count: _stack(fed, hidden, epochs, count, chunk)
+
+
+def _stack(fed: Federation, hidden: int, epochs: int, count: int, chunk: int | None) -> float:
+    trained = train(_method(fed, hidden, epochs), fed, count, evaluate=("before",), chunk=chunk)
+    return trained.history.before.series(0)["test"][-1]
+
+
+def _method(fed: Federation, hidden: int, epochs: int) -> FedAvg:
+    model = GCN(fed.features, fed.classes, hidden)
+    return FedAvg(model=model, lr=LR, weight_decay=WEIGHT_DECAY, local_epochs=epochs)
+
+
+class _Net(torch.nn.Module):
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.first = GCNConv(features, hidden, cached=True)
+        self.second = GCNConv(hidden, classes, cached=True)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.second(F.relu(self.first(x, edge_index)), edge_index)
+        return out
+
+
+def _pyg_loop(fed: Federation, hidden: int, epochs: int) -> Callable[[int], float]:
+    """Clients with labels train in turn, each with its own module and optimizer; weights are averaged equally."""
+    clients = [fed.select([i]) for i in range(fed.clients)]
+    graphs = [(c.x if isinstance(c.x, Tensor) else c.x.dense(), c.batch.edge_index, c.batch) for c in clients]
+    start = GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device)
+
+    def go(count: int) -> float:
+        nets = [_Net(fed.features, hidden, fed.classes).to(fed.device) for _ in graphs]
+        optimizers = [torch.optim.Adam(net.parameters(), lr=LR, weight_decay=WEIGHT_DECAY) for net in nets]
+        shared = {
+            "first.lin.weight": start["layer1.weight"][0].T, "first.bias": start["layer1.bias"][0],
+            "second.lin.weight": start["layer2.weight"][0].T, "second.bias": start["layer2.bias"][0],
+        }  # fmt: skip
+        hits = total = 0
+        for _ in range(count):
+            trained = []
+            for net, optimizer, (x, edges, batch) in zip(nets, optimizers, graphs, strict=True):
+                net.load_state_dict(shared)
+                if not bool(batch.train_mask.any()):
+                    continue
+                for _ in range(epochs):
+                    optimizer.zero_grad()
+                    out = net(x, edges)
+                    F.cross_entropy(out[batch.train_mask], batch.y[batch.train_mask]).backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                trained.append({name: w.clone() for name, w in net.state_dict().items()})
+            shared = {name: torch.stack([w[name] for w in trained]).mean(0) for name in shared}
+            hits = total = 0
+            with torch.no_grad():
+                for net, (x, edges, batch) in zip(nets, graphs, strict=True):
+                    net.load_state_dict(shared)
+                    right = net(x, edges).argmax(1) == batch.y
+                    hits += int(right[batch.test_mask].sum())
+                    total += int(batch.test_mask.sum())
+        return hits / total
+
+    return go
+
+
+def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Callable[[int], float]:
+    """The same loop on plain tensors: sparse features and prepared transposes."""
+    clients = [fed.select([i]) for i in range(fed.clients)]
+    parts = [(c.x, c.operator("gcn"), c.batch) for c in clients]
+    start = [w[0] for w in GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device).values()]
+
+    def forward(x: Any, s: Any, w: list[Tensor]) -> Tensor:
+        h = F.relu(s @ (x @ w[0]) + w[1])
+        out: Tensor = s @ (h @ w[2]) + w[3]
+        return out
+
+    def go(count: int) -> float:
+        own = [[w.clone().requires_grad_() for w in start] for _ in parts]
+        optimizers = [torch.optim.Adam(w, lr=LR, weight_decay=WEIGHT_DECAY, fused=fused or None) for w in own]
+        shared = start
+        hits = total = 0
+        for _ in range(count):
+            trained = []
+            for w, optimizer, (x, s, batch) in zip(own, optimizers, parts, strict=True):
+                if not bool(batch.train_mask.any()):
+                    continue
+                with torch.no_grad():
+                    for mine, theirs in zip(w, shared, strict=True):
+                        mine.copy_(theirs)
+                for _ in range(epochs):
+                    optimizer.zero_grad()
+                    F.cross_entropy(forward(x, s, w)[batch.train_mask], batch.y[batch.train_mask]).backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                trained.append(w)
+            hits = total = 0
+            with torch.no_grad():
+                shared = [torch.stack([w[i] for w in trained]).mean(0) for i in range(len(start))]
+                for x, s, batch in parts:
+                    right = forward(x, s, shared).argmax(1) == batch.y
+                    hits += int(right[batch.test_mask].sum())
+                    total += int(batch.test_mask.sum())
+        return hits / total
+
+    return go
+
+
+def _timed(step: Callable[[int], float], count: int, device: str) -> tuple[float, float]:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    test = step(count)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, test
+
+
+def _chunk(run: Run, device: str) -> int:
+    fed = tasks.federation([run], device)
+    method = _method(fed, int(run.options["hidden"]), int(run.options.get("local_epochs", 3)))
+    return train(method, fed, 1, evaluate=()).history.chunk
+
+
+def _peak(run: Run, way: str) -> float:
+    """Largest resident memory of a fresh process that does two rounds, libraries included, in MiB."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_resident, (run.to_dict(), way))
+
+
+def _resident(run: dict[str, Any], way: str) -> float:
+    torch.set_num_threads(1)
+    stepper(Run.from_dict(run), way)(2)
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would also count the parent's memory, inherited through fork
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if found:
+            return int(found.group(1)) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _peak_cuda(run: Run, way: str, device: str) -> float:
+    """Largest allocation on the GPU during two rounds, in MiB."""
+    torch.cuda.reset_peak_memory_stats(device)
+    stepper(run, way, device)(2)
+    return torch.cuda.max_memory_allocated(device) / 2**20
