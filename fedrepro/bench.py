@@ -44,7 +44,8 @@ def rounds(run: Run) -> dict[str, Any]:
     Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "device".
 
     Returns:
-        "result": `{way: {"seconds_per_round", "peak_mebibytes", "test"}}` and the chunk under "chunk".
+        "result": `{way: {"timing": {"seconds_per_round", "fastest", "peak_mebibytes"}, "test"}}`, and the stack's
+        "chunk".
     """
     repeats, count = int(run.options.get("repeats", 5)), int(run.options.get("rounds", 10))
     device = str(run.options.get("device", "cpu"))
@@ -63,7 +64,8 @@ def rounds(run: Run) -> dict[str, Any]:
     for way in WAYS:
         result[way]["test"] = test[way]
         result[way]["timing"]["peak_mebibytes"] = _peak(run, way) if device == "cpu" else _peak_cuda(run, way, device)
-    return {"result": result, "chunk": _chunk(run, device)}
+    result["stack"]["chunk"] = _chunk(run, device)
+    return {"result": result}
 
 
 def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:

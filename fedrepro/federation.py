@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,7 +125,7 @@ class Federation:
             seeds=seeds,
             sources=sources,
             slice_of=torch.arange(clients, device=device),
-            traffic=Traffic(len(sources)),
+            traffic=Traffic(len(sources), torch.finfo(dtype).bits // 8),
         )
 
     def halo(self, hops: int, graphs: Sequence[Data] | None = None) -> Federation:
@@ -175,9 +174,13 @@ class Federation:
         """Number of runs side by side."""
         return len(self.seeds)
 
-    @cached_property
+    @property
     def slices(self) -> int:
         """Number of slices of a stacked weight: clients, or runs after `shared()`."""
+        found: int = self._cached("slices", self._slices)
+        return found
+
+    def _slices(self) -> int:
         return int(self.slice_of.max()) + 1
 
     @property
@@ -198,8 +201,7 @@ class Federation:
 
     def shared(self) -> Federation:
         """The same clients with one weight slice per run."""
-        shared: Federation = self._cached("shared", lambda: replace(self, slice_of=self.run, _cache={}))
-        return shared
+        return self._view("shared", lambda: replace(self, slice_of=self.run, _cache={}))
 
     def select(self, clients: Sequence[int]) -> Federation:
         """Some of the clients alone, in increasing order, one weight slice each."""
@@ -218,8 +220,7 @@ class Federation:
             hops: propagation steps of the network.
             masks: splits whose nodes matter, from "train", "val", "test".
         """
-        focused: Federation = self._cached(("focus", hops, tuple(masks)), lambda: self._focus(hops, masks))
-        return focused
+        return self._view(("focus", hops, tuple(masks)), lambda: self._focus(hops, masks))
 
     def _focus(self, hops: int, masks: Sequence[str]) -> Federation:
         ring = torch.full((self.nodes,), hops + 1, device=self.device)
@@ -267,34 +268,50 @@ class Federation:
 
     # -- what layers need ---------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def node_slice(self) -> Tensor:
         """`[nodes]`, the weight slice each node uses."""
+        found: Tensor = self._cached("node_slice", self._node_slice)
+        return found
+
+    def _node_slice(self) -> Tensor:
         return self.slice_of[self.batch.batch]
 
-    @cached_property
+    @property
     def input(self) -> Tensor | Sparse:
         """The features as layers take them: dense `[nodes, features]`, or sparse in blocks `[nodes, slices *
         features]`.
         """
+        found: Tensor | Sparse = self._cached("input", self._input)
+        return found
+
+    def _input(self) -> Tensor | Sparse:
         if not isinstance(self.x, Sparse) or self.slices == 1:
             return self.x
         return self.x.blocks(self.node_slice, self.slices)
 
-    @cached_property
+    @property
     def node_key(self) -> Tensor:
         """`[nodes]`, a 64-bit key made of the run's seed, the client's number and the node's id."""
+        found: Tensor = self._cached("node_key", self._node_key)
+        return found
+
+    def _node_key(self) -> Tensor:
         client = self.batch.batch.cpu().numpy()
         seed = np.asarray(self.seeds)[self.run.cpu().numpy()[client]]
         made = random.keys("node", seed, self.number.cpu().numpy()[client], self.batch.node_id.cpu().numpy())
         return torch.from_numpy(made.astype(np.int64)).to(self.device)
 
-    @cached_property
+    @property
     def padded(self) -> tuple[Tensor | None, int]:
         """Where each node stands when slices are padded to equal length: (`[nodes]` positions, length).
 
         The positions are None where all slices have the same number of nodes, in order.
         """
+        found: tuple[Tensor | None, int] = self._cached("padded", self._padded)
+        return found
+
+    def _padded(self) -> tuple[Tensor | None, int]:
         counts = torch.bincount(self.node_slice, minlength=self.slices)
         length = int(counts.max())
         if bool((counts == length).all()):
@@ -303,9 +320,13 @@ class Federation:
         within = torch.arange(self.nodes, device=self.device) - start[self.node_slice]
         return self.node_slice * length + within, length
 
-    @cached_property
+    @property
     def member(self) -> Sparse:
         """`[nodes, slices]`, one where a node belongs to a slice: turns a value per slice into one per node."""
+        found: Sparse = self._cached("member", self._member)
+        return found
+
+    def _member(self) -> Sparse:
         ones = torch.ones(self.nodes, device=self.device, dtype=self.dtype)
         return Sparse.of(torch.arange(self.nodes, device=self.device), self.node_slice, ones, (self.nodes, self.slices))
 
@@ -357,10 +378,10 @@ class Federation:
         out = {name: w.new_empty(self.runs, *w.shape[1:]) for name, w in weights.items()}
         for run in range(self.runs):
             chosen = (self.run == run) & (by > 0)
-            share = (by / by[chosen].sum()).to(self.dtype)
+            share = by.double() / by[chosen].sum()
             parts = _consecutive(chosen)
             for name, w in weights.items():
-                sums = [share[part] @ w[part].flatten(1) for part in parts]
+                sums = [share[part].to(w.dtype) @ w[part].flatten(1) for part in parts]
                 out[name][run] = sum(sums[1:], sums[0]).view(w.shape[1:]) if sums else torch.nan
         return out
 
@@ -369,6 +390,11 @@ class Federation:
         if self.runs == 1:
             return {name: w.expand(self.clients, *w.shape[1:]) for name, w in weights.items()}
         return {name: w[self.run] for name, w in weights.items()}
+
+    def _view(self, key: Any, make: Callable[[], Federation]) -> Federation:
+        """A view made once, with this federation's clock."""
+        view: Federation = self._cached(key, make)
+        return replace(view, clock=self.clock)
 
     def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._cache:

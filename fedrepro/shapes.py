@@ -94,8 +94,9 @@ _MEASURED = {
     ),
 }
 
-# From published tables (FedStruct, Table 4; Feras, Table 1; FedSheafHN, Table 7; the sets' own papers) as far as
-# they go. Degree quantiles, class sizes and feature densities of these five are assumed, not measured.
+# Sizes from published tables: FedStruct, Table 4; Feras, Table 1; FedSheafHN, Table 7. PyG counts twice Feras's edges
+# for Reddit and the same for Flickr, so the former are pairs and the latter both directions; for PPI pairs are assumed.
+# Assumed too: degrees, class sizes, density, split sizes, and homophily but for Amazon Ratings.
 _PUBLISHED = {
     "Amazon Ratings": Shape(
         24492, 186100, 93050, 300, _graded(24492, 5, 0.37),

@@ -22,15 +22,14 @@ class Traffic:
 
     Args:
         runs: number of runs; every count is a vector `[runs]`.
+        size: bytes of one scalar.
     """
 
     runs: int = 1
+    size: int = 4
     _scalars: dict[tuple[int, str, str], np.ndarray] = field(default_factory=dict)
-    _bytes: dict[tuple[int, str, str], np.ndarray] = field(default_factory=dict)
 
-    def send(
-        self, direction: str, name: str, scalars: np.ndarray | float, *, round: int = BEFORE_TRAINING, size: int = 4
-    ) -> None:
+    def send(self, direction: str, name: str, scalars: np.ndarray | float, *, round: int = BEFORE_TRAINING) -> None:
         """Count a message.
 
         Args:
@@ -38,13 +37,11 @@ class Traffic:
             name: what is sent, such as "weights".
             scalars: how many numbers, over all clients of a run: one count, or `[runs]`.
             round: the round, or `BEFORE_TRAINING`.
-            size: bytes of one scalar.
         """
         one_of("direction", direction, ("up", "down"))
         count = np.broadcast_to(np.asarray(scalars, dtype=float), (self.runs,))
         key = (round, direction, name)
         self._scalars[key] = self._scalars.get(key, 0) + count
-        self._bytes[key] = self._bytes.get(key, 0) + count * size
 
     def summary(self, run: int = 0) -> dict[str, dict[str, float]]:
         """Totals of one run: `{"before": {"up.features": scalars, ...}, "training": {...}, "bytes": {...}}`.
@@ -58,7 +55,7 @@ class Traffic:
         for (round, direction, name), count in sorted(self._scalars.items()):
             part, where = (before, "before") if round == BEFORE_TRAINING else (training, "training")
             part[f"{direction}.{name}"] += float(count[run])
-            total[where] += float(self._bytes[round, direction, name][run])
+            total[where] += float(count[run]) * self.size
         return {"before": dict(before), "training": dict(training), "bytes": total}
 
     def round(self, number: int, run: int = 0) -> dict[str, float]:

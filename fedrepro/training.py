@@ -235,10 +235,9 @@ def _count(method: Method, fed: Federation, state: State, update: Update, t: int
     """Weights travel down to and up from every client that trained (gradients up, where the method sends those)."""
     each = sum(w[0].numel() for w in state.shared.values())
     clients = np.bincount(fed.run[update.active].cpu().numpy(), minlength=fed.runs)
-    size = torch.finfo(fed.dtype).bits // 8
     if each:
-        fed.traffic.send("down", "weights", clients * each, round=t, size=size)
-        fed.traffic.send("up", method.upload, clients * each, round=t, size=size)
+        fed.traffic.send("down", "weights", clients * each, round=t)
+        fed.traffic.send("up", method.upload, clients * each, round=t)
 
 
 def _per_run(fed: Federation, loss: Tensor, active: Tensor) -> np.ndarray:

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from graphs import Plain, block_model, client_graph, dense_operator, gap, largest_difference, unequal_parts, without_labels
+from graphs import (
+    Plain,
+    block_model,
+    client_graph,
+    dense_operator,
+    gap,
+    largest_difference,
+    unequal_parts,
+    without_labels,
+)
 from torch import Tensor
 from torch.func import functional_call
 from torch_geometric.data import Data

@@ -20,19 +20,19 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class OptimizerState:
-    """Moments of each weight and the number of steps of each slice.
+    """Moments of each weight and the number of steps each of its slices has taken.
 
-    Shapes: `first[name]`, `second[name]` as the weights `[slices, ...]`; `steps` [slices], on the CPU.
+    Shapes: `first[name]`, `second[name]` as the weights `[slices, ...]`; `steps[name]` [slices], on the CPU.
     """
 
-    steps: Tensor
+    steps: Weights
     first: Weights = field(default_factory=dict)
     second: Weights = field(default_factory=dict)
 
     def view(self, index: slice) -> OptimizerState:
         """The state of some consecutive slices; writing to it writes to this state."""
         return OptimizerState(
-            self.steps[index],
+            {name: count[index] for name, count in self.steps.items()},
             {name: moment[index] for name, moment in self.first.items()},
             {name: moment[index] for name, moment in self.second.items()},
         )
@@ -62,8 +62,7 @@ class Optimizer:
 
     def init(self, weights: Mapping[str, Tensor]) -> OptimizerState:
         """Zero moments for weights of these shapes."""
-        slices = next(iter(weights.values())).shape[0]
-        state = OptimizerState(torch.zeros(slices))
+        state = OptimizerState({name: torch.zeros(w.shape[0]) for name, w in weights.items()})
         if self.name == "adam" or self.momentum:
             state.first = {name: torch.zeros_like(w, requires_grad=False) for name, w in weights.items()}
         if self.name == "adam":
@@ -79,11 +78,11 @@ class Optimizer:
             state: moved along.
             active: `[slices]` bool, on the CPU; the slices that step. None: all.
         """
-        for part, count in _segments(state.steps, active):
-            for name, grad in grads.items():
+        for name, grad in grads.items():
+            for part, count in _segments(state.steps[name], active):
                 first, second = (m[name][part] if m else None for m in (state.first, state.second))
                 self._move(weights[name].detach()[part], grad[part], first, second, count)
-        state.steps += 1 if active is None else active.to(state.steps.dtype)
+            state.steps[name] += 1 if active is None else active.to(state.steps[name].dtype)
 
     def _move(self, weight: Tensor, grad: Tensor, first: Tensor | None, second: Tensor | None, count: float) -> None:
         if self.name == "adam":

@@ -57,12 +57,12 @@ def _signed32(key: int) -> int:
 
 
 def _scramble(x: Tensor) -> Tensor:
-    """A 32-bit finalizer, in place; shifts are arithmetic, which keeps each step one to one."""
-    x ^= x >> 16
+    """A 32-bit finalizer, in place; the masks make torch's arithmetic shifts logical ones."""
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
     x *= 0x7FEB352D
-    x ^= x >> 15
-    x *= -2073254261
-    x ^= x >> 16
+    x ^= (x >> 15).bitwise_and_(0x1FFFF)
+    x *= _signed32(0x846CA68B)
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
     return x
 
 

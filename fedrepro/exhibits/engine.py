@@ -1,0 +1,95 @@
+"""The engine's own exhibits: what a round costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.exhibits import Exhibit
+from fedrepro.runs import Run, sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
+GIB = 1024.0
+
+
+def speed(profile: str) -> list[Run]:
+    """EN-4: FedAvg on METIS parts of Cora; one client is the central case."""
+    sizes = {"smoke": ([3], [16]), "quick": ([10], [64]), "paper": ([1, 10, 20, 50, 100], [16, 64, 128])}[profile]
+    small = profile == "smoke"
+    options = {"hidden": sizes[1], "local_epochs": 3, "rounds": 2 if small else 10, "repeats": 1 if small else 5}
+    return sweep(
+        task="bench", paper="engine", method="rounds", dataset="Cora~standin" if small else "Cora",
+        prepare="unit-norm", split="public", partition="metis", clients=sizes[0], options=options,
+    )  # fmt: skip
+
+
+def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per size and way: median seconds per round, peak memory in MiB, and the stack's advantage."""
+    import pandas as pd
+
+    columns = [
+        "clients",
+        "hidden",
+        "way",
+        "seconds per round",
+        "peak MiB",
+        "stack is faster by",
+        "chunk",
+        "test",
+        "runs",
+    ]
+    rows: list[dict[str, Any]] = []
+    for run in frame.sort_values(["hidden", "clients"]).to_dict("records"):
+        stack = run["stack.timing.seconds_per_round"]
+        for way in WAYS:
+            seconds = run[f"{way}.timing.seconds_per_round"]
+            rows.append(
+                {
+                    "clients": run["clients"],
+                    "hidden": run["hidden"],
+                    "way": way,
+                    "seconds per round": seconds,
+                    "peak MiB": run[f"{way}.timing.peak_mebibytes"],
+                    "stack is faster by": seconds / stack,
+                    "chunk": run["stack.chunk"],
+                    "test": run[f"{way}.test"],
+                    "runs": run["repeats"],
+                }
+            )
+    return pd.DataFrame(rows, columns=columns)
+
+
+def speed_checks(table: pd.DataFrame) -> list[dict[str, str]]:
+    """The engine's promises held against the table: rows of id, statement, measured, bound, verdict."""
+
+    def ratio(way: str, clients: int, hidden: int) -> float | None:
+        cell = table[(table["way"] == way) & (table["clients"] == clients) & (table["hidden"] == hidden)]
+        return None if cell.empty else float(cell["stack is faster by"].iloc[0])
+
+    sparse = table.loc[table["way"] == "sparse loop", "stack is faster by"]
+    memory = table.loc[table["way"] == "stack", "peak MiB"]
+    found = [
+        ("EN-4a", "times faster than the PyG loop, 10 clients, 64 hidden", ratio("PyG loop", 10, 64), 4.0),
+        ("EN-4b", "times faster than the sparse loop, 100 clients, 64 hidden", ratio("sparse loop", 100, 64), 2.5),
+        ("EN-4c", "times faster than the sparse loop, worst size", float(sparse.min()) if len(sparse) else None, 0.85),
+        ("EN-4d", "peak memory over 1 GiB, largest size", float(memory.max()) / GIB if len(memory) else None, 1.0),
+    ]
+    rows = []
+    for id, statement, measured, bound in found:
+        below = id == "EN-4d"
+        holds = measured is not None and (measured <= bound if below else measured >= bound)
+        rows.append(
+            {
+                "id": id,
+                "statement": statement,
+                "measured": "not measured" if measured is None else f"{measured:.3g}",
+                "bound": f"at {'most' if below else 'least'} {bound:g}",
+                "verdict": "not measured" if measured is None else "holds" if holds else "fails",
+            }
+        )
+    return rows
+
+
+EXHIBITS = [Exhibit("EN-4", "engine", "engine/4-speed", "Seconds per round and memory, stack against loops", speed)]

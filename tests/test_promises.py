@@ -1,0 +1,340 @@
+"""The two promises every method keeps: clients do not interfere between messages, and what the method adds is alive.
+
+A new method needs an entry in `CASES`; without one the first test here fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from fedrepro import registry
+from fedrepro.federation import Federation, Weights
+from fedrepro.methods.base import Method, State, Update
+from fedrepro.nn.models import GAT, GCN, Model
+from fedrepro.training import Trained, client_gradients, train
+
+FEATURES, CLASSES, CLIENTS, SEEDS = 12, 3, 5, (0, 1, 2)
+ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a method is put to the test.
+
+    Args:
+        model: its network.
+        options: hyper-parameters beside those all methods get.
+        clients: per run.
+        signal: what the method adds beside a classifier on a client's own graph: names of weights, or "received" for
+            the rows of other clients' nodes. None for a method that adds nothing a gradient could reach.
+        off: ways to switch that off: the name and options of another run, or a change of the trained weights. None
+            for a method without a signal of its own.
+    """
+
+    model: Model
+    options: dict[str, Any] = field(default_factory=dict)
+    clients: int = CLIENTS
+    signal: tuple[str, ...] = ()
+    off: tuple[tuple[str, dict[str, Any]] | Callable[[Weights], Weights], ...] = ()
+
+
+def without_attention(weights: Weights) -> Weights:
+    """Layer 1 as a plain mean over neighbours."""
+    silent = ("layer1.source", "layer1.target")
+    return {name: torch.zeros_like(w) if name in silent else w for name, w in weights.items()}
+
+
+GCN_, GAT_ = GCN(FEATURES, CLASSES, hidden=16), GAT(FEATURES, CLASSES, hidden=4, heads=4)
+CASES = {
+    "Central": Case(GCN_, clients=1),  # nothing is exchanged: there is nothing to switch off
+    "Local": Case(GCN_),  # neither
+    "FedAvg": Case(GCN_, off=(("Local", {}),)),
+    "FedSGD": Case(GCN_, off=(("Local", {}),)),
+    "DistGAT": Case(GAT_, off=(("Local", {}),)),
+    "FedGCN": Case(GCN_, signal=("received",), off=(("FedGCN", {"hops": 0}), ("FedGCN", {"hops": 1}))),
+    "FedGAT": Case(
+        GAT_, signal=("received", "layer1.source", "layer1.target"), off=(("DistGAT", {}), without_attention)
+    ),
+}
+NAMES = registry.names("train")
+EVERY = pytest.mark.parametrize("name", NAMES)
+CHUNKS = pytest.mark.parametrize("chunk", [None, 2], ids=["together", "in chunks"])
+
+
+def graph(seed: int, sparse: bool = False) -> Data:
+    """A stochastic block model whose edges say more of the class than its features do."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(CLASSES, size=240)
+    upper = np.triu(rng.random((240, 240)) < np.where(y[:, None] == y, 0.06, 0.015), 1)
+    x = 0.7 * np.eye(CLASSES, FEATURES)[y] + 0.5 * rng.normal(size=(240, FEATURES))
+    if sparse:
+        x *= rng.random(x.shape) < 0.2
+    role = rng.random(240)
+    return Data(
+        x=torch.tensor(x, dtype=torch.float32), y=torch.from_numpy(y), num_classes=CLASSES,
+        edge_index=torch.from_numpy(np.array(np.nonzero(upper | upper.T))), train_mask=torch.from_numpy(role < 0.2),
+        val_mask=torch.from_numpy((role >= 0.2) & (role < 0.3)), test_mask=torch.from_numpy(role >= 0.3),
+    )  # fmt: skip
+
+
+def federate(data: Data, clients: int, seed: int) -> Federation:
+    """Clients of unequal size, drawn at random: most edges join two of them."""
+    order = np.random.default_rng(seed).permutation(data.num_nodes)
+    cuts = np.cumsum(np.arange(1, clients) * data.num_nodes // (clients * (clients + 1) // 2))
+    return Federation.of(data, [torch.from_numpy(part) for part in np.split(order, cuts)], seed)
+
+
+def runs(name: str, change: Callable[[int, Data], Data] | None = None, sparse: bool = False) -> Federation:
+    """Three runs of a method side by side, each on a graph of its own.
+
+    Args:
+        change: of the graph of each run.
+    """
+    graphs = [graph(seed, sparse) for seed in SEEDS]
+    graphs = [change(run, data) if change else data for run, data in enumerate(graphs)]
+    return Federation.stack([federate(d, CASES[name].clients, seed) for seed, d in zip(SEEDS, graphs)])
+
+
+def build(name: str, dropout: float = 0.0, **options: Any) -> Method:
+    case = CASES[name]
+    made: Method = registry.load("train", name)(model=replace(case.model, dropout=dropout), **case.options, **options)
+    return made
+
+
+def test_every_registered_method_has_an_entry() -> None:
+    """The promises are tested for what is registered, neither less nor more."""
+    assert list(CASES) and set(CASES) == set(NAMES)
+
+
+# -- non-interference -------------------------------------------------------------------------------------------------
+
+
+def computed(method: Method, fed: Federation, state: State, chunk: int | None) -> Weights:
+    """What each client computes in one round before its next message: `[clients, ...]`, weights or gradients."""
+    if method.upload == "gradients":
+        return client_gradients(method, fed, state)
+    seen: list[Update] = []
+
+    class Watched(type(method)):  # type: ignore[misc]
+        def start(self, _: Federation) -> tuple[Federation, State]:
+            return fed, state
+
+        def aggregate(self, state: State, update: Update) -> State:
+            seen.append(update)
+            return super().aggregate(state, update)  # type: ignore[no-any-return]
+
+    train(Watched(**{f.name: getattr(method, f.name) for f in fields(method)}), fed, 1, chunk=chunk)
+    return seen[0].after
+
+
+def same(a: Weights, b: Weights, client: int) -> bool:
+    return all(torch.equal(a[name][client], b[name][client]) for name in a)
+
+
+def with_features(fed: Federation, nodes: Tensor) -> Federation:
+    """Other features at these nodes of the batch."""
+    assert isinstance(fed.x, Tensor)
+    return fed.with_features(fed.x + nodes[:, None].float())
+
+
+def with_labels(fed: Federation, nodes: Tensor) -> Federation:
+    """Other labels at these nodes of the batch."""
+    batch = fed.batch.clone()
+    batch.y = torch.where(nodes, (batch.y + 1) % CLASSES, batch.y)
+    return replace(fed, batch=batch, _cache={})
+
+
+def with_edges(fed: Federation, nodes: Tensor) -> Federation:
+    """Every other edge that arrives at these nodes of the batch taken away."""
+    batch = fed.batch.clone()
+    arriving = nodes[batch.edge_index[1]]
+    keep = ~arriving | (arriving.cumsum(0) % 2 == 0)
+    batch.edge_index = batch.edge_index[:, keep]
+    if batch.get("edge_weight") is not None:
+        batch.edge_weight = batch.edge_weight[keep]
+    return replace(fed, batch=batch, _cache={})
+
+
+CHANGES = pytest.mark.parametrize("change", [with_features, with_labels, with_edges])
+
+
+@EVERY
+@CHANGES
+@CHUNKS
+def test_a_client_does_not_see_what_others_hold(name: str, change: Callable[..., Federation], chunk: int | None) -> None:
+    """Changing what all other clients hold after the exchange leaves a client's round bitwise as it was; changing
+    what it holds itself does not.
+    """
+    method = build(name, dropout=0.3, **({} if name == "FedSGD" else {"local_epochs": 2}))
+    fed, state = method.start(runs(name))
+    before = computed(method, fed, state, chunk)
+    able = fed.count("train") > 0
+    for client in range(fed.clients):
+        mine = fed.batch.batch == client
+        assert same(before, computed(method, change(fed, ~mine), state, chunk), client), client
+        assert same(before, computed(method, change(fed, mine), state, chunk), client) != bool(able[client]), client
+
+
+def shifted_labels(part: Tensor, data: Data) -> Data:
+    data.y = data.y.clone()
+    data.y[part] = (data.y[part] + 1) % CLASSES
+    return data
+
+
+@EVERY
+def test_labels_never_travel(name: str) -> None:
+    """Other labels at one client, from the start, leave what every other client computes bitwise as it was."""
+    method = build(name)
+    before = computed(method, *method.start(runs(name)), None)
+    part = runs(name).sources[0].parts[0]
+    after = computed(method, *method.start(runs(name, lambda run, d: d if run else shifted_labels(part, d))), None)
+    assert [same(before, after, client) for client in range(len(next(iter(after.values()))))][1:].count(False) == 0
+    assert not same(before, after, 0)
+
+
+@EVERY
+def test_a_client_sees_every_message(name: str) -> None:
+    """Each weight the server sends, and each row received of another client's node, changes what its client computes."""
+    method = build(name)
+    fed, state = method.start(runs(name))
+    before = computed(method, fed, state, None)
+    able = fed.count("train") > 0
+    for weight, w in state.shared.items():
+        bumped = replace(state, shared={**state.shared, weight: w + 0.1})
+        after = computed(method, fed, bumped, None)
+        assert [same(before, after, client) for client in range(fed.clients)] == (~able).tolist(), weight
+    own, whole = fed.batch.ring == 0, method.predict(fed, state)
+    received = (~own).nonzero().squeeze(1)
+    for row in received[:: max(1, len(received) // 60)].tolist():
+        client = fed.batch.batch == fed.batch.batch[row]
+        moved = (method.predict(with_features(fed, torch.arange(fed.nodes) == row), state) != whole).any(1)
+        assert bool(moved[own & client].any()) and not bool(moved[~client].any()), row
+
+
+def test_methods_that_exchange_before_training_are_told_apart() -> None:
+    """Only FedGCN and FedGAT hold rows of other clients' nodes; Central and Local send nothing at all."""
+    holding, silent = set(), set()
+    for name in NAMES:
+        _, fed, _ = train(build(name), runs(name), 1)
+        if bool((fed.batch.ring > 0).any()):
+            holding.add(name)
+        if not any(fed.traffic.summary()["bytes"].values()):
+            silent.add(name)
+    assert holding == {name for name, case in CASES.items() if "received" in case.signal} == {"FedGCN", "FedGAT"}
+    assert silent == {"Central", "Local"}
+
+
+# -- a NaN stays in its run -------------------------------------------------------------------------------------------
+
+
+def poisoned(run: int, data: Data) -> Data:
+    """A NaN in place of one feature of a training node of run 1."""
+    if run == 1:
+        data.x = data.x.clone()
+        node = int(data.train_mask.nonzero()[5])
+        data.x[node, int(data.x[node].nonzero()[0])] = torch.nan
+    return data
+
+
+@EVERY
+@CHUNKS
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_nan_in_one_run_leaves_the_others_bitwise(name: str, chunk: int | None, sparse: bool) -> None:
+    """A run that diverges is named, and the runs beside it keep every weight and score to the last bit."""
+    method = build(name, dropout=0.3)
+    sound = train(method, runs(name, sparse=sparse), 3, chunk=chunk)
+    ill = train(method, runs(name, poisoned, sparse), 3, chunk=chunk)
+    assert sound.history.diverged == {}
+    assert list(ill.history.diverged) == [1]
+    for run in (0, 2):
+        clients = ill.fed.run == run
+        for name_of, w in ill.state.shared.items():
+            assert torch.equal(w[run], sound.state.shared[name_of][run])
+        for name_of, w in ill.state.personal.items():
+            assert torch.equal(w[clients], sound.state.personal[name_of][clients])
+        assert ill.history.result(run) == sound.history.result(run)
+        assert [x[run] for x in ill.history.loss] == [x[run] for x in sound.history.loss]
+    assert all(bool(w[1].isnan().any()) for w in ill.state.shared.values())
+
+
+# -- alive ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def trained(name: str, options: tuple[tuple[str, Any], ...] = (), kind: str = "") -> Trained:
+    """Three runs of a method; `kind` names another method whose model and graphs are used."""
+    method = registry.load("train", name)(model=CASES[kind or name].model, **dict(options))
+    return train(method, runs(kind or name), ROUNDS, evaluate=())
+
+
+def predictions(method: Method, fed: Federation, state: State) -> list[Tensor]:
+    """Predicted classes of each run's test nodes, in the order of their ids."""
+    chosen = method.predict(fed, state).argmax(1)
+    found = []
+    for run in range(fed.runs):
+        rows = ((fed.batch.ring == 0) & fed.batch.test_mask & (fed.run[fed.batch.batch] == run)).nonzero().squeeze(1)
+        found.append(chosen[rows[fed.batch.node_id[rows].argsort()]])
+    return found
+
+
+OFF = [(name, way) for name, case in CASES.items() for way in case.off]
+
+
+@pytest.mark.parametrize(("name", "way"), OFF, ids=[f"{n} - {w.__name__ if callable(w) else w}" for n, w in OFF])
+def test_switching_the_signal_off_changes_predictions(
+    name: str, way: tuple[str, dict[str, Any]] | Callable[[Weights], Weights]
+) -> None:
+    """At least 1% of the test predictions, in each of three seeds."""
+    method = build(name)
+    _, fed, state = trained(name)
+    on = predictions(method, fed, state)
+    if callable(way):
+        off = predictions(method, fed, replace(state, shared=way(state.shared)))
+    else:
+        other, options = way
+        _, fed, state = trained(other, tuple(options.items()), name)
+        off = predictions(registry.load("train", other)(model=CASES[name].model, **options), fed, state)
+    changed = [float((a != b).float().mean()) for a, b in zip(on, off, strict=True)]
+    print(name, way, changed)
+    assert min(changed) >= 0.01
+
+
+SIGNALS = [(name, signal) for name, case in CASES.items() for signal in case.signal]
+
+
+@cache
+def gradient_ratios(name: str) -> dict[str, list[float]]:
+    """Norm of the gradient of each signal over that of the classifier's weights, round by round."""
+    found: dict[str, list[float]] = {signal: [] for signal in CASES[name].signal}
+
+    class Watched(registry.load("train", name)):  # type: ignore[misc]
+        def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
+            weights = super().begin_round(fed, state, t)
+            leaves = {key: w.clone().requires_grad_() for key, w in weights.items()}
+            x = fed.x.clone().requires_grad_()
+            loss = self.local_loss(leaves, fed.with_features(x), state, t).sum()
+            by_name = dict(zip([*leaves, "received"], torch.autograd.grad(loss, [*leaves.values(), x])))
+            by_name["received"] = by_name["received"][fed.batch.ring > 0]
+            for signal, ratios in found.items():
+                ratios.append(float(by_name[signal].norm() / by_name["layer2.weight"].norm()))
+            return weights  # type: ignore[no-any-return]
+
+    train(Watched(model=CASES[name].model), runs(name), ROUNDS, evaluate=())
+    return found
+
+
+@pytest.mark.parametrize(("name", "signal"), SIGNALS, ids=[f"{n} - {s}" for n, s in SIGNALS])
+def test_the_signal_has_a_gradient(name: str, signal: str) -> None:
+    """At least 1e-3 of the classifier's, in the median round."""
+    ratios = gradient_ratios(name)[signal]
+    print(name, signal, float(np.median(ratios)))
+    assert len(ratios) == ROUNDS and float(np.median(ratios)) >= 1e-3
