@@ -101,9 +101,7 @@ def verdict(
     if against:
         low, high = interval(scores, level=1 - 2 * LEVEL)[1:3] if runs else (math.nan, math.nan)
         difference = mean - target
-        return Verdict(
-            NOT_COMPARABLE, mean, sd, runs, difference, low - target, high - target, math.nan, None, against
-        )
+        return Verdict(NOT_COMPARABLE, mean, sd, runs, difference, low - target, high - target, math.nan, None, against)
     theirs = _Side(target, _as_sd(printed, spread_kind, runs_published), runs_published)
     found = _decide(_Side(mean, sd, runs), theirs, max(margin, printed))
     if spread_kind == "not stated":
@@ -200,9 +198,7 @@ def verdicts(rows: Sequence[Verdict], *, level: float = LEVEL) -> list[Verdict]:
     threshold = max(kept, default=-1.0)
     note = f"undecided after Benjamini-Hochberg over {len(tested)} cells; alone, "
     return [
-        replace(row, verdict=UNDECIDED, why=note + row.why)
-        if row.verdict == DIFFERS and row.p > threshold
-        else row
+        replace(row, verdict=UNDECIDED, why=note + row.why) if row.verdict == DIFFERS and row.p > threshold else row
         for row in rows
     ]
 
@@ -267,9 +263,7 @@ def table(
     ).astype({"needed_runs": "Int64"})
 
 
-def _cells(
-    frame: pd.DataFrame, on: Sequence[str], value: str
-) -> dict[tuple[tuple[str, ...], bool], list[float]]:
+def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], list[float]]:
     """Scores by cell and by whether they come from a stand-in."""
     if frame.empty:
         return {}
@@ -300,9 +294,7 @@ def _canonical(value: Any) -> str:
         return str(value)
 
 
-def rank_agreement(
-    table: pd.DataFrame, by: Sequence[str], order: Sequence[str] = ("method",)
-) -> pd.DataFrame:
+def rank_agreement(table: pd.DataFrame, by: Sequence[str], order: Sequence[str] = ("method",)) -> pd.DataFrame:
     """Kendall's tau-b between the published and the measured ranking of the methods, per column of a table.
 
     Args:

@@ -138,9 +138,7 @@ def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
         ax.text(1.01, height, mark, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=11)
 
 
-def bars(
-    frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = ""
-) -> Figure:
+def bars(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
     """Mean of `y` as bars in groups `x`, one colour per value of `by`, with 95% intervals over runs."""
     groups, names = list(dict.fromkeys(frame[x])), list(dict.fromkeys(frame[by]))
     width = 0.8 / max(len(names), 1)
@@ -189,9 +187,7 @@ def heat(
     return _figure(ax)
 
 
-def slopes(
-    frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = ""
-) -> Figure:
+def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
     """Log-log points of `y` against `x` with the fitted power law; its exponent stands in the legend."""
     with _axes(axes, title, x, y) as ax:
         for place, (name, group) in enumerate(frame.groupby(by, sort=False)):

@@ -32,6 +32,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("train", "FedGCN"): Entry("fedrepro.methods.fedgcn:FedGCN"),
     ("train", "FedGAT"): Entry("fedrepro.methods.fedgat:FedGAT"),
     ("partition", "manifest"): Entry("fedrepro.tasks:partition_manifest"),
+    ("check", "graph statistics"): Entry("fedrepro.tasks:graph_statistics"),
     ("bench", "rounds"): Entry("fedrepro.bench:rounds"),
 }
 

@@ -95,6 +95,8 @@ class Notebook:
             executor=None if self.engine == "local" else self.engine,
             budget=budget,
             device=self.device,
+            # Starting a worker takes longer than a smoke run.
+            workers=1 if self.profile == "smoke" else None,
         )
 
     def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:

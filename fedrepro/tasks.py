@@ -106,6 +106,11 @@ def _outcome(
     return out
 
 
+def graph_statistics(run: Run) -> dict[str, Any]:
+    """Counts of a run's prepared graph and of its split, see `datasets.statistics`."""
+    return {"result": datasets.statistics(graph(run))}
+
+
 def partition_manifest(run: Run) -> dict[str, Any]:
     """The manifest of a run's partition, see `partition.manifest`."""
     data = graph(run)

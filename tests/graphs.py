@@ -1,11 +1,8 @@
-"""Small seeded graphs with masks, partitions of unequal parts, and what to hold the package against: PyG networks and
-a plain loop over clients.
-"""
+"""Small seeded graphs with masks, partitions of unequal parts, and plain PyG networks to hold the package against."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GATConv, GCNConv, SAGEConv
 from torch_geometric.utils import subgraph
 
-from fedrepro.methods.base import Method
-from fedrepro.nn import models, random
+from fedrepro.nn import models
 
 
 def block_model(
@@ -181,88 +177,6 @@ class Plain(nn.Module):
             if i + 1 < len(self.layers):
                 h = F.elu(h) if isinstance(layer, GATConv) else F.relu(h)
         return h if self.propagate is None else self.propagate(h, graph.edge_index)
-
-
-class Round(NamedTuple):
-    """What one round of the plain loop left: the server's weights, and each client's after its local training."""
-
-    server: dict[str, Tensor]
-    clients: list[dict[str, Tensor]]
-    chosen: list[int]
-
-
-def dropout_masks(model: models.Model, graph: Data, seed: int, client: int, t: int, step: int) -> list[Tensor]:
-    """What multiplies the input of each layer: a function of seed, client, node id, layer, round, step and column."""
-    nodes = random.keys("node", seed, client, graph.node_id.numpy()).astype(np.int64)
-    masks = []
-    for i, (width, _) in enumerate(model.widths, start=1):
-        columns = width * model.heads if isinstance(model, models.GAT) and i == 2 else width
-        rows = random.row_keys(torch.from_numpy(nodes), "dropout", f"layer{i}", t, step)
-        kept = random.keep(rows[:, None], torch.arange(columns), model.dropout)
-        masks.append(kept.to(graph.x.dtype) / (1 - model.dropout))
-    return masks
-
-
-def chosen_clients(method: Method, graphs: Sequence[Data], seed: int, t: int) -> list[int]:
-    """Who trains: of the clients with training nodes, those of the smallest draws keyed by seed and round."""
-    able = [i for i, graph in enumerate(graphs) if bool(graph.train_mask.any())]
-    if method.participation == 1:
-        return able
-    draws = random.uniform((len(able),), "participation", seed, t).tolist()
-    count = max(1, round(method.participation * len(able)))
-    return sorted(able[place] for place in sorted(range(len(able)), key=lambda k: draws[k])[:count])
-
-
-def optimizer_of(method: Method, net: Plain) -> torch.optim.Optimizer:
-    """torch.optim's optimizer with the method's hyper-parameters."""
-    if method.optimizer == "adam":
-        return torch.optim.Adam(net.parameters(), lr=method.lr, weight_decay=method.weight_decay)
-    return torch.optim.SGD(net.parameters(), lr=method.lr, weight_decay=method.weight_decay, momentum=method.momentum)
-
-
-def client_loss(method: Method, net: Plain, graph: Data, seed: int, client: int, t: int, step: int) -> Tensor:
-    """Mean cross-entropy over a client's training nodes, dropout on."""
-    masks = dropout_masks(method.model, graph, seed, client, t, step) if method.model.dropout else None
-    return F.cross_entropy(net(graph, masks)[graph.train_mask], graph.y[graph.train_mask])
-
-
-def loop(
-    method: Method, data: Data, parts: Sequence[Tensor], rounds: int, seed: int, dtype: torch.dtype
-) -> list[Round]:
-    """The plain program: client after client, PyG layers and torch.optim; the kind of method is told by its name."""
-    name = type(method).__name__
-    graphs = [client_graph(data, part, dtype) for part in parts]
-    server = {key: w[0] for key, w in method.model.init([seed], dtype).items()}
-    nets = [Plain(method.model, server) for _ in graphs]
-    central = Plain(method.model, server)
-    optimizers, at_server = [optimizer_of(method, net) for net in nets], optimizer_of(method, central)
-    size = {"equal": lambda g: 1, "train": lambda g: int(g.train_mask.sum()), "nodes": lambda g: len(g.y)}
-    made = []
-    for t in range(rounds):
-        chosen = chosen_clients(method, graphs, seed, t)
-        total = sum(size[method.average](graphs[i]) for i in chosen)
-        share = {i: size[method.average](graphs[i]) / total for i in chosen}
-        if name not in ("Local", "Central"):
-            for net in nets:
-                net.load(server)
-        if name == "FedSGD":
-            losses = [share[i] * client_loss(method, central, graphs[i], seed, i, t, 0) for i in chosen]
-            at_server.zero_grad()
-            sum(losses[1:], losses[0]).backward()
-            at_server.step()
-            server = {key: w.clone() for key, w in central.slice().items()}
-        else:
-            for i in chosen:
-                if method.optimizer_state == "reset":
-                    optimizers[i] = optimizer_of(method, nets[i])
-                for step in range(method.local_epochs):
-                    optimizers[i].zero_grad()
-                    client_loss(method, nets[i], graphs[i], seed, i, t, step).backward()
-                    optimizers[i].step()
-            trained = [net.slice() for net in nets]
-            server = {key: sum(share[i] * trained[i][key] for i in chosen) for key in server}
-        made.append(Round(server, [{k: w.clone() for k, w in net.slice().items()} for net in nets], chosen))
-    return made
 
 
 def gap(a: Tensor, b: Tensor) -> float:

@@ -83,7 +83,7 @@ def distances(start: set[int], incoming: dict[int, set[int]], hops: int) -> dict
     return found
 
 
-# -- making one ---------------------------------------------------------------------------------------------------------
+# -- making one ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -129,7 +129,7 @@ def test_a_federation_without_clients_is_refused() -> None:
         Federation.of(block_model(12), [])
 
 
-# -- halo ---------------------------------------------------------------------------------------------------------------
+# -- halo ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed with self-loops"])
@@ -218,7 +218,7 @@ def test_a_negative_halo_is_refused() -> None:
         federation().halo(-1)
 
 
-# -- views --------------------------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -338,7 +338,7 @@ def test_rows_and_their_means_are_those_of_own_nodes() -> None:
     assert int(halo.count("val").sum()) == len(rows)
 
 
-# -- the server ---------------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["equal", "count"])

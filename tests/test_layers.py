@@ -208,7 +208,7 @@ def test_a_weight_with_another_number_of_slices_is_refused() -> None:
             layers.linear(fed, fed.input, torch.ones(slices, WIDTH_IN, 2, dtype=F64))
 
 
-# -- loss ---------------------------------------------------------------------------------------------------------------
+# -- loss ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", ["train", "val", "test"])
@@ -245,7 +245,7 @@ def test_cross_entropy_of_several_labels_is_the_mean_binary_one() -> None:
         start += len(part)
 
 
-# -- models -------------------------------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 SIZES = {"features": WIDTH_IN, "classes": 3, "hidden": 4}
 MODELS: dict[str, models.Model] = {
@@ -316,7 +316,7 @@ def test_a_model_that_makes_no_sense_is_refused(name: str, sizes: dict[str, floa
         models.model(name, features=4, classes=2, **sizes)
 
 
-# -- dropout ------------------------------------------------------------------------------------------------------------
+# -- dropout ---------------------------------------------------------------------------------------
 
 
 def ones(fed: Federation, columns: int = 400) -> Tensor:

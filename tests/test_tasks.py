@@ -108,7 +108,7 @@ def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], message: str) 
 
 def test_an_unknown_method_is_refused_when_the_run_is_made() -> None:
     """`Run` itself says which methods there are."""
-    with pytest.raises(ArgumentError, match="method must be one of .*Did you mean 'FedAvg'"):
+    with pytest.raises(ArgumentError, match=r"method must be one of .*Did you mean 'FedAvg'"):
         run("FedAvgg")
 
 

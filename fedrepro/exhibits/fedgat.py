@@ -30,25 +30,59 @@ ROWS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
 }
 
 # Places in `GRID` chosen by validation: data set -> (row, partition) -> place.
-CHOSEN: dict[str, dict[tuple[str, str], int]] = {d: {} for d in DATASETS}
+CHOSEN: dict[str, dict[tuple[str, str], int]] = {
+    "Cora": {
+        ("GCN", "single"): 2,
+        ("GAT", "single"): 5,
+        ("DistGAT", NON_IID): 0,
+        ("DistGAT", IID): 0,
+        ("FedGCN", NON_IID): 0,
+        ("FedGCN", IID): 0,
+        ("FedGAT", NON_IID): 0,
+        ("FedGAT", IID): 0,
+    },
+    "CiteSeer": {
+        ("GCN", "single"): 3,
+        ("GAT", "single"): 1,
+        ("DistGAT", NON_IID): 0,
+        ("DistGAT", IID): 1,
+        ("FedGCN", NON_IID): 1,
+        ("FedGCN", IID): 2,
+        ("FedGAT", NON_IID): 2,
+        ("FedGAT", IID): 3,
+    },
+    "PubMed": {
+        ("GCN", "single"): 1,
+        ("GAT", "single"): 4,
+        ("DistGAT", NON_IID): 3,
+        ("DistGAT", IID): 0,
+        ("FedGCN", NON_IID): 0,
+        ("FedGCN", IID): 0,
+        ("FedGAT", NON_IID): 0,
+        ("FedGAT", IID): 0,
+    },
+}
 
 
 def cell(
-    row: str, dataset: str, partition: str, pair: tuple[float, float], seeds: range | list[int], rounds: int = ROUNDS
-) -> list[Run]:
-    """The runs of one cell of FG-T1.
+    row: str, dataset: str, partition: str, pair: tuple[float, float], seeds: range | list[int], rounds: int = ROUNDS,
+    clients: int = 10, **more: Any,
+) -> list[Run]:  # fmt: skip
+    """The runs of one cell of FG-T1, or of a sweep around it.
 
     Args:
         row: a key of `ROWS`.
         pair: learning rate and weight decay.
+        clients: of a federated row.
+        more: options beyond the row's own, or in their place.
     """
     method, options, _ = ROWS[row]
-    options = {**options, "lr": pair[0], "weight_decay": pair[1], "rounds": rounds}
+    options = {**options, "lr": pair[0], "weight_decay": pair[1], "rounds": rounds, **more}
     if row not in ("GCN", "FedGCN") and dataset.startswith("PubMed"):
         options["output_heads"] = 8
     return sweep(
         task="train", paper="fedgat", method=method, dataset=dataset, prepare="unit-norm", split="public",
-        partition=partition, clients=1 if partition == "single" else 10, seed=list(seeds), options=options,
+        partition=partition, clients=1 if partition == "single" else clients, seed=list(seeds), options=options,
     )  # fmt: skip
 
 
@@ -100,10 +134,67 @@ def _table1(profile: str, pair: Callable[[str, str, str], tuple[float, float]]) 
     return [run for row, d, p in cells(DATASETS) for run in cell(row, d, p, pair(row, d, p), seeds[d])]
 
 
+def statistics(profile: str) -> list[Run]:
+    """FG-T2: counts of the three graphs under the public split."""
+    datasets = ("Cora~standin",) if profile == "smoke" else DATASETS
+    return sweep(
+        task="check", paper="fedgat", method="graph statistics", dataset=datasets, prepare="unit-norm", split="public"
+    )
+
+
+# FG-F2: accuracy against the number of clients; the paper says 1 to 20, not which. FG-F6 draws the same for Vector
+# FedGAT, whose layer is the same function of the same weights: its accuracies are FedGAT's, its messages are not.
+CLIENTS = (1, 2, 5, 10, 15, 20)
+DEGREES = (2, 4, 8, 12, 16, 24, 32)
+PANELS = {"a": ("Cora", NON_IID), "b": ("Cora", IID), "c": ("CiteSeer", NON_IID), "d": ("CiteSeer", IID)}
+PARTLY_IID = "dirichlet(beta=100)"
+BETAS = {"a": NON_IID, "b": PARTLY_IID, "c": IID}
+
+
+def figure2(panel: str) -> Callable[[str], list[Run]]:
+    """FG-F2a to d: FedGAT, FedGCN and DistGAT over the number of clients, with the pairs chosen at 10 clients."""
+    dataset, partition = PANELS[panel]
+
+    def grid(profile: str) -> list[Run]:
+        smoke = profile == "smoke"
+        seeds, rounds = (range(1), 2) if smoke else (range(1 if profile == "quick" else 3), ROUNDS)
+        counts = {"smoke": (2, 5), "quick": (2, 10), "paper": CLIENTS}[profile]
+        name = f"{dataset}~standin" if smoke else dataset
+        if profile == "quick" and dataset != "Cora":
+            return []
+        pairs = {row: pair_chosen(row, dataset, partition) for row in ("FedGAT", "FedGCN", "DistGAT")}
+        return [r for n in counts for row, p in pairs.items() for r in cell(row, name, partition, p, seeds, rounds, n)]
+
+    return grid
+
+
+def figure5(panel: str) -> Callable[[str], list[Run]]:
+    """FG-F5a to c: FedGAT over the degree of its polynomial on Cora, 10 clients (the paper does not say how many)."""
+    partition = BETAS[panel]
+
+    def grid(profile: str) -> list[Run]:
+        smoke = profile == "smoke"
+        seeds, rounds = (range(1), 2) if smoke else (range(1 if profile == "quick" else 3), ROUNDS)
+        degrees = {"smoke": (2, 8), "quick": (8, 16), "paper": DEGREES}[profile]
+        name = "Cora~standin" if smoke else "Cora"
+        tuned = NON_IID if partition == NON_IID else IID
+        ours, cut = (pair_chosen(row, "Cora", tuned) for row in ("FedGAT", "DistGAT"))
+        runs = [r for d in degrees for r in cell("FedGAT", name, partition, ours, seeds, rounds, degree=d)]
+        return runs + cell("DistGAT", name, partition, cut, seeds, rounds)
+
+    return grid
+
+
 def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame of runs with each method under its name in FG-T1 (central runs under their model's)."""
     central = frame["method"] == "Central"
     return frame.assign(method=frame["method"].where(~central, frame["model"]))
+
+
+def means(frame: pd.DataFrame, by: str = "clients") -> pd.DataFrame:
+    """Mean, standard deviation and number of runs of the test accuracy per method and value of `by`."""
+    groups = frame.groupby(["dataset", "partition", "method", by], sort=False)["test accuracy"]
+    return groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"}).reset_index()
 
 
 # -- the headline claims, judged on FG-T1 ----------------------------------------------------------------------------
@@ -176,6 +267,11 @@ CLAIMS = (
 NAMES = {NON_IID: "non-iid", IID: "iid", "single": "central"}
 
 EXHIBITS = [
+    Exhibit("FG-T2", "fedgat", "fedgat/6-experiments", "Counts of the three graphs", statistics),
+    *(Exhibit(f"FG-F2{p}", "fedgat", "fedgat/6-experiments", f"{d}, {NAMES[b]}: accuracy against clients", figure2(p))
+      for p, (d, b) in PANELS.items()),
+    *(Exhibit(f"FG-F5{p}", "fedgat", "fedgat/C-further-experiments", f"Cora, {b}: accuracy against degree", figure5(p))
+      for p, b in BETAS.items()),
     Exhibit("FG-T1", "fedgat", "fedgat/6-experiments", "Test accuracy of central and federated models", table1),
     Exhibit("FG-T1-literal", "fedgat", "fedgat/6-experiments", "The same at learning rate 0.1", table1_literal),
     Exhibit("FG-T1-tuning", "fedgat", "fedgat/6-experiments", "Validation accuracy over the six points tried", tuning),
