@@ -181,6 +181,9 @@ def compute_all(
     entries = {method: registry.find(*method) for method in methods}
     # What was written in a notebook or inside a function, worker processes cannot import.
     here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
+    # Nor have they seen a graph registered by hand, which datasets, if loaded at all, knows.
+    graphs: Any = getattr(sys.modules.get("fedrepro.datasets"), "_own", {})
+    here = here or any(run.dataset in graphs for runs in batches for run in runs)
     if here or (executor in (None, "local") and len(batches) <= 1):
         executor, workers = None, 1
     bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)

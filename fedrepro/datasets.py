@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import zipfile
 import zlib
@@ -49,6 +50,7 @@ STEPS = (
 
 _FORMAT = 1  # of the files in data/processed; raise it when a reader or `formats.standard` changes
 _own: dict[str, Callable[..., Data]] = {}
+_PROVIDERS = {"csbm-": "fedrepro.csbm_tasks", "subCora": "fedrepro.csbm_tasks"}  # by the first letters of a name
 
 
 def load(name: str, seed: int = 0) -> Data:
@@ -68,6 +70,7 @@ def load(name: str, seed: int = 0) -> Data:
         ArgumentError: nothing has this name.
         DataError: the graph is not here and cannot be downloaded, or a file is not what it should be.
     """
+    _provide(name)
     if name in _own:
         takes_seed = bool(inspect.signature(_own[name]).parameters)
         return standard(_own[name](seed) if takes_seed else _own[name](), name)
@@ -78,6 +81,13 @@ def load(name: str, seed: int = 0) -> Data:
     if folder is None:
         folder = sources.fetch(name, limit=sources.ASK_ABOVE)
     return _read(name, folder, sources.verify(name, folder))
+
+
+def _provide(name: str) -> None:
+    """Import the module that registers data sets of this name, if there is one."""
+    for first, module in _PROVIDERS.items():
+        if name.startswith(first):
+            importlib.import_module(module)
 
 
 @lru_cache(maxsize=2)
@@ -123,6 +133,7 @@ def available(name: str) -> bool:
     Raises:
         ArgumentError: nothing has this name.
     """
+    _provide(name)
     one_of("data set", name, [*NAMES, *(f"{each}~standin" for each in NAMES), *_own])
     return name not in NAMES or sources.locate(sources.SOURCES[name]) is not None
 

@@ -21,7 +21,7 @@ from torch_geometric.data import Batch, Data
 
 from fedrepro.errors import require
 from fedrepro.nn import random
-from fedrepro.nn.sparse import Edges, Sparse
+from fedrepro.nn.sparse import Edges, SliceProducts, Sparse
 from fedrepro.traffic import Traffic
 
 Weights = dict[str, Tensor]
@@ -92,7 +92,13 @@ class Federation:
 
     @classmethod
     def stack(cls, federations: Sequence[Federation]) -> Federation:
-        """Several runs side by side; none sees another."""
+        """Several runs side by side; none sees another.
+
+        Raises:
+            ArgumentError: a federation holds halo nodes or is a part of another; stack first, then extend.
+        """
+        whole = all(fed.parent is None and not bool((fed.batch.ring > 0).any()) for fed in federations)
+        require(whole, "federations", "made by `Federation.of`, without halo", [fed.nodes for fed in federations])
         first = federations[0]
         sources = tuple(source for fed in federations for source in fed.sources)
         seeds = tuple(seed for fed in federations for seed in fed.seeds)
@@ -302,23 +308,29 @@ class Federation:
         made = random.keys("node", seed, self.number.cpu().numpy()[client], self.batch.node_id.cpu().numpy())
         return torch.from_numpy(made.astype(np.int64)).to(self.device)
 
-    @property
-    def padded(self) -> tuple[Tensor | None, int]:
-        """Where each node stands when slices are padded to equal length: (`[nodes]` positions, length).
+    def grouped(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Each slice's rows of `x` times its own matrix: `[nodes, out]` from `[nodes, in]` and `[slices, in, out]`.
 
-        The positions are None where all slices have the same number of nodes, in order.
+        On a CPU every slice is a product of its own, so that its rounding depends on nobody else's size; on a GPU all
+        are one batched product, padded to the longest.
         """
-        found: tuple[Tensor | None, int] = self._cached("padded", self._padded)
-        return found
+        counts: list[int] = self._cached("counts", self._counts)
+        if self.device.type == "cpu" and max(counts) > 1:
+            return SliceProducts.of(x, weight, counts)
+        length = max(counts)
+        if min(counts) == length:
+            return torch.bmm(x.view(len(counts), length, x.shape[1]), weight).flatten(0, 1)
+        position = self._cached("padded", lambda: self._padded(length))
+        padding = x.new_zeros(len(counts) * length, x.shape[1]).index_copy(0, position, x)
+        return torch.bmm(padding.view(len(counts), length, x.shape[1]), weight).flatten(0, 1)[position]
 
-    def _padded(self) -> tuple[Tensor | None, int]:
+    def _counts(self) -> list[int]:
+        return torch.bincount(self.node_slice, minlength=self.slices).tolist()
+
+    def _padded(self, length: int) -> Tensor:
         counts = torch.bincount(self.node_slice, minlength=self.slices)
-        length = int(counts.max())
-        if bool((counts == length).all()):
-            return None, length
-        start = torch.cumsum(counts, 0) - counts
-        within = torch.arange(self.nodes, device=self.device) - start[self.node_slice]
-        return self.node_slice * length + within, length
+        within = torch.arange(self.nodes, device=self.device) - (counts.cumsum(0) - counts)[self.node_slice]
+        return self.node_slice * length + within
 
     @property
     def member(self) -> Sparse:

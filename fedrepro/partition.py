@@ -52,6 +52,17 @@ def one_node_per_client(data: Data, clients: int, seed: int) -> list[Tensor]:
     return list(torch.arange(nodes)[:, None])
 
 
+def blocks(data: Data, clients: int, seed: int) -> list[Tensor]:
+    """Client i holds the i-th of equally long runs of consecutive nodes: the samples of one node of GFL-APPNP's graph.
+
+    Raises:
+        ArgumentError: `clients` does not divide the number of nodes.
+    """
+    nodes = _checked(data, clients, seed)
+    require(nodes % clients == 0, "clients", f"a divisor of the number of nodes, {nodes}, for 'blocks'", clients)
+    return list(torch.arange(nodes).view(clients, -1))
+
+
 def random_uniform(data: Data, clients: int, seed: int, equal: bool = False) -> list[Tensor]:
     """Each node draws its client uniformly (FedStruct, Section 6).
 
@@ -222,6 +233,7 @@ PARTITIONS: dict[str, Callable[..., list[Tensor]]] = {
     "dirichlet": dirichlet,
     "private-public": private_public,
     "one-node-per-client": one_node_per_client,
+    "blocks": blocks,
 }
 OVERLAPPING = frozenset({"overlapping-metis", "private-public"})
 

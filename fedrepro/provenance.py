@@ -54,14 +54,23 @@ def fingerprint(task: str, method: str) -> str:
 
 
 def _written_here(item: Any) -> tuple[str, list[str]]:
-    """A class or function written in a notebook: its normalized source, and the modules of its bases."""
-    bases = [base.__module__ for base in getattr(item, "__mro__", ()) if _is_ours(base.__module__)]
-    try:
-        source = textwrap.dedent(inspect.getsource(item))
-    except (OSError, TypeError):  # Python finds no source for a class of a notebook, only for its functions
-        functions = [part for part in vars(item).values() if inspect.isfunction(part)]
-        source = "\n".join(textwrap.dedent(inspect.getsource(part)) for part in functions)
-    return normalized(source), bases
+    """A class or function written in a notebook, and its bases there: their normalized source, and the modules of
+    the other bases.
+    """
+    family = getattr(item, "__mro__", (item,))
+    modules = [base.__module__ for base in family if _is_ours(base.__module__)]
+    return "\n".join(_source(part) for part in family if part.__module__ == "__main__"), modules
+
+
+def _source(item: Any) -> str:
+    """Normalized; what has none (methods that `dataclass` made) is left out."""
+    with suppress(OSError, TypeError):
+        return normalized(textwrap.dedent(inspect.getsource(item)))
+    if not inspect.isclass(item):
+        return ""
+    # Python finds no source for a class of a notebook, only for its functions
+    parts = [getattr(part, "fget", part) for part in vars(item).values()]
+    return "\n".join(_source(part) for part in parts if inspect.isfunction(part))
 
 
 def _code(*modules: str) -> dict[str, str]:

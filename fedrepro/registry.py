@@ -31,8 +31,18 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("train", "DistGAT"): Entry("fedrepro.methods.distgat:DistGAT"),
     ("train", "FedGCN"): Entry("fedrepro.methods.fedgcn:FedGCN"),
     ("train", "FedGAT"): Entry("fedrepro.methods.fedgat:FedGAT"),
+    ("train", "GFL-APPNP"): Entry("fedrepro.methods.gfl:GFLAPPNP"),
+    ("train", "FedMLP"): Entry("fedrepro.methods.fedmlp:FedMLP"),
+    ("train", "MLPs"): Entry("fedrepro.methods.fedmlp:MLPs"),
+    ("train", "CentralUnbiased"): Entry("fedrepro.methods.gfl_central:CentralUnbiased"),
     ("partition", "manifest"): Entry("fedrepro.tasks:partition_manifest"),
     ("check", "graph statistics"): Entry("fedrepro.tasks:graph_statistics"),
+    ("check", "FedGAT-identities"): Entry("fedrepro.theory.fedgat_identities:identities"),
+    ("check", "FedGAT-theorems"): Entry("fedrepro.theory.fedgat_theorems:theorems"),
+    ("check", "FedGAT-protocol"): Entry("fedrepro.theory.fedgat_identities:equal_layers"),
+    ("traffic", "FedGAT"): Entry("fedrepro.theory.fedgat_cost:pretraining"),
+    ("attack", "FedGAT"): Entry("fedrepro.attacks.fedgat:attack"),
+    ("attack", "FedGAT-price"): Entry("fedrepro.attacks.fedgat_price:price"),
     ("bench", "rounds"): Entry("fedrepro.bench:rounds"),
 }
 

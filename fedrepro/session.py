@@ -76,15 +76,19 @@ class Notebook:
         exhibit = EXHIBITS[one_of("exhibit", exhibit_id, EXHIBITS)]
         return with_seeds(exhibit.runs(self.profile), self.seeds)
 
-    def execute(self, runs: Sequence[Run], budget: float | None = None) -> DataFrame:
-        """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run."""
-        return self._engine(runs, budget)
+    def execute(self, runs: Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
+        """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run.
+
+        Args:
+            side_by_side: training runs that differ in seed alone and are trained as one batch.
+        """
+        return self._engine(runs, budget, side_by_side)
 
     def stored(self, runs: Sequence[Run]) -> DataFrame:
         """The tidy frame of those runs the store has; computes nothing."""
         return self._engine(runs, 0.0)
 
-    def _engine(self, runs: Sequence[Run], budget: float | None) -> DataFrame:
+    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
         from fedrepro import engine
         from fedrepro.store import Store
 

@@ -43,6 +43,8 @@ def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any
     """
     given = dict(run.options)
     loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False)}
+    require(isinstance(loop["rounds"], int), "option 'rounds'", "a whole number", loop["rounds"])
+    require(isinstance(loop["series"], bool), "option 'series'", "true or false", loop["series"])
     kind = given.pop("model", "GCN")
     network = model(kind, features=features, classes=classes, **_taken(given, MODELS.get(kind, Model)))
     built = registry.load("train", run.method)
@@ -52,13 +54,25 @@ def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any
             choices = sorted(known | {f.name for f in fields(network)} | {"rounds", "series", "model"})
             allowed = f"options of {run.method} must be among {', '.join(choices)}"
             raise ArgumentError(f"{allowed}. Got {name!r}.{did_you_mean(name, choices)}")
+    for name, value in given.items():
+        _typed(name, value, built)
     return built(model=network, **given), loop
 
 
 def _taken(options: dict[str, Any], kind: type[Model]) -> dict[str, Any]:
     """Remove and return the options that are sizes of the model."""
     sizes = {f.name for f in fields(kind)} - {"features", "classes"}
+    for name in sizes & set(options):
+        _typed(name, options[name], kind)
     return {name: options.pop(name) for name in list(options) if name in sizes}
+
+
+def _typed(name: str, value: Any, kind: type) -> None:
+    """Raise unless an option has the type of its field's default; a whole number does for a float."""
+    default = next(f.default for f in fields(kind) if f.name == name)
+    wanted = (int, float) if type(default) is float else type(default)
+    right = isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool)
+    require(right, f"option {name!r}", f"of type {type(default).__name__}, like {default!r}", value)
 
 
 def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
@@ -86,7 +100,7 @@ def _outcome(
     history: Any, fed: Federation, facts: list[dict[str, float]], number: int, series: bool, runs: int
 ) -> dict[str, Any]:
     if number in history.diverged:
-        error = DivergedError(f"the training loss was not a number in round {history.diverged[number]}")
+        error = DivergedError(f"a loss or weight was not a number in round {history.diverged[number]}")
         if runs == 1:
             raise error
         return {"error": f"DivergedError: {error}"}

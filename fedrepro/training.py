@@ -8,7 +8,7 @@ The chunks never change a result beyond rounding: clients share nothing within a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from fedrepro.errors import require
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Update
 from fedrepro.nn.optim import OptimizerState
+from fedrepro.traffic import Traffic
 
 CHUNK_BYTES = (
     6_000_000  # stacked weights of one chunk on a CPU: with gradient and moments it stays within a second-level cache
@@ -62,6 +63,12 @@ class History:
     diverged: dict[int, int] = field(default_factory=dict)
     chunk: int = 0
 
+    def add(self, view: str, scores: dict[str, np.ndarray]) -> None:
+        """Append one round's scores; a run whose validation loss is no number has diverged."""
+        getattr(self, view).add(scores)
+        for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
+            self.diverged.setdefault(int(number), len(self.loss))
+
     def result(self, run: int) -> dict[str, dict[str, dict[str, float]]]:
         """Scores at the last round, at the round of best validation accuracy (first of equals) and of lowest
         validation loss.
@@ -71,11 +78,9 @@ class History:
             series = getattr(self, view).series(run)
             if not series:
                 continue
-            picks = {
-                "last": self.rounds - 1,
-                "best": int(np.argmax(series["val"])),
-                "best_loss": int(np.argmin(series["val_loss"])),
-            }
+            picks = {"last": self.rounds - 1}
+            if np.isfinite(series["val_loss"]).all():  # else nothing was held out to choose a round by
+                picks |= {"best": int(np.argmax(series["val"])), "best_loss": int(np.argmin(series["val_loss"]))}
             out[view] = {
                 name: {"round": at + 1, **{entry: values[at] for entry, values in series.items()}}
                 for name, at in picks.items()
@@ -114,7 +119,9 @@ def train(
         chunk: clients trained at a time; None follows the weights' size.
     """
     require(rounds >= 1, "rounds", "at least 1", rounds)
-    fed, state = method.start(fed)
+    labelled = torch.bincount(fed.run, fed.count("train"), minlength=fed.runs)
+    require(bool((labelled > 0).all()), "fed", "a federation with training nodes in every run", labelled.tolist())
+    fed, state = method.start(replace(fed, traffic=Traffic(fed.runs, fed.traffic.size)))
     history = History(rounds, fed.runs)
     trainer = _Trainer(method, fed, state, chunk)
     history.chunk = trainer.chunk
@@ -124,17 +131,29 @@ def train(
         state = method.aggregate(state, update)
         _count(method, fed, state, update, t)
         history.loss.append(_per_run(fed, loss, active))
-        for run in np.flatnonzero(~np.isfinite(history.loss[-1])):
-            history.diverged.setdefault(int(run), t + 1)
+        for number in np.flatnonzero(~np.isfinite(history.loss[-1])):
+            history.diverged.setdefault(int(number), t + 1)
         if logits is not None:
-            history.after.add(score(trainer.scored, logits))
+            history.add("after", score(trainer.scored, logits))
         if "before" in evaluate:
             with torch.no_grad():
-                history.before.add(score(trainer.scored, method.predict(trainer.scored, state)))
+                history.add("before", score(trainer.scored, method.predict(trainer.scored, state)))
         if len(history.diverged) == fed.runs:
             history.rounds = t + 1
             break
+    for run in _spoiled(fed, state):
+        history.diverged.setdefault(run, history.rounds)
     return Trained(history, fed, state)
+
+
+def _spoiled(fed: Federation, state: State) -> list[int]:
+    """Runs with a weight that is not a number: a last step can spoil what its loss, taken before it, did not show."""
+    fine = torch.ones(fed.runs, dtype=torch.bool, device=fed.device)
+    for w in state.shared.values():
+        fine &= w.isfinite().flatten(1).all(1)
+    for w in state.personal.values():
+        fine[fed.run[~w.isfinite().flatten(1).all(1)]] = False
+    return [int(run) for run in (~fine).nonzero().squeeze(1)]
 
 
 class _Trainer:

@@ -189,7 +189,7 @@ def trained(data: Data, weights: Weights, rounds: int, lr: float) -> Weights:
 
 @pytest.mark.parametrize("chunk", [None, 1], ids=["together", "one by one"])
 def test_trajectory_is_central(chunk: int | None) -> None:
-    """One local epoch of gradient descent, weights by training nodes: five rounds of 2 hops end at the central weights."""
+    """Five rounds of one gradient step each, weighted by training nodes, end at the central weights with 2 hops."""
     data = graph(4)
     method = From(model=MODEL, optimizer="sgd", lr=0.3, average="train")
     history, _, state = train(method, federate(data), 5, chunk=chunk)

@@ -27,6 +27,7 @@ LAYERS = [
     {"store", "published", "compare", "provenance"},
     {"formats", "shapes", "sources", "synthetic"},
     {"datasets"},
+    {"csbm_tasks"},
     {"partition"},
     {"federation", "nn", "traffic"},
     {"methods.base"},  # the interface, which training calls

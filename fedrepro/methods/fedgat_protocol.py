@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -203,38 +204,36 @@ def moments(messages: Iterable[Message], b1: Tensor, b2: Tensor, degree: int) ->
     Returns:
         `[degree + 1, heads, features]` and `[degree + 1, heads]`.
     """
-    messages = iter(messages)
-    head = next(messages)
+    parts = iter(messages)
+    head = next(parts)
     if isinstance(head, VectorMessage):
         return _vector_moments(head, b1, b2, degree)
-    return _matrix_moments(head, messages, b1, b2, degree)
+    d, k2 = combination(chain([head], parts), b1, b2)
+    return matrix_moments(d, head.k1, k2, degree)
 
 
-def _matrix_moments(
-    head: MatrixMessage, others: Iterator[Message], b1: Tensor, b2: Tensor, degree: int
-) -> tuple[Tensor, Tensor]:
-    d: Tensor | float = 0.0
-    k2 = []
-    for message in (head, *others) if head.k2.shape[1] == b1.shape[1] else _chain(head, others):
+def combination(messages: Iterable[Message], b1: Tensor, b2: Tensor) -> tuple[Tensor, Tensor]:
+    """D = sum_s b1(s) M1(s) + b2(s) M2(s) (Eq. 14) `[heads, 2g, 2g]`, and K2 of all features `[2g, features]`."""
+    d, k2 = b1.new_zeros(()), []
+    for message in messages:
         assert isinstance(message, MatrixMessage)
         part = slice(message.first, message.first + len(message.m1))
-        size = message.m1.shape[1:]
-        d = d + (b1[:, part] @ message.m1.flatten(1) + b2[:, part] @ message.m2.flatten(1)).view(-1, *size)  # Eq. 14
+        mixed = b1[:, part] @ message.m1.flatten(1) + b2[:, part] @ message.m2.flatten(1)
+        d = d + mixed.view(len(b1), *message.m1.shape[1:])
         k2.append(message.k2)
-    assert isinstance(d, Tensor)
-    power = head.k1.expand(len(b1), 1, -1)  # K1^T D^n
+    return d, torch.cat(k2, 1)
+
+
+def matrix_moments(d: Tensor, k1: Tensor, k2: Tensor, degree: int) -> tuple[Tensor, Tensor]:
+    """E^(n) and F^(n) from D, K1 and K2 (Eq. 12), shapes as for `moments`."""
+    power = k1.expand(len(d), 1, -1)  # K1^T D^n
     e, f = [], []
     for n in range(degree + 1):
         share = 0.5 if n == 0 else 1.0  # FG-Q2
-        e.append(share * (power @ torch.cat(k2, 1)).squeeze(1))  # Eq. 12
-        f.append(share * (power @ head.k1).squeeze(1))
+        e.append(share * (power @ k2).squeeze(1))
+        f.append(share * (power @ k1).squeeze(1))
         power = power @ d
     return torch.stack(e), torch.stack(f)
-
-
-def _chain(head: MatrixMessage, others: Iterator[Message]) -> Iterator[Message]:
-    yield head
-    yield from others
 
 
 def _vector_moments(message: VectorMessage, b1: Tensor, b2: Tensor, degree: int) -> tuple[Tensor, Tensor]:
@@ -243,20 +242,28 @@ def _vector_moments(message: VectorMessage, b1: Tensor, b2: Tensor, degree: int)
     return powers @ message.k1, powers @ message.k3  # step 4
 
 
-def layer(
-    messages: Iterable[Message], weight: Tensor, source: Tensor, target: Tensor, series: np.ndarray, interval: float
-) -> Tensor:
+def layer(messages: Iterable[Message], weights: Weights, series: np.ndarray, interval: float) -> Tensor:
     """The node's first layer before bias and activation (Eq. 7): `[heads, hidden]`.
 
     Args:
-        weight: W of all heads, `[features, heads * hidden]`.
-        source, target: a_2 and a_1, `[heads, hidden]`.
+        weights: of one slice: "layer1.weight", W of all heads `[features, heads * hidden]`; "layer1.source" and
+            "layer1.target", a_2 and a_1 `[heads, hidden]`.
         series: Chebyshev coefficients of the score on [-interval, interval].
     """
-    w = weight.view(len(weight), *source.shape)
-    b1, b2 = (torch.einsum("fhw,hw->hf", w, a) for a in (target, source))  # Eq. 4
-    q = torch.from_numpy(cheb2poly(series) / interval ** np.arange(len(series))).to(weight)  # Eq. 6
-    e, f = moments(messages, b1, b2, len(series) - 1)
+    w, b1, b2 = attention(weights)
+    return mix(*moments(messages, b1, b2, len(series) - 1), w, series, interval)
+
+
+def attention(weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+    """W by heads `[features, heads, hidden]`, b1 and b2 `[heads, features]` (Eq. 4); `weights` as for `layer`."""
+    a1, a2 = weights["layer1.target"], weights["layer1.source"]
+    w = weights["layer1.weight"].view(-1, *a1.shape)
+    return w, torch.einsum("fhw,hw->hf", w, a1), torch.einsum("fhw,hw->hf", w, a2)
+
+
+def mix(e: Tensor, f: Tensor, w: Tensor, series: np.ndarray, interval: float) -> Tensor:
+    """W sum_n q_n E^(n) / sum_n q_n F^(n) (Eq. 6 and 7): `[heads, hidden]`."""
+    q = torch.from_numpy(cheb2poly(series) / interval ** np.arange(len(series))).to(w)
     mixed = torch.einsum("n,nhf->hf", q, e) / (q @ f)[:, None]
     return torch.einsum("hf,fhw->hw", mixed, w)
 
@@ -324,10 +331,9 @@ class FedGATProtocol(FedGAT):
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
         """Layer 1 from the messages (Algorithm 2, l = 1), layer 2 an exact GAT layer (l > 1)."""
-        first = [weights[f"layer1.{name}"] for name in ("weight", "source", "target")]
-        rows = list(first[0].new_zeros(fed.nodes, self.model.heads, self.model.hidden))
-        for n in fed.attention_edges(1).target.unique().tolist():
-            at = int(fed.node_slice[n])
+        slices = [{name: w[i] for name, w in weights.items()} for i in range(fed.slices)]
+        rows = list(weights["layer1.weight"].new_zeros(fed.nodes, self.model.heads, self.model.hidden))
+        for n in sorted(set(fed.attention_edges(1).target.tolist())):
             key = int(fed.number[fed.batch.batch[n]]), int(fed.batch.node_id[n])
-            rows[n] = layer([state.more[key]], *(w[at] for w in first), series=self.series, interval=self.interval)
+            rows[n] = layer([state.more[key]], slices[int(fed.node_slice[n])], self.series, self.interval)
         return self.model.second_layer(weights, fed, torch.stack(rows))

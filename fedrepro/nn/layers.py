@@ -2,7 +2,7 @@
 
 Each takes node values `[nodes, ...]` of a federation's batch and weights with one slice per client (or per run, see
 `Federation.shared`), and equals the layer of the same name applied to each client's graph with its slice. Sparse
-inputs are one block-diagonal product, dense ones a padded batched product; propagation comes after the product: `A (X
+inputs are one block-diagonal product, dense ones one product per slice; propagation comes after the product: `A (X
 W)`, not `(A X) W`.
 """
 
@@ -39,17 +39,8 @@ def linear(fed: Federation, x: Tensor | Sparse, weight: Tensor, bias: Tensor | N
     elif weight.shape[0] == 1:
         out = x @ weight[0]
     else:
-        out = _grouped(fed, x, weight)
+        out = fed.grouped(x, weight)
     return out if bias is None else out + per_node(fed, bias)
-
-
-def _grouped(fed: Federation, x: Tensor, weight: Tensor) -> Tensor:
-    position, length = fed.padded
-    slices, _, width = weight.shape
-    if position is None:
-        return torch.bmm(x.view(slices, length, -1), weight).view(-1, width)
-    padding = x.new_zeros(slices * length, x.shape[1]).index_copy(0, position, x)
-    return torch.bmm(padding.view(slices, length, -1), weight).view(-1, width)[position]
 
 
 def per_node(fed: Federation, value: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def _scramble(x: Tensor) -> Tensor:
 def row_keys(node_key: Tensor, *call: int | str) -> Tensor:
     """A 32-bit key for each node `[nodes]` in one call, from the nodes' 64-bit keys."""
     mixed = node_key ^ int(keys(*call).astype(np.int64))
-    mixed = (mixed ^ (mixed >> 32)) * 0x2545F4914F6CDD1D
+    mixed = (mixed ^ ((mixed >> 32) & 0xFFFFFFFF)) * 0x2545F4914F6CDD1D
     return (mixed >> 32).to(torch.int32)
 
 

@@ -206,6 +206,41 @@ class Edges:
         return out.scatter_reduce_(0, index, scores.detach(), "amax", include_self=False)
 
 
+class SliceProducts(torch.autograd.Function):
+    """Consecutive groups of rows, each times its own matrix, without a graph node per group."""
+
+    @classmethod
+    def of(cls, x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
+        """`x` [rows, in], `weight` [groups, in, out], `counts` rows of each group: `[rows, out]`."""
+        product: Tensor = cls.apply(x, weight, counts)  # type: ignore[no-untyped-call]
+        return product
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.counts = counts
+        out = x.new_empty(x.shape[0], weight.shape[2])
+        for rows, w, part in zip(torch.split(x, counts), weight, torch.split(out, counts), strict=True):
+            torch.mm(rows, w, out=part)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight = ctx.needs_input_grad[:2]
+        grad_x = torch.empty_like(x) if wants_x else None
+        grad_weight = torch.empty_like(weight) if wants_weight else None
+        start = 0
+        for group, count in enumerate(ctx.counts):
+            part = slice(start, start + count)
+            if grad_x is not None:
+                torch.mm(grad[part], weight[group].T, out=grad_x[part])
+            if grad_weight is not None:
+                torch.mm(x[part].T, grad[part], out=grad_weight[group])
+            start += count
+        return grad_x, grad_weight, None
+
+
 class _SumByTarget(torch.autograd.Function):
     """Sum of consecutive rows (they are sorted by target); the backward is a gather."""
 

@@ -1,0 +1,1 @@
+"""What an honest-but-curious party can rebuild from what it receives, one file per paper."""
