@@ -41,7 +41,7 @@ __all__ = [
     "select",
 ]
 
-_EXHIBIT = re.compile(r"\b[A-Z]{2,3}-(?:Th|[TFALIPXC])\d+[a-z]?\b")
+_EXHIBIT = re.compile(r"\b(?:EN-\d+[a-z]?|[A-Z]{2,3}-(?:Th|[TFALIPXC])\d+[a-z]?)\b")
 
 
 class NotebookError(FedreproError):

@@ -41,7 +41,7 @@ def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
         "runs",
     ]
     rows: list[dict[str, Any]] = []
-    for run in frame.sort_values(["hidden", "clients"]).to_dict("records"):
+    for run in frame.sort_values(["hidden", "clients"]).to_dict("records") if len(frame) else []:
         stack = run["stack.timing.seconds_per_round"]
         for way in WAYS:
             seconds = run[f"{way}.timing.seconds_per_round"]

@@ -56,7 +56,7 @@ def traffic(profile: str, datasets: Sequence[str], clients: Sequence[int]) -> li
     """What is sent before training, non-iid and iid, for each number of clients."""
     if profile == "smoke":
         clients = clients[1:3]
-    seeds = list(SEEDS) if profile == "paper" else [0]
+    seeds = [0] if profile == "smoke" else list(SEEDS)
     names = [_standin(profile, dataset) for dataset in datasets]
     return sweep(task="traffic", method="FedGAT", dataset=names, partition=[NON_IID, IID], clients=list(clients),
                  seed=seeds, **_GRAPH)  # fmt: skip
