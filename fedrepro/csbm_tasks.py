@@ -8,6 +8,7 @@ client; an edge of the graph joins the first samples of its two nodes.
     csbm-SNC           200 nodes, 40 samples each with the node's label, nodes split 10/10/80
     csbm-SC            50 nodes, 120 samples each with labels of their own, samples split 10/10/100
     csbm-d25 to -d5    40 nodes otherwise as csbm-SC, mean degree 25, 15, 10, 5
+    csbm-n10 to -n80   10, 20, 40, 80 nodes of mean degree 5 with 10 training samples each, for rates
     subCora            300 nodes of Cora around a connected training set; repetition = one of 20 pairs
 
 `csbm-... Z/p` has the noise as the paper prints it (GFL-Q2). `subCora in set order` splits validation and test nodes
@@ -72,6 +73,7 @@ TASKS = {
     **{
         f"csbm-d{d}": Task(40, d, 2, 1, samples=120, supervised=True, split=(10, 10, 100)) for d in (25, 15, 10, 5)
     },  # GFL-Q6: "the same data generation" with these numbers
+    **{f"csbm-n{n}": Task(n, 5, 2, 1, samples=20, supervised=True, split=(10, 5, 5)) for n in (10, 20, 40, 80)},
 }
 PRINTED = " Z/p"
 

@@ -28,9 +28,10 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from fedrepro.errors import one_of, require
-from fedrepro.federation import Federation, Weights
+from fedrepro.federation import Federation, Source, Weights
 from fedrepro.methods.base import State
 from fedrepro.methods.distgat import DistGAT
 from fedrepro.nn import chebyshev, layers, random
@@ -46,17 +47,21 @@ class FedGAT(DistGAT):
     score: "paper" for exp(LeakyReLU(.)) of a.Wh; "code" for what the authors' public code computes instead: a
         least-squares fit, on 500 points, of a smooth LeakyReLU without the exponential, on attention vectors over the
         input features, divided by their number.
+    lone_neighbour: "kept", or "dropped": a node with a single neighbour at other clients loses it (Section 5, FG-Q8).
+        Neither algorithm box does it, nor does the public code.
     """
 
     degree: int = 16
     interval: float = 4.0
     score: str = "paper"
+    lone_neighbour: str = "kept"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.degree >= 1, "degree", "at least 1", self.degree)
         require(self.interval > 0, "interval", "positive", self.interval)
         one_of("score", self.score, ("paper", "code"))
+        one_of("lone_neighbour", self.lone_neighbour, ("kept", "dropped"))
 
     @cached_property
     def series(self) -> np.ndarray:
@@ -68,7 +73,8 @@ class FedGAT(DistGAT):
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
         """The exchange before training: a client can then compute layer 1 at its own nodes and at their neighbours."""
-        extended = fed.halo(2)
+        dropped = self.lone_neighbour == "dropped"
+        extended = fed.halo(2, [_without_lone_neighbours(source) for source in fed.sources] if dropped else None)
         _count(fed, extended)
         extended, state = super().start(extended)
         if self.score == "code":
@@ -131,6 +137,18 @@ def _free_vectors(shared: Weights, fed: Federation, model: GAT) -> None:
     for name in ("layer1.source", "layer1.target"):
         drawn = [random.uniform((model.heads, fed.features), "init", seed, name) * 2 - 1 for seed in fed.seeds]
         shared[name] = torch.stack(drawn).to(fed.device, fed.dtype)
+
+
+def _without_lone_neighbours(source: Source) -> Data:
+    """The run's graph without the edges to nodes that have exactly one neighbour at another client."""
+    data, owner = source.data, torch.empty(source.data.num_nodes, dtype=torch.long)
+    for client, part in enumerate(source.parts):
+        owner[part] = client
+    cross = owner[data.edge_index[0]] != owner[data.edge_index[1]]
+    lone = torch.bincount(data.edge_index[1][cross], minlength=data.num_nodes) == 1
+    made = data.clone()
+    made.edge_index = data.edge_index[:, ~(cross & lone[data.edge_index[1]])]
+    return made
 
 
 def _count(fed: Federation, extended: Federation) -> None:

@@ -1,0 +1,263 @@
+"""GFL's identities, Lemma A.1, and Theorem 4.1 with Corollary 4.2 as rates: each a check on small federations.
+
+The theorem bounds the mean over updates of `||grad F||^2` at the average by terms in T, I, N, sigma_H and lambda_max;
+constants are not given, so what is checked is how the measured mean scales, beside the exponent of the term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedrepro import csbm_tasks, datasets, partition
+from fedrepro.federation import Federation, Weights
+from fedrepro.methods.base import State, Update
+from fedrepro.methods.fedmlp import FedMLP
+from fedrepro.methods.gfl import RECEIVED, GFLAPPNP, Received, U
+from fedrepro.methods.gfl_clients import FIRST, SECOND, Graph, Own, propagation, propagation_weights
+from fedrepro.nn import random
+from fedrepro.nn.models import MLP
+from fedrepro.runs import Run
+from fedrepro.training import train
+
+EXPONENTS = {
+    "T": "first term 1/sqrt(NT), so -1/2; the others fall as 1/T",
+    "I": "at most 2 (I^2 eta^2); 0 while the first term leads",
+    "N": "-1/2 at I = 1 (1/sqrt(NT)): linear speed-up",
+    "sigma_H": "2 (I^2 eta^2 sigma_H^2); 0 while the others lead",
+    "lambda_max": "at most 1; 0 while the others lead",
+}
+
+
+def federation(name: str, seed: int, dtype: torch.dtype = torch.float64) -> Federation:
+    """A repetition of a data set of `csbm_tasks`, one client per node of its graph."""
+    data = datasets.assemble(name, "", "public", seed)
+    return Federation.of(data, partition.partition(data, "blocks", csbm_tasks.clients(name), seed), seed, dtype=dtype)
+
+
+def share_of(name: str) -> str:
+    """Which samples make h_j (GFL-Q7)."""
+    return "train" if csbm_tasks.TASKS[name].supervised else "all"
+
+
+# -- identities -------------------------------------------------------------------------------------------------------
+
+
+def weights(run: Run) -> dict[str, Any]:
+    """GFL-I1: what the weights of the powers sum to, and what a node keeps of itself on average (A_kk)."""
+    graph = csbm_tasks.topology("csbm-DNC")
+    found = {}
+    for kind in ("appnp", "truncated", "printed"):
+        each = propagation_weights(kind, 0.1, 10)
+        a = propagation(graph.edge_index, graph.num_nodes, kind, 0.1, 10)
+        found[kind] = {"sum": sum(each), "own_weight": each[0], "own_share": float((a.diagonal() / a.sum(1)).mean())}
+    return {"result": found}
+
+
+def statistics(run: Run) -> dict[str, Any]:
+    """GFL-I4, GFL-I5, GFL-P1 and P3 to P5: a graph's phi, lambda_max(B_N L^+), 1/(N lambda_2) and class balance."""
+    return {"result": csbm_tasks.parameters(run.dataset)}
+
+
+def central_loss(fed: Federation, graph: Graph, own: Own, first: Tensor, second: Tensor) -> Tensor:
+    """Each training client's loss `[clients]` of central APPNP at one set of weights, by automatic differentiation.
+
+    Nothing is split or stored here: one forward pass over all samples and the whole propagation matrix.
+    """
+    x = fed.x[graph.rows]  # type: ignore[index]
+    h = F.relu(x @ first) @ second
+    means = h.new_zeros(len(graph.a), h.shape[1]).index_add(0, graph.node, graph.share[:, None] * h)
+    off = graph.a - torch.diag(graph.a.diagonal())
+    z = graph.a.diagonal()[graph.node, None] * h + (off @ means)[graph.node]
+    rows = own.rows[graph.trained]
+    y = fed.batch.y[rows]
+    each = F.cross_entropy(z[rows.flatten() - graph.rows.start], y.flatten(), reduction="none").view_as(rows)
+    return (each * own.share[graph.trained]).sum(1)
+
+
+def gradient_split(run: Run) -> dict[str, Any]:
+    """GFL-I2, GFL-Q3: the gradient of one client's loss by Eq. 15b against automatic differentiation, relative error.
+
+    With the printed sign (y - y^) the cosine to the gradient is -1: the step would ascend.
+    """
+    fed = federation(run.dataset, run.seed)
+    method = GFLAPPNP(model=MLP(fed.features, fed.classes, 64), share=share_of(run.dataset))
+    fed, state = method.start(fed)
+    graph, own, got = state.more.graphs[0], state.more.own, state.more.received
+    first, second = (state.shared[name][0].clone().requires_grad_() for name in (FIRST, SECOND))
+    exact = torch.autograd.grad(central_loss(fed, graph, own, first, second)[0], [first, second])
+    held = {name: w.detach().requires_grad_() for name, w in method.begin_round(fed, state, 0).items()}
+    loss = method.local_loss(held, fed.at(0, 0), state, 0)
+    names = (U, RECEIVED, SECOND)
+    steps = dict(zip(names, torch.autograd.grad(loss[0], [held[name] for name in names])))
+    zero = {name: torch.zeros_like(w) for name, w in held.items()} | {name: steps[name] for name in (U, RECEIVED)}
+    split = (method.first_layers(zero, fed, state)[0] - state.shared[FIRST][0], steps[SECOND][0])
+    error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(split, exact))
+    flat = torch.cat([part.flatten() for part in exact])
+    logits = got.own[0] * (F.relu(own.x[0] @ first) @ second) + got.shared[0]
+    residual = F.one_hot(fed.batch.y[own.rows[0]], fed.classes) - logits.softmax(1)
+    own_part = got.own[0] * F.relu(own.x[0] @ first).T @ residual.detach() * own.share[0, 0]
+    printed = own_part + got.active[0][:, None] * (residual * own.share[0][:, None]).sum(0)
+    cosine = float(F.cosine_similarity(printed.flatten(), exact[1].flatten(), dim=0))
+    return {"result": {"relative_error": error, "printed_cosine": cosine, "gradient_norm": float(flat.norm())}}
+
+
+def one_local_step(run: Run) -> dict[str, Any]:
+    """GFL-I3: with I = 1 every round equals a step of central APPNP; the largest difference of weights over rounds."""
+    fed = federation(run.dataset, run.seed)
+    lr, rounds = 0.5, int(run.options.get("rounds", 20))
+    method = GFLAPPNP(model=MLP(fed.features, fed.classes, 64), lr=lr, share=share_of(run.dataset))
+    ordered, state = method.start(fed)
+    pair = [state.shared[name][0].clone() for name in (FIRST, SECOND)]
+    gaps: list[float] = []
+
+    def compare(_: Federation, made: State) -> None:
+        leaves = [w.requires_grad_() for w in pair]
+        loss = central_loss(ordered, state.more.graphs[0], state.more.own, *leaves).mean()
+        for place, grad in enumerate(torch.autograd.grad(loss, leaves)):
+            pair[place] = (leaves[place] - lr * grad).detach()
+        gaps.append(max(float((made.shared[name][0] - w).abs().max()) for name, w in zip((FIRST, SECOND), pair)))
+
+    train(watching(method, compare), fed, rounds, evaluate=())
+    return {"result": {"largest_difference": max(gaps), "rounds": rounds}}
+
+
+def identity_aggregator(run: Run) -> dict[str, Any]:
+    """GFL-I6: GFL with A = identity against a plain loop of FedAvg over clients; the largest difference of weights."""
+    fed = federation(run.dataset, run.seed)
+    lr, local, rounds = 0.2, 5, 4
+    made = train(FedMLP(model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local), fed, rounds, evaluate=())
+    _, state = FedMLP(model=MLP(fed.features, fed.classes, 64)).start(fed)
+    server = [state.shared[name][0] for name in (FIRST, SECOND)]
+    x, y, client = fed.x, fed.batch.y, fed.batch.batch
+    assert isinstance(x, Tensor)
+    for _ in range(rounds):
+        sums = [torch.zeros_like(w) for w in server]
+        trained = (fed.count("train") > 0).nonzero().squeeze(1).tolist()
+        for k in trained:
+            rows = (client == k) & fed.batch.train_mask
+            ws = [w.clone() for w in server]
+            for _ in range(local):
+                leaves = [w.requires_grad_() for w in ws]
+                loss = F.cross_entropy(F.relu(x[rows] @ leaves[0]) @ leaves[1], y[rows])
+                ws = [(w - lr * g).detach() for w, g in zip(leaves, torch.autograd.grad(loss, leaves))]
+            sums = [a + w / len(trained) for a, w in zip(sums, ws)]
+        server = sums
+    gap = max(float((made.state.shared[name][0] - w).abs().max()) for name, w in zip((FIRST, SECOND), server))
+    return {"result": {"largest_difference": gap, "rounds": rounds}}
+
+
+def watching(method: GFLAPPNP, look: Callable[[Federation, State], None], error: float = 0.0) -> GFLAPPNP:
+    """The same method, calling `look(federation, state)` after each round.
+
+    Args:
+        error: standard deviation of what is added to every h_j before the server sums C_k: an estimation error with
+            sigma_j^2 = classes * error^2 (Assumption 2).
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Watched(type(method)):  # type: ignore[misc]
+        def aggregate(self, state: State, update: Update) -> State:
+            made: State = super().aggregate(state, update)
+            look(update.fed, made)
+            return made
+
+        def _exchange(
+            self, fed: Federation, graphs: tuple[Graph, ...], own: Own, shared: Weights, t: int
+        ) -> Received:
+            got: Received = super()._exchange(fed, graphs, own, shared, t)
+            for run, graph in enumerate(graphs if error else ()):
+                drawn = random.normal((len(graph.a), fed.classes), "estimation error", fed.seeds[run], t)
+                got.shared[graph.trained] += graph.off @ (error * drawn.to(graph.a))
+            return got
+
+    return Watched(**{item.name: getattr(method, item.name) for item in fields(method)})
+
+
+# -- Lemma A.1 ----------------------------------------------------------------------------------------------------
+
+
+def compensation_error(run: Run) -> dict[str, Any]:
+    """GFL-L1: `||h^_{j->k} - h_{j->k}||^2` over all j, k and updates, against `2 eta^2 rho_h^2 I^2 Delta_k`.
+
+    h^ uses the average of the last exchange, h the client's current weights. rho_h is the largest measured ratio of
+    `||h - h^||` to the distance of the weights, Delta_k the largest squared norm of a gradient client k followed.
+    """
+    fed = federation(run.dataset, run.seed)
+    local, lr, rounds = int(run.options["local_epochs"]), float(run.options["lr"]), int(run.options["rounds"])
+    found: list[tuple[float, Tensor, Tensor, Tensor]] = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Watched(GFLAPPNP):
+        def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
+            here = {name: w.detach() for name, w in weights.items()}
+            first, second = self.first_layers(here, fed, state), here[SECOND]
+            graph, (w1, w2) = state.more.graphs[0], (state.shared[name][0] for name in (FIRST, SECOND))
+            k = graph.trained
+            x = graph.x
+            moved = F.relu(x @ first[k]) @ second[k]
+            estimate = F.relu(x @ w1) @ w2
+            means = torch.zeros(len(moved), len(graph.a), moved.shape[2], dtype=moved.dtype)
+            means.index_add_(1, graph.node, graph.share[None, :, None] * (moved - estimate))
+            distance = (first[k] - w1).flatten(1).square().sum(1) + (second[k] - w2).flatten(1).square().sum(1)
+            flat = torch.cat([first[k].flatten(1), second[k].flatten(1)], 1)
+            found.append((t, means.square().sum(2), distance, flat))
+            return super().local_loss(weights, fed, state, t)
+
+    method = Watched(
+        model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, share=share_of(run.dataset)
+    )
+    train(method, fed, rounds, evaluate=())
+    error = torch.stack([each for _, each, _, _ in found])  # [updates, k, j]
+    distance = torch.stack([each for _, _, each, _ in found])
+    same = [found[i][0] == found[i + 1][0] for i in range(len(found) - 1)]
+    pairs = zip(found, found[1:], same)
+    steps = torch.stack([((b[3] - a[3]) / lr).square().sum(1) for a, b, ok in pairs if ok] or [distance[0]])
+    ratio = torch.where(distance > 0, error.amax(2) / distance.clamp(min=1e-300), 0.0)
+    bound = 2 * lr**2 * float(ratio.max()) * local**2 * steps.amax(0)
+    return {
+        "result": {
+            "largest_error": float(error.max()),
+            "largest_ratio_to_bound": float((error.amax((0, 2)) / bound.clamp(min=1e-300)).max()),
+            "rho_h": float(ratio.max().sqrt()), "Delta": float(steps.max()), "updates": len(found),
+        }
+    }  # fmt: skip
+
+
+# -- Theorem 4.1 and Corollary 4.2 ------------------------------------------------------------------------------------
+
+
+def rate(run: Run) -> dict[str, Any]:
+    """GFL-Th1, GFL-Th2: the mean over rounds of `||grad F(W)||^2` at the average, F the clients' mean loss.
+
+    Options: updates T, local_epochs I, lr (0 for sqrt(N/T)), error (of each h_j), batch.
+    """
+    options = run.options
+    fed = federation(run.dataset, run.seed)
+    updates, local = int(options["updates"]), int(options["local_epochs"])
+    nodes = csbm_tasks.clients(run.dataset)
+    lr = float(options["lr"]) or (nodes / updates) ** 0.5
+    norms: list[float] = []
+
+    def look(ordered: Federation, state: State) -> None:
+        leaves = [state.shared[name][0].clone().requires_grad_() for name in (FIRST, SECOND)]
+        loss = central_loss(ordered, state.more.graphs[0], state.more.own, *leaves).mean()
+        norms.append(sum(float(g.square().sum()) for g in torch.autograd.grad(loss, leaves)))
+
+    method = GFLAPPNP(
+        model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, batch=int(options["batch"]), share="train"
+    )
+    train(watching(method, look, float(options["error"])), fed, updates // local, evaluate=())
+    tail = norms[len(norms) // 2 :]
+    return {
+        "result": {
+            "mean": sum(norms) / len(norms), "second_half": sum(tail) / len(tail), "lr": lr, "N": nodes,
+            "lambda_max": csbm_tasks.parameters(run.dataset)["lambda_max"],
+            "sigma_H": (nodes * fed.classes) ** 0.5 * float(options["error"]),
+        }
+    }  # fmt: skip
