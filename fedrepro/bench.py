@@ -17,7 +17,7 @@ import re
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from torch_geometric.nn import GCNConv
 
 from fedrepro import tasks
 from fedrepro.errors import one_of
-from fedrepro.federation import Federation
+from fedrepro.federation import Federation, Weights
 from fedrepro.methods.fedavg import FedAvg
 from fedrepro.nn.models import GCN
 from fedrepro.runs import Run
@@ -81,13 +81,29 @@ def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:
     return lambda count: _stack(fed, hidden, epochs, count, chunk)
 
 
+class _Ready(GCN):
+    """A GCN whose initial weights were drawn before, as the loops' are."""
+
+    def init(
+        self, seeds: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> Weights:
+        """Copies of weights drawn once."""
+        key = (self, tuple(seeds), dtype, str(device))
+        if key not in _drawn:
+            _drawn[key] = super().init(seeds, dtype, device)
+        return {name: w.clone() for name, w in _drawn[key].items()}
+
+
+_drawn: dict[object, Weights] = {}
+
+
 def _stack(fed: Federation, hidden: int, epochs: int, count: int, chunk: int | None) -> float:
     trained = train(_method(fed, hidden, epochs), fed, count, evaluate=("before",), chunk=chunk)
     return trained.history.before.series(0)["test"][-1]
 
 
 def _method(fed: Federation, hidden: int, epochs: int) -> FedAvg:
-    model = GCN(fed.features, fed.classes, hidden)
+    model = _Ready(fed.features, fed.classes, hidden)
     return FedAvg(model=model, lr=LR, weight_decay=WEIGHT_DECAY, local_epochs=epochs)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +113,7 @@ def _laplacian(graph: Data) -> npt.NDArray[np.float64]:
     return laplacian
 
 
-@lru_cache(maxsize=None)
+@cache
 def topology(name: str) -> Data:
     """The graph of a task: the first draw that is connected, of the printed mean degree within 5%, and, where nodes
     are split, with classes equal within 2% of the nodes.
@@ -123,12 +123,13 @@ def topology(name: str) -> Data:
         graph = csbm(task.nodes, task.degree, task.lam, task.mu, FEATURES, seed)
         near = abs(graph.edge_index.shape[1] / (task.degree * task.nodes) - 1) <= 0.05
         balanced = task.supervised or abs(int(graph.y.sum()) - task.nodes / 2) <= 0.02 * task.nodes
-        if near and balanced and _components(graph)[0] == 1:
+        if near and balanced and components(graph)[0] == 1:
             return graph
     raise DataError(f"Data set {name!r}: none of {DRAWS} draws is connected.")
 
 
-def _components(graph: Data) -> tuple[int, Array]:
+def components(graph: Data) -> tuple[int, Array]:
+    """How many connected components a graph has, and the component `[nodes]` of each node."""
     nodes = graph.num_nodes
     row, col = graph.edge_index.numpy()
     matrix = sp.coo_matrix((np.ones(row.size, np.int8), (row, col)), (nodes, nodes))
@@ -161,7 +162,7 @@ def _masked(data: Data, role: Array) -> Data:
     return data
 
 
-@lru_cache(maxsize=None)
+@cache
 def _roles(name: str) -> Array:
     """0, 1, 2 for training, validation and test nodes; the training set is connected and half of each class.
 
@@ -208,7 +209,9 @@ def subcora(seed: int, set_order: bool = False) -> Data:
 
 
 def _around(cora: Data, torch_seed: int, place: int, set_order: bool) -> Data:
-    drawn = torch.randperm(cora.num_nodes, generator=torch.Generator().manual_seed(torch_seed))[:800].sort().values.numpy()
+    drawn = (
+        torch.randperm(cora.num_nodes, generator=torch.Generator().manual_seed(torch_seed))[:800].sort().values.numpy()
+    )
     row, col = cora.edge_index.numpy()
     adjacency = sp.csr_matrix((np.ones(row.size, np.int8), (row, col)), (cora.num_nodes, cora.num_nodes))
     _, label = sp.csgraph.connected_components(adjacency[drawn][:, drawn], directed=False)

@@ -99,8 +99,8 @@ class Notebook:
             executor=None if self.engine == "local" else self.engine,
             budget=budget,
             device=self.device,
-            # Starting a worker takes longer than a smoke run.
-            workers=1 if self.profile == "smoke" else None,
+            # Starting a worker takes longer than a smoke run, and two benchmarks at once measure each other.
+            workers=1 if self.profile == "smoke" or any(run.task == "bench" for run in runs) else None,
         )
 
     def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:

@@ -100,7 +100,7 @@ def test_the_one_neighbour_rule() -> None:
     assert [ids.tolist() for ids in kept] == [[0, 1], [0, 1], [0, 2, 3], [3]]
 
 
-# -- on a graph ---------------------------------------------------------------------------------------------------------
+# -- on a graph ------------------------------------------------------------------------------------------------------
 
 
 def small() -> Data:
@@ -143,7 +143,9 @@ def test_the_price_of_noise(ring: str, form: str) -> None:
     options = {"form": form, "rounds": 2, "degree": 6, "lr": 0.05}
     found = []
     for sigma in (0.0, 1e-6, 1e-3):
-        run = Run("attack", "fedgat", "FedGAT-price", ring, "", "40/20/40", "random", 2, options=options | {"noise": sigma})
+        run = Run(
+            "attack", "fedgat", "FedGAT-price", ring, "", "40/20/40", "random", 2, options=options | {"noise": sigma}
+        )
         found.append(registry.load("attack", "FedGAT-price")(run)["result"])
     layers = [result["layer"] for result in found]
     assert layers[0] < 1e-10 < layers[1] < layers[2]

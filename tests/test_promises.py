@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from fedrepro import registry
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Update
-from fedrepro.nn.models import GAT, GCN, Model
+from fedrepro.nn.models import GAT, GCN, MLP, Model
 from fedrepro.training import Trained, client_gradients, train
 
 FEATURES, CLASSES, CLIENTS, SEEDS = 12, 3, 5, (0, 1, 2)
@@ -54,9 +54,14 @@ def without_attention(weights: Weights) -> Weights:
 
 
 GCN_, GAT_ = GCN(FEATURES, CLASSES, hidden=16), GAT(FEATURES, CLASSES, hidden=4, heads=4)
+MLP_ = MLP(FEATURES, CLASSES, hidden=16)  # sees no edge within a client
 CASES = {
     "Central": Case(GCN_, clients=1),
     "Local": Case(GCN_),
+    "GFL-APPNP": Case(MLP_, off=(("FedMLP", {}),)),
+    "FedMLP": Case(MLP_, off=(("MLPs", {}),)),
+    "MLPs": Case(MLP_),
+    "CentralUnbiased": Case(GCN_, clients=1),
     "FedAvg": Case(GCN_, off=(("Local", {}),)),
     "FedSGD": Case(GCN_, off=(("Local", {}),)),
     "DistGAT": Case(GAT_, off=(("Local", {}),)),
@@ -200,7 +205,8 @@ def test_features_and_labels_of_others_change_nothing(
 
 # Other edges move a client's entries within the chunk's tensors. A vectorized exponential rounds the last few entries of
 # a tensor differently from the rest, so attention is bitwise only in chunks of one; the test after this bounds it.
-BITWISE = [(n, c) for n, case in CASES.items() for c in (None, 2, 1) if c == 1 or not isinstance(case.model, GAT)]
+EDGED = {name: case for name, case in CASES.items() if not isinstance(case.model, MLP)}
+BITWISE = [(n, c) for n, case in EDGED.items() for c in (None, 2, 1) if c == 1 or not isinstance(case.model, GAT)]
 
 
 @pytest.mark.parametrize(("name", "chunk"), BITWISE)
@@ -271,7 +277,7 @@ def test_a_client_sees_every_message(name: str) -> None:
 
 
 def test_methods_that_exchange_before_training_are_told_apart() -> None:
-    """Only FedGCN and FedGAT hold rows of other clients' nodes; Central and Local send nothing at all."""
+    """Only FedGCN and FedGAT hold rows of other clients' nodes; central and local training send nothing at all."""
     holding, silent = set(), set()
     for name in CASES:
         _, fed, _ = train(build(name), runs(name), 1)
@@ -280,7 +286,7 @@ def test_methods_that_exchange_before_training_are_told_apart() -> None:
         if not any(fed.traffic.summary()["bytes"].values()):
             silent.add(name)
     assert holding == {name for name, case in CASES.items() if "received" in case.signal} == {"FedGCN", "FedGAT"}
-    assert silent == {name for name, case in CASES.items() if not case.off} == {"Central", "Local"}
+    assert silent == {name for name, case in CASES.items() if not case.off} == {"Central", "Local", "CentralUnbiased", "MLPs"}
 
 
 # -- a NaN stays in its run -------------------------------------------------------------------------------------------

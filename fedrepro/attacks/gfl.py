@@ -47,8 +47,12 @@ def reconstruct(run: Run) -> dict[str, Any]:
     fed = star(int(options["neighbours"]), run.seed)
     method = GFLAPPNP(model=MLP(fed.features, fed.classes, 64), lr=0.5, local_epochs=local, noise=noise)
     averages: list[tuple[Tensor, Tensor]] = []
-    train(watching(method, lambda _, s: averages.append((s.shared[FIRST][0], s.shared[SECOND][0]))), fed, rounds,
-          evaluate=())
+    train(
+        watching(method, lambda _, s: averages.append((s.shared[FIRST][0], s.shared[SECOND][0]))),
+        fed,
+        rounds,
+        evaluate=(),
+    )
     a = method.start(fed)[1].more.graphs[0].a
     x = fed.x
     assert isinstance(x, Tensor)
@@ -61,7 +65,14 @@ def reconstruct(run: Run) -> dict[str, Any]:
         messages = [_message(x[1:], *pair, a[0, 1:], noise, run.seed, t) for t, pair in enumerate(averages)]
         guess = from_gradients(averages, messages)
         quality = better = float(F.cosine_similarity(guess[None], x[1:], dim=1).max())
-    return {"result": {"cosine": quality, "cosine_with_h": better, "rounds": rounds, "numbers_seen": rounds * messages[0][1].numel()}}
+    return {
+        "result": {
+            "cosine": quality,
+            "cosine_with_h": better,
+            "rounds": rounds,
+            "numbers_seen": rounds * messages[0][1].numel(),
+        }
+    }
 
 
 def star(leaves: int, seed: int) -> Federation:
@@ -100,9 +111,7 @@ def from_gradients(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[T
     return guess
 
 
-def from_h(
-    averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, Tensor]], guess: Tensor
-) -> Tensor:
+def from_h(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, Tensor]], guess: Tensor) -> Tensor:
     """The x near a guess of its direction that fits one client's h in every round (L-BFGS): `[features]`."""
     first = torch.stack([pair[0] for pair in averages])
     second = torch.stack([pair[1] for pair in averages])
@@ -113,7 +122,7 @@ def from_h(
     def misfit() -> Tensor:
         rule.zero_grad()
         hidden = F.relu(torch.einsum("p,tph->th", x, first))
-        loss = ((torch.einsum("th,thc->tc", hidden, second) - h) ** 2).sum() / (h**2).sum()
+        loss: Tensor = ((torch.einsum("th,thc->tc", hidden, second) - h) ** 2).sum() / (h**2).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 

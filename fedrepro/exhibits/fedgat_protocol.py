@@ -209,7 +209,7 @@ def _claim_cost(get: Get) -> tuple[str, str]:
 
 
 def _claim_vector(get: Get) -> tuple[str, str]:
-    """Same layer to 1e-9; Matrix over Vector scalars between 8 and 12 at every number of clients; both forms leak."""
+    """Same layer to 1e-9; Matrix over Vector scalars between 8 and 12 at every number of clients; Vector reveals more."""
     layers, cost, leak = get("FG-A3"), get("FG-X1"), get("FG-I6")
     if layers.empty or cost.empty or leak.empty:
         return NOTHING

@@ -47,8 +47,4 @@ class MLPs(FedMLP):
         made = replace(state, personal=update.after)
         logits = self.forward(update.after, update.fed, made)
         state.more.trace.add(update.fed, state.more.graphs, logits, votes=False)
-        return made
-
-    def predict(self, fed: Federation, state: State) -> Tensor:
-        """Logits `[nodes, classes]` of each client's own network."""
-        return self.forward(state.personal, fed, state)
+        return replace(made, more=replace(state.more, received=replace(state.more.received, logits=logits)))

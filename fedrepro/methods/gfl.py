@@ -1,10 +1,10 @@
 """GFL-APPNP (GFL, Algorithm 1): every client is a node of a graph and shares its hidden representation h.
 
-    h_j = MLP(x_j; W)      C_k = sum_{j != k} A_kj h_j      prediction of k = softmax(A_kk h_k + C_k)        (Eq. 13, 15)
+    h_j = MLP(x_j; W)      C_k = sum_{j != k} A_kj h_j      prediction of k = softmax(A_kk h_k + C_k)    (Eq. 13, 15)
 
-One round: the server averages W; every client computes h_j and its gradient under that average; the server sends C_k
-and grad C_k = sum_{j != k} A_kj grad h_j; clients take I local steps along (y^ - y) (A_kk grad h_k + grad C_k), with C_k
-and grad C_k as received (the compensation).
+One round: the server averages W; every client computes h_j and its gradient under that average; the server sends
+C_k and grad C_k = sum_{j != k} A_kj grad h_j; clients take I local steps along (y^ - y) (A_kk grad h_k + grad C_k),
+with C_k and grad C_k as received (the compensation).
 
 How local weights are stored. For a two-layer MLP without biases every local step moves the first layer within the
 span of what the client holds: its samples x_s, and the received gradient, which is M_k = sum_{j != k} A_kj x_j m_j^T
@@ -42,8 +42,18 @@ from fedrepro.errors import one_of, require
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Step, Update
 from fedrepro.methods.gfl_clients import (
-    FIRST, SECOND, Graph, Own, PlainSGD, Trace, initial_weights, one_slice_for_the_rest, own_samples, propagation,
-    propagation_weights, training_rows,
+    FIRST,
+    SECOND,
+    Graph,
+    Own,
+    PlainSGD,
+    Trace,
+    initial_weights,
+    one_slice_for_the_rest,
+    own_samples,
+    propagation,
+    propagation_weights,
+    training_rows,
 )  # fmt: skip
 from fedrepro.nn import layers, random
 from fedrepro.nn.models import MLP
@@ -58,9 +68,10 @@ class Received:
     """What the last exchange brought: messages to the training clients, and what the server keeps to add up the round.
 
     Shapes: `shared` `[clients, classes]` C_k; `own` `[clients]` A_kk; `active` `[clients, hidden]` grad C_k by layer 2;
-    `projected` `[clients, samples, hidden]` grad C_k by layer 1 at the client's own samples; `on` `[nodes, hidden]` 0/1
-    per sample; `logits` `[nodes, classes]` of what the average predicts; `noise1` `[clients, classes, features, hidden]`
-    and `noise2` `[clients, classes, hidden, classes]` or None; `noise_at` `[clients, samples, classes, hidden]`.
+    `projected` `[clients, samples, hidden]` grad C_k by layer 1 at the client's own samples; `on` `[nodes, hidden]`
+    0/1 per sample; `logits` `[nodes, classes]` of what the average predicts; `noise1` `[clients, classes, features,
+    hidden]` and `noise2` `[clients, classes, hidden, classes]` or None; `noise_at` `[clients, samples, classes,
+    hidden]`.
     """
 
     shared: Tensor
@@ -191,7 +202,7 @@ class GFLAPPNP(Method):
         got: Received = state.more.received
         if not bool(((fed.count("train") > 0) & (fed.count("train") < fed.count("all"))).any()):
             return got.logits  # who trains holds nothing else: the rest predicts with what it received
-        hidden = F.relu(layers.linear(fed, fed.x, self.first_layers(weights, fed, state)))
+        hidden = F.relu(layers.linear(fed, fed.input, self.first_layers(weights, fed, state)))
         h = layers.linear(fed, hidden, weights[SECOND])
         trained = (fed.count("train") > 0)[fed.batch.batch][:, None]
         client = fed.batch.batch
@@ -224,9 +235,7 @@ class GFLAPPNP(Method):
 
     # -- the exchange -------------------------------------------------------------------------------------------------
 
-    def _exchange(
-        self, fed: Federation, graphs: tuple[Graph, ...], own: Own, shared: Weights, t: int
-    ) -> Received:
+    def _exchange(self, fed: Federation, graphs: tuple[Graph, ...], own: Own, shared: Weights, t: int) -> Received:
         """h_j, C_k and grad C_k under the server's average."""
         clients, samples = own.rows.shape
         hidden, classes, new = self.model.hidden, fed.classes, shared[FIRST].new_zeros
@@ -293,7 +302,7 @@ class GFLAPPNP(Method):
     def first_layers(self, weights: Weights, fed: Federation, state: State) -> Tensor:
         """W1_k of every client, written out: `[clients, features, hidden]`."""
         got, own = state.more.received, self._current(fed, state)
-        first = state.more.average[FIRST][fed.run] + own.x.transpose(1, 2) @ weights[U]
+        first: Tensor = state.more.average[FIRST][fed.run] + own.x.transpose(1, 2) @ weights[U]
         if not self.compensation:
             return first
         w = weights[RECEIVED]
@@ -317,9 +326,9 @@ class GFLAPPNP(Method):
         for number, part in enumerate(source.parts):
             owner[part] = number
         ends = owner[source.data.edge_index]
-        a = propagation(
-            ends[:, ends[0] != ends[1]], len(source.parts), self.propagation, self.alpha, self.steps
-        ).to(fed.device, fed.dtype)
+        a = propagation(ends[:, ends[0] != ends[1]], len(source.parts), self.propagation, self.alpha, self.steps).to(
+            fed.device, fed.dtype
+        )
         mine = (fed.run == run).nonzero().squeeze(1)
         clients = slice(int(mine[0]), int(mine[-1]) + 1)
         rows = slice(int(fed.batch.ptr[clients.start]), int(fed.batch.ptr[clients.stop]))

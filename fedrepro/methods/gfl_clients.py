@@ -1,4 +1,4 @@
-"""What GFL-APPNP's server and clients hold before training: the propagation matrix, the graphs, the clients' samples."""
+"""What GFL-APPNP's server and clients hold before training: propagation matrix, graphs, the clients' samples."""
 
 from __future__ import annotations
 

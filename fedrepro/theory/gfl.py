@@ -18,7 +18,7 @@ from fedrepro import csbm_tasks, datasets, partition
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import State, Update
 from fedrepro.methods.fedmlp import FedMLP
-from fedrepro.methods.gfl import RECEIVED, GFLAPPNP, Received, U
+from fedrepro.methods.gfl import GFLAPPNP, RECEIVED, Received, U
 from fedrepro.methods.gfl_clients import FIRST, SECOND, Graph, Own, propagation, propagation_weights
 from fedrepro.nn import random
 from fedrepro.nn.models import MLP
@@ -103,7 +103,7 @@ def gradient_split(run: Run) -> dict[str, Any]:
     residual = F.one_hot(fed.batch.y[own.rows[0]], fed.classes) - logits.softmax(1)
     own_part = got.own[0] * F.relu(own.x[0] @ first).T @ residual.detach() * own.share[0, 0]
     printed = own_part + got.active[0][:, None] * (residual * own.share[0][:, None]).sum(0)
-    cosine = float(F.cosine_similarity(printed.flatten(), exact[1].flatten(), dim=0))
+    cosine = float(F.cosine_similarity(printed.detach().flatten(), exact[1].flatten(), dim=0))
     return {"result": {"relative_error": error, "printed_cosine": cosine, "gradient_norm": float(flat.norm())}}
 
 
@@ -167,9 +167,7 @@ def watching(method: GFLAPPNP, look: Callable[[Federation, State], None], error:
             look(update.fed, made)
             return made
 
-        def _exchange(
-            self, fed: Federation, graphs: tuple[Graph, ...], own: Own, shared: Weights, t: int
-        ) -> Received:
+        def _exchange(self, fed: Federation, graphs: tuple[Graph, ...], own: Own, shared: Weights, t: int) -> Received:
             got: Received = super()._exchange(fed, graphs, own, shared, t)
             for run, graph in enumerate(graphs if error else ()):
                 drawn = random.normal((len(graph.a), fed.classes), "estimation error", fed.seeds[run], t)
@@ -209,9 +207,7 @@ def compensation_error(run: Run) -> dict[str, Any]:
             found.append((t, means.square().sum(2), distance, flat))
             return super().local_loss(weights, fed, state, t)
 
-    method = Watched(
-        model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, share=share_of(run.dataset)
-    )
+    method = Watched(model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, share=share_of(run.dataset))
     train(method, fed, rounds, evaluate=())
     error = torch.stack([each for _, each, _, _ in found])  # [updates, k, j]
     distance = torch.stack([each for _, _, each, _ in found])
@@ -256,8 +252,65 @@ def rate(run: Run) -> dict[str, Any]:
     tail = norms[len(norms) // 2 :]
     return {
         "result": {
-            "mean": sum(norms) / len(norms), "second_half": sum(tail) / len(tail), "lr": lr, "N": nodes,
+            "mean": sum(norms) / len(norms), "second_half": sum(tail) / len(tail), "eta": lr, "N": nodes,
             "lambda_max": csbm_tasks.parameters(run.dataset)["lambda_max"],
             "sigma_H": (nodes * fed.classes) ** 0.5 * float(options["error"]),
+        }
+    }  # fmt: skip
+
+
+# -- Algorithm 1, word by word ----------------------------------------------------------------------------------------
+
+
+def algorithm1(run: Run) -> dict[str, Any]:
+    """GFL-A1, GFL-A2: Algorithm 1 with each client's weights and the Jacobian of every h_j written out (the sign that
+    descends, GFL-Q3), against the method; the largest difference of weights after some rounds, and what was sent.
+    """
+    fed = federation(run.dataset, run.seed)
+    local, rounds, lr = int(run.options["local_epochs"]), 2, 0.5
+    method = GFLAPPNP(model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, share=share_of(run.dataset))
+    made = train(method, fed, rounds, evaluate=())
+    ordered, state = method.start(fed)
+    graph, own = state.more.graphs[0], state.more.own
+    x = ordered.x
+    assert isinstance(x, Tensor)
+    server = [state.shared[name][0] for name in (FIRST, SECOND)]
+    for _ in range(rounds):
+        leaves = [w.clone().requires_grad_() for w in server]
+        h = F.relu(x @ leaves[0]) @ leaves[1]
+        means = h.new_zeros(len(graph.a), h.shape[1]).index_add(0, graph.node, graph.share[:, None] * h)
+        total = [torch.zeros_like(w) for w in server]
+        for k, node in enumerate(graph.train.tolist()):
+            c = graph.off[k] @ means
+            jacobian = [torch.autograd.grad(entry, leaves, retain_graph=True) for entry in c]
+            ws, rows = [w.detach() for w in server], own.rows[k][own.share[k] > 0]
+            for _ in range(local):
+                here = [w.clone().requires_grad_() for w in ws]
+                hk = F.relu(x[rows] @ here[0]) @ here[1]
+                residual = (graph.a[node, node] * hk + c).softmax(1) - F.one_hot(ordered.batch.y[rows], fed.classes)
+                residual = residual.detach() / len(rows)
+                steps = torch.autograd.grad((residual * graph.a[node, node] * hk).sum(), here)
+                for e, each in zip(residual.sum(0), jacobian):
+                    steps = tuple(g + e * j for g, j in zip(steps, each))
+                ws = [w - lr * g for w, g in zip(ws, steps)]
+            total = [a + w / len(graph.train) for a, w in zip(total, ws)]
+        server = total
+    gap = max(float((made.state.shared[name][0] - w).abs().max()) for name, w in zip((FIRST, SECOND), server))
+    sent = made.fed.traffic.round(0)
+    return {"result": {"largest_difference": gap, "rounds": rounds, "sent": sent}}
+
+
+def subcora_statistics(run: Run) -> dict[str, Any]:
+    """GFL-P2: sizes of one sub-graph of Cora and how many of its test nodes a training node reaches."""
+    data = datasets.assemble(run.dataset, "", "public", run.seed)
+    parts, label = csbm_tasks.components(data)
+    counts = torch.bincount(data.y[data.train_mask], minlength=data.num_classes).double()
+    reached = torch.isin(torch.from_numpy(label), torch.from_numpy(label)[data.train_mask])
+    return {
+        "result": {
+            "nodes": data.num_nodes, "edges": data.edge_index.shape[1] // 2, "components": parts,
+            "train": int(data.train_mask.sum()), "val": int(data.val_mask.sum()), "test": int(data.test_mask.sum()),
+            "class_count_sd": float(counts.std(correction=0)),
+            "test_reached": float(reached[data.test_mask].double().mean()),
         }
     }  # fmt: skip
