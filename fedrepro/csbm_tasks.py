@@ -11,6 +11,7 @@ client; an edge of the graph joins the first samples of its two nodes.
     csbm-n10 to -n80   10, 20, 40, 80 nodes of mean degree 5 with 10 training samples each, for rates
     subCora            300 nodes of Cora around a connected training set; repetition = one of 20 pairs
 
+`csbm-... redrawn` draws graph, classes, u and split anew for every repetition, which makes repetitions independent.
 `csbm-... Z/p` has the noise as the paper prints it (GFL-Q2). `subCora in set order` splits validation and test nodes
 in the order of a Python set, as the authors' code does; `subCora` shuffles them.
 """
@@ -75,12 +76,12 @@ TASKS = {
     },  # GFL-Q6: "the same data generation" with these numbers
     **{f"csbm-n{n}": Task(n, 5, 2, 1, samples=20, supervised=True, split=(10, 5, 5)) for n in (10, 20, 40, 80)},
 }
-PRINTED = " Z/p"
+PRINTED, REDRAWN = " Z/p", " redrawn"
 
 
 def clients(name: str) -> int:
     """The number of clients of a data set: the nodes of its graph."""
-    return 300 if name.startswith("subCora") else TASKS[name.removesuffix(PRINTED)].nodes
+    return 300 if name.startswith("subCora") else TASKS[name.removesuffix(PRINTED).removesuffix(REDRAWN)].nodes
 
 
 def parameters(name: str) -> dict[str, float]:
@@ -114,17 +115,22 @@ def _laplacian(graph: Data) -> npt.NDArray[np.float64]:
 
 
 @cache
-def topology(name: str) -> Data:
+def topology(name: str, number: int = 0) -> Data:
     """The graph of a task: the first draw that is connected, of the printed mean degree within 5%, and, where nodes
     are split, with classes equal within 2% of the nodes.
+
+    Args:
+        number: 0 for the first such draw, 1 for the second, ...
     """
-    task = TASKS[name]
+    task, passed = TASKS[name], 0
     for seed in range(DRAWS):
         graph = csbm(task.nodes, task.degree, task.lam, task.mu, FEATURES, seed)
         near = abs(graph.edge_index.shape[1] / (task.degree * task.nodes) - 1) <= 0.05
         balanced = task.supervised or abs(int(graph.y.sum()) - task.nodes / 2) <= 0.02 * task.nodes
         if near and balanced and components(graph)[0] == 1:
-            return graph
+            if passed == number:
+                return graph
+            passed += 1
     raise DataError(f"Data set {name!r}: none of {DRAWS} draws is connected.")
 
 
@@ -139,8 +145,8 @@ def components(graph: Data) -> tuple[int, Array]:
 
 def sample(name: str, seed: int) -> Data:
     """A repetition of a task: `[nodes * samples, features]`."""
-    task = TASKS[name.removesuffix(PRINTED)]
-    graph = topology(name.removesuffix(PRINTED))
+    base, number = name.removesuffix(PRINTED).removesuffix(REDRAWN), seed if name.endswith(REDRAWN) else 0
+    task, graph = TASKS[base], topology(base, number)
     v, u = graph.parameters["v"], graph.parameters["u"]
     rng = np.random.default_rng([seed, zlib.crc32(b"samples")])
     v = np.repeat(v, task.samples)
@@ -151,7 +157,7 @@ def sample(name: str, seed: int) -> Data:
     x = np.sqrt(task.mu / task.nodes) * np.outer(v, u) + noise
     data = Data(x=torch.from_numpy(x).float(), edge_index=graph.edge_index * task.samples)
     data.y = torch.from_numpy((v + 1) // 2)
-    role = np.tile(np.repeat(range(3), task.split), task.nodes) if task.supervised else _roles(name)
+    role = np.tile(np.repeat(range(3), task.split), task.nodes) if task.supervised else _roles(base, number)
     role = role if task.supervised else np.repeat(role, task.samples)
     return _masked(data, role)
 
@@ -163,14 +169,13 @@ def _masked(data: Data, role: Array) -> Data:
 
 
 @cache
-def _roles(name: str) -> Array:
+def _roles(name: str, number: int = 0) -> Array:
     """0, 1, 2 for training, validation and test nodes; the training set is connected and half of each class.
 
     It grows from a random node by random neighbours of the class that still lacks members, until one succeeds.
     """
-    name = name.removesuffix(PRINTED)
-    task, graph = TASKS[name], topology(name)
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    task, graph = TASKS[name], topology(name, number)
+    rng = np.random.default_rng(zlib.crc32(name.encode()) + number)
     row, col = graph.edge_index.numpy()
     near = sp.csr_matrix((np.ones(row.size, bool), (row, col)), (task.nodes, task.nodes))
     y = graph.y.numpy()
@@ -248,7 +253,7 @@ def _induced(cora: Data, chosen: Array) -> Data:
 def _register() -> None:
     loaders: dict[str, Callable[[int], Data]] = {}
     for name in TASKS:
-        loaders |= {each: partial(sample, each) for each in (name, name + PRINTED)}
+        loaders |= {each: partial(sample, each) for each in (name, name + PRINTED, name + REDRAWN)}
     loaders |= {"subCora": subcora, "subCora in set order": partial(subcora, set_order=True)}
     for name, loader in loaders.items():
         datasets.register(name, loader)

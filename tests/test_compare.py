@@ -43,9 +43,7 @@ def point_estimates_only(ours: np.ndarray, mean: float, spread: float) -> str:
 
 def nothing_significant_is_equal(ours: np.ndarray, mean: float, spread: float) -> str:
     """A broken rule that takes a missing proof of difference for a proof of equality, and has no margin."""
-    p = stats.ttest_ind_from_stats(
-        ours.mean(), ours.std(ddof=1), len(ours), mean, spread, 10, equal_var=False
-    ).pvalue
+    p = stats.ttest_ind_from_stats(ours.mean(), ours.std(ddof=1), len(ours), mean, spread, 10, equal_var=False).pvalue
     return "differs" if p < 0.05 else "reproduced"
 
 
@@ -102,9 +100,7 @@ def test_benjamini_hochberg_keeps_false_discoveries_low() -> None:
     alone = together = 0
     for _ in range(400):
         p = rng.uniform(size=20)
-        rows = [
-            Verdict(**{**vars(blank), "p": v, "verdict": "differs" if v <= 0.05 else "undecided"}) for v in p
-        ]
+        rows = [Verdict(**{**vars(blank), "p": v, "verdict": "differs" if v <= 0.05 else "undecided"}) for v in p]
         alone += any(row.verdict == "differs" for row in rows)
         together += any(row.verdict == "differs" for row in verdicts(rows))
     assert alone / 400 > 0.5
@@ -256,9 +252,7 @@ def test_table_has_one_row_per_published_cell() -> None:
     found = table(ours, fg_t1())
     assert len(found) == 24
     assert set(found["verdict"]) <= set(VERDICTS)
-    cell = found[
-        (found["dataset"] == "Cora") & (found["method"] == "FedGAT") & (found["setting"] == "non-iid")
-    ].iloc[0]
+    cell = found[(found["dataset"] == "Cora") & (found["method"] == "FedGAT") & (found["setting"] == "non-iid")].iloc[0]
     assert cell["published"] == "0.80 ± 0.005"
     assert (cell["runs"], cell["verdict"]) == (5, "reproduced")
     assert cell["ours_mean"] == pytest.approx(0.8)
@@ -310,10 +304,7 @@ def test_verdicts_of_a_table_are_corrected_over_the_exhibit() -> None:
     lone = next(
         found
         for gap in np.arange(0.010, 0.03, 0.0001)
-        if (
-            found := verdict([0.8 + gap - 0.005, 0.8 + gap, 0.8 + gap + 0.005], 0.8, 0.005, spread_kind="sd")
-        ).p
-        <= 0.05
+        if (found := verdict([0.8 + gap - 0.005, 0.8 + gap, 0.8 + gap + 0.005], 0.8, 0.005, spread_kind="sd")).p <= 0.05
     )
     assert lone.verdict == "differs"
     other = Verdict(**{**vars(lone), "verdict": "undecided", "p": 0.6})
@@ -403,9 +394,7 @@ def test_claims_are_judged_by_their_checks() -> None:
         """Mean over all runs."""
         return f"{get('FG-T1')['test'].mean():.2f}", "holds"
 
-    found = claims_table(
-        [Claim("FG-C1", "fedgat", "High.", check)], lambda _: pd.DataFrame({"test": [0.5, 1.0]})
-    )
+    found = claims_table([Claim("FG-C1", "fedgat", "High.", check)], lambda _: pd.DataFrame({"test": [0.5, 1.0]}))
     assert tuple(found.columns) == CLAIM_COLUMNS
     assert found.iloc[0].tolist() == ["FG-C1", "fedgat", "High.", "Mean over all runs.", "0.75", "holds"]
 

@@ -59,7 +59,7 @@ def table1(gap: float) -> pd.DataFrame:
 def test_claims_come_out_either_way(gap: float, verdicts: list[str]) -> None:
     """A table where FedGAT is far above or far below the others decides the claims accordingly."""
     judged = claims_table(fedgat.CLAIMS, lambda _: table1(gap))
-    assert judged.verdict.tolist() == verdicts
+    assert judged.verdict.tolist() == [*verdicts, "cannot be checked here"]  # no degree was varied
 
 
 def test_a_claim_without_runs_cannot_be_checked() -> None:

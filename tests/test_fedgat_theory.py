@@ -193,7 +193,7 @@ def sent(power: float, iid: float, ratio: float) -> pd.DataFrame:
 def leak(matrix: float, vector: float) -> pd.DataFrame:
     rows = [("matrix", matrix), ("vector", vector)]
     return pd.DataFrame([
-        {"form": form, "lone": "kept", "nodes": 10, "exact": int(10 * share), "error.largest": 1e-12,
+        {"form": form, "lone": "kept", "result.nodes": 10, "exact": int(10 * share), "error.largest": 1e-12,
          "cross_client.recovered": share} for form, share in rows
     ])  # fmt: skip
 

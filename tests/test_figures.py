@@ -155,8 +155,7 @@ def test_csv_has_six_digits_and_whole_integers() -> None:
         index=[7, 8, 9],
     )
     assert figures.csv_text(frame) == (
-        'a,b,c,d,e\n0.333333,1234567890123,"x,y",1,"[1, 2]"\n'
-        '0,2,,,"{""k"": 1}"\n1.23457e+08,3,< 1e-12,3,True\n'
+        'a,b,c,d,e\n0.333333,1234567890123,"x,y",1,"[1, 2]"\n0,2,,,"{""k"": 1}"\n1.23457e+08,3,< 1e-12,3,True\n'
     )
     assert figures.csv_text(pd.DataFrame({"a": []})) == "a\n"
 
@@ -209,9 +208,7 @@ def test_drawing_and_saving_again_changes_nothing(tmp_path: Path) -> None:
     """The bytes do not depend on what was drawn before, nor on the user's own style."""
     figures.save("fedgat", "a", sweep(), draw("dots"), tmp_path)
     draw("curves")
-    with plt.rc_context(
-        {"font.size": 20, "svg.hashsalt": None, "savefig.bbox": "tight", "axes.facecolor": "red"}
-    ):
+    with plt.rc_context({"font.size": 20, "svg.hashsalt": None, "savefig.bbox": "tight", "axes.facecolor": "red"}):
         figures.save("fedgat", "b", sweep(), draw("dots"), tmp_path)
     folder = tmp_path / "fedgat"
     assert (folder / "a.svg").read_bytes() == (folder / "b.svg").read_bytes()
@@ -225,9 +222,7 @@ def test_names_stay_inside_the_folder(paper: str, exhibit: str, tmp_path: Path) 
         figures.save(paper, exhibit, sweep(), folder=tmp_path)
 
 
-def test_a_file_that_cannot_be_written_keeps_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk the error names the file, the old content stays, and no partial file."""
     figures.save("fedgat", "FG-T1", sweep(), folder=tmp_path)
     before = (tmp_path / "fedgat" / "FG-T1.csv").read_bytes()

@@ -16,7 +16,7 @@ from fedrepro.errors import ArgumentError
 from fedrepro.federation import Federation
 from fedrepro.methods.base import Method
 from fedrepro.methods.fedmlp import FedMLP, MLPs
-from fedrepro.methods.gfl import RECEIVED, GFLAPPNP, U
+from fedrepro.methods.gfl import GFLAPPNP, RECEIVED, U
 from fedrepro.methods.gfl_central import CentralUnbiased
 from fedrepro.methods.gfl_clients import propagation, propagation_weights
 from fedrepro.nn.models import GCN, MLP
@@ -128,7 +128,7 @@ def test_scores_after_local_training_use_each_clients_weights(sparse: bool) -> N
     """Weights written out of the coordinates, and the logits under them, are those of the plain program."""
     graph = data(sparse=sparse)
     method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3, share="train")
-    fed, state = method.start(federate(graph))
+    _, state = method.start(federate(graph))
     seen = []
 
     class Watched(GFLAPPNP):

@@ -25,6 +25,7 @@ FULL = {
     "dirichlet": ("dirichlet(beta=1)", 5),
     "private-public": ("private-public(kappa=0.4)", 5),
     "one-node-per-client": ("one-node-per-client", 240),
+    "blocks": ("blocks", 5),
 }
 CALLS = list(FULL.values())
 
@@ -91,7 +92,7 @@ def test_same_seed_same_parts_whatever_the_global_generators(spec: str, clients:
     assert before[1] == np.random.get_state()[1].tolist()
 
 
-@pytest.mark.parametrize("name", sorted(set(FULL) - {"single", "one-node-per-client", "louvain", "kmeans"}))
+@pytest.mark.parametrize("name", sorted(set(FULL) - {"single", "one-node-per-client", "blocks", "louvain", "kmeans"}))
 def test_repetitions_differ(name: str) -> None:
     """Repetitions 0, 1 and 2 have different partitions (METIS itself takes seeds 0 and 1 for the same)."""
     spec, clients = FULL[name]

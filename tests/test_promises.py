@@ -203,7 +203,7 @@ def test_features_and_labels_of_others_change_nothing(
         assert same(before, computed(method, change(fed, mine), state, chunk), client) != bool(able[client]), client
 
 
-# Other edges move a client's entries within the chunk's tensors. A vectorized exponential rounds the last few entries of
+# Other edges move a client's entries in the chunk's tensors. A vectorized exponential rounds the last few entries of
 # a tensor differently from the rest, so attention is bitwise only in chunks of one; the test after this bounds it.
 EDGED = {name: case for name, case in CASES.items() if not isinstance(case.model, MLP)}
 BITWISE = [(n, c) for n, case in EDGED.items() for c in (None, 2, 1) if c == 1 or not isinstance(case.model, GAT)]
@@ -286,7 +286,8 @@ def test_methods_that_exchange_before_training_are_told_apart() -> None:
         if not any(fed.traffic.summary()["bytes"].values()):
             silent.add(name)
     assert holding == {name for name, case in CASES.items() if "received" in case.signal} == {"FedGCN", "FedGAT"}
-    assert silent == {name for name, case in CASES.items() if not case.off} == {"Central", "Local", "CentralUnbiased", "MLPs"}
+    alone = {"Central", "Local", "CentralUnbiased", "MLPs"}
+    assert silent == {name for name, case in CASES.items() if not case.off} == alone
 
 
 # -- a NaN stays in its run -------------------------------------------------------------------------------------------

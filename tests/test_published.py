@@ -60,9 +60,7 @@ def test_fedgat_cells_are_counted() -> None:
 def test_load_keeps_what_is_printed_beside_numbers() -> None:
     """`0.80 ± 0.005` stays a string with its last zero, and is a number beside it."""
     frame = published.load("fedgat")
-    cell = frame[
-        (frame["dataset"] == "Cora") & (frame["method"] == "FedGAT") & (frame["setting"] == "non-iid")
-    ].iloc[0]
+    cell = frame[(frame["dataset"] == "Cora") & (frame["method"] == "FedGAT") & (frame["setting"] == "non-iid")].iloc[0]
     assert (cell["value"], cell["spread"], cell["line"]) == ("0.80", "0.005", "293")
     assert (cell["value_number"], cell["spread_number"]) == (0.8, 0.005)
     assert frame["value_number"].notna().all()

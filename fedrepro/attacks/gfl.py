@@ -119,12 +119,13 @@ def from_h(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, T
     x = (0.1 * guess / guess.norm()).requires_grad_()
     rule = torch.optim.LBFGS([x], max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-14)
 
-    def misfit() -> Tensor:
+    def misfit() -> float:
         rule.zero_grad()
         hidden = F.relu(torch.einsum("p,tph->th", x, first))
-        loss: Tensor = ((torch.einsum("th,thc->tc", hidden, second) - h) ** 2).sum() / (h**2).sum()
+        loss = ((torch.einsum("th,thc->tc", hidden, second) - h) ** 2).sum() / (h**2).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+        return float(loss)
 
     rule.step(misfit)  # type: ignore[no-untyped-call]
-    return x.detach()
+    found: Tensor = x.detach()
+    return found

@@ -149,12 +149,12 @@ def attack_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
     rows: list[dict[str, Any]] = []
     for form, group in frame[frame["lone"] == "kept"].groupby("form", sort=False) if len(frame) else ():
-        worst = group.loc[group["nodes"].idxmax()]
+        worst = group.loc[group["result.nodes"].idxmax()]
         error, share = worst["error.largest"], group["control"].max()
         id = "FG-I6" if form == "matrix" else "FG-I6-vector"
         text = (
             f"{str(form).capitalize()} messages reveal sums only (largest error of a neighbour's recovered features, "
-            f"{worst['exact']:.0f} of {worst['nodes']:.0f} nodes; below the bound they are revealed)"
+            f"{worst['exact']:.0f} of {worst['result.nodes']:.0f} nodes; below the bound they are revealed)"
         )
         rows.append(_row(id, text, error, 1e-8, "fails" if error < 1e-8 else "holds"))
         text = "the same attack on messages about other features recovers these (largest share)"
@@ -209,7 +209,7 @@ def _claim_cost(get: Get) -> tuple[str, str]:
 
 
 def _claim_vector(get: Get) -> tuple[str, str]:
-    """Same layer to 1e-9; Matrix over Vector scalars between 8 and 12 at every number of clients; Vector reveals more."""
+    """Same layer to 1e-9; Matrix over Vector scalars from 8 to 12 at each number of clients; Vector reveals more."""
     layers, cost, leak = get("FG-A3"), get("FG-X1"), get("FG-I6")
     if layers.empty or cost.empty or leak.empty:
         return NOTHING
@@ -243,8 +243,8 @@ def _claim_privacy(get: Get) -> tuple[str, str]:
     frame = get("FG-I6")
     if frame.empty:
         return NOTHING
-    worst = frame.loc[frame[frame["lone"] == "kept"].groupby("form")["nodes"].idxmax()]
-    text = "; ".join(f"{r['form']}: {r['exact']:.0f} of {r['nodes']:.0f} nodes in full, largest error "
+    worst = frame.loc[frame[frame["lone"] == "kept"].groupby("form")["result.nodes"].idxmax()]
+    text = "; ".join(f"{r['form']}: {r['exact']:.0f} of {r['result.nodes']:.0f} nodes in full, largest error "
                      f"{r['error.largest']:.1e}, {100 * r['cross_client.recovered']:.0f}% of cross-client neighbours"
                      for _, r in worst.iterrows())  # fmt: skip
     return text, "fails" if (worst["exact"] > 0).any() else "holds"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from fedrepro.errors import require
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import State, Update
