@@ -124,7 +124,7 @@ def from_h(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, T
         hidden = F.relu(torch.einsum("p,tph->th", x, first))
         loss = ((torch.einsum("th,thc->tc", hidden, second) - h) ** 2).sum() / (h**2).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss)
+        return float(loss.detach())
 
     rule.step(misfit)  # type: ignore[no-untyped-call]
     found: Tensor = x.detach()

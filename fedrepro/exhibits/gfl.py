@@ -273,11 +273,13 @@ def explained(frame: pd.DataFrame, exhibit: str = "GFL-T2") -> pd.DataFrame:
 
 
 def _agrees(cell: pd.Series, printed: float, spread: float) -> bool:
-    """The printed value is in the runs' 95% interval, or their mean in the printed one."""
+    """The printed value is in the runs' 95% interval, or their mean in the printed one; an interval of more than twice
+    the printed width says nothing.
+    """
     if not cell["runs"] > 1:
         return False
     half = 2 * cell["ours_sd"] / cell["runs"] ** 0.5
-    return bool(abs(cell["ours_mean"] - printed) <= max(half, spread))
+    return bool(half <= 2 * spread and abs(cell["ours_mean"] - printed) <= max(half, spread))
 
 
 # -- the headline claims ----------------------------------------------------------------------------------------------
