@@ -215,6 +215,8 @@ def public_code(profile: str) -> list[Run]:
 
 def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame of runs with each method under its name in FG-T1 (central runs under their model's)."""
+    if "model" not in frame:  # nothing stored
+        return frame
     central = frame["method"] == "Central"
     return frame.assign(method=frame["method"].where(~central, frame["model"]))
 
