@@ -62,6 +62,15 @@ def test_claims_come_out_either_way(gap: float, verdicts: list[str]) -> None:
     assert judged.verdict.tolist() == [*verdicts, "cannot be checked here"]  # no degree was varied
 
 
+def test_a_wide_interval_speaks_for_no_claim() -> None:
+    """Two seeds that differ by twenty points show nothing and contradict nothing."""
+    frame = table1(0.0)
+    frame = frame[frame.seed < 2].copy()
+    frame.loc[(frame.method == "FedGAT") & (frame.seed == 1), fedgat.SCORE] += 0.2
+    judged = claims_table(fedgat.CLAIMS, lambda _: frame)
+    assert judged.verdict[0] == "cannot be checked here" and "undecided" in judged.evidence[0]
+
+
 def test_a_claim_without_runs_cannot_be_checked() -> None:
     """An empty store gives no verdict, not a favourable one."""
     judged = claims_table(fedgat.CLAIMS, lambda _: table1(0.0).iloc[:0])

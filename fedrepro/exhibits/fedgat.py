@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -245,33 +246,41 @@ def _gap(frame: pd.DataFrame, a: tuple[str, str, str], b: tuple[str, str, str]) 
     return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
 
 
-def _judge(parts: dict[str, tuple[Paired | None, Callable[[Paired], bool]]]) -> tuple[str, str]:
-    """Evidence line and verdict from named differences and what each should satisfy."""
-    found = [(name, gap, bool(test(gap))) for name, (gap, test) in parts.items() if gap is not None]
-    if not found:
-        return "no two runs of one seed to compare", "cannot be checked here"
-    text = "; ".join(
-        f"{name} {100 * g.difference:+.1f} [{100 * g.low:+.1f}, {100 * g.high:+.1f}]" for name, g, _ in found
-    )
-    held = sum(ok for _, _, ok in found)
-    verdict = "holds" if held == len(found) else "fails" if held == 0 else "holds in part"
-    return f"{held} of {len(found)}: {text} (points)", verdict
+def _judge(parts: dict[str, tuple[Paired | None, float, float]]) -> tuple[str, str]:
+    """Evidence line and verdict from named differences and the range each should lie in.
+
+    A difference is shown if its interval lies inside the range, contradicted if it lies outside, undecided otherwise:
+    too few runs speak for no claim.
+    """
+    found = {name: part for name, part in parts.items() if part[0] is not None}
+    marks, texts = [], []
+    for name, (g, low, high) in found.items():
+        assert g is not None
+        inside, outside = low < g.low and g.high < high, g.high <= low or g.low >= high
+        marks.append("shown" if inside else "contradicted" if outside else "undecided")
+        texts.append(f"{name} {100 * g.difference:+.1f} [{100 * g.low:+.1f}, {100 * g.high:+.1f}] {marks[-1]}")
+    shown, against = marks.count("shown"), marks.count("contradicted")
+    if not shown and not against:
+        return "; ".join(texts) or "no two runs of one seed to compare", "cannot be checked here"
+    verdict = "holds" if shown == len(marks) else "holds in part" if shown else "fails"
+    undecided = len(marks) - shown - against
+    return f"{shown} shown, {against} contradicted, {undecided} undecided: {'; '.join(texts)} (points)", verdict
 
 
 def _claim_central(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """FedGAT minus central GAT, paired over seeds: the interval reaches above -1 point."""
+    """FedGAT minus central GAT, paired over seeds: the interval lies above -1 point."""
     frame = get("FG-T1")
     return _judge({
-        f"{d}, {NAMES[p]}": (_gap(frame, ("FedGAT", d, p), ("GAT", d, "single")), lambda g: g.high > -NEAR)
+        f"{d}, {NAMES[p]}": (_gap(frame, ("FedGAT", d, p), ("GAT", d, "single")), -NEAR, math.inf)
         for d in DATASETS for p in (NON_IID, IID)
     })  # fmt: skip
 
 
 def _claim_distribution(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """FedGAT iid minus non-iid at 10 clients: the interval overlaps one point either way (client counts: FG-F2)."""
+    """FedGAT iid minus non-iid at 10 clients: the interval lies within one point (client counts: FG-F2)."""
     frame = get("FG-T1")
     return _judge({
-        d: (_gap(frame, ("FedGAT", d, IID), ("FedGAT", d, NON_IID)), lambda g: g.low < NEAR and g.high > -NEAR)
+        d: (_gap(frame, ("FedGAT", d, IID), ("FedGAT", d, NON_IID)), -NEAR, NEAR)
         for d in DATASETS
     })  # fmt: skip
 
@@ -283,13 +292,13 @@ def _claim_fedgcn(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
     for d in DATASETS:
         for p in (NON_IID, IID):
             ours = ("FedGAT", d, p)
-            parts[f"{d}, {NAMES[p]}, over FedGCN"] = (_gap(frame, ours, ("FedGCN", d, p)), lambda g: g.low > 0)
-            parts[f"{d}, {NAMES[p]}, over GCN"] = (_gap(frame, ours, ("GCN", d, "single")), lambda g: g.low > 0)
+            parts[f"{d}, {NAMES[p]}, over FedGCN"] = (_gap(frame, ours, ("FedGCN", d, p)), 0.0, math.inf)
+            parts[f"{d}, {NAMES[p]}, over GCN"] = (_gap(frame, ours, ("GCN", d, "single")), 0.0, math.inf)
     return _judge(parts)
 
 
 def _claim_degree(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """FedGAT at degree 8 minus degree 16, paired over seeds: the interval overlaps one point either way."""
+    """FedGAT at degree 8 minus degree 16, paired over seeds: the interval lies within one point either way."""
     parts = {}
     for panel, partition in BETAS.items():
         frame = get(f"FG-F5{panel}")
@@ -301,7 +310,7 @@ def _claim_degree(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
         both = pairs is not None and {8, 16} <= set(pairs.columns) and len(pairs[[8, 16]].dropna()) > 1
         found = pairs[[8, 16]].dropna() if pairs is not None and both else None
         gap = paired(found[8].tolist(), found[16].tolist()) if found is not None else None
-        parts[partition] = (gap, lambda g: g.low < NEAR and g.high > -NEAR)
+        parts[partition] = (gap, -NEAR, NEAR)
     return _judge(parts)
 
 
