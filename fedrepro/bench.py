@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from fedrepro import tasks
+from fedrepro import process, tasks
 from fedrepro.errors import one_of
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.fedavg import FedAvg
@@ -222,7 +222,7 @@ def _peak(run: Run, way: str) -> float:
 
 
 def _resident(run: dict[str, Any], way: str) -> float:
-    torch.set_num_threads(1)
+    process.settle()
     stepper(Run.from_dict(run), way)(2)
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would also count the parent's memory, inherited through fork

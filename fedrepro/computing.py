@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from fedrepro import executors, provenance, registry
+from fedrepro import executors, process, provenance, registry
 from fedrepro.errors import ArgumentError, DataError, require
 from fedrepro.runs import Run
 from fedrepro.store import Record
@@ -32,7 +32,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
     """
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
-    with _restored_threads():
+    with process.restored_threads():
         start = time.perf_counter()
         try:
             function = _function(runs[0])
@@ -42,7 +42,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
             outputs = [{"error": describe(error), "unavailable": isinstance(error, DataError)}]
-        batch = {"keys": [run.key for run in runs], "seconds": round(time.perf_counter() - start, 4)}
+        batch = _batch(runs, time.perf_counter() - start)
         return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
 
 
@@ -68,10 +68,15 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
         "fingerprint": provenance.fingerprint(run.task, run.method),
         "environment": provenance.environment(device),
         "when": now(),
-        "seconds": round(batch["seconds"] / len(batch["keys"]), 4),
+        "seconds": round(batch["seconds"] / len(batch["seeds"]), 4),
         "batch": dict(batch),
         "chunk": output.get("chunk"),
     }
+
+
+def _batch(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
+    """What runs computed together, which differ in their seed alone, have in common."""
+    return {"seeds": [run.seed for run in runs], "seconds": round(seconds, 4)}
 
 
 def now() -> str:
@@ -80,14 +85,14 @@ def now() -> str:
 
 
 def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
-    """What computes runs of a task and method, imported now, with torch set to one thread."""
+    """What computes runs of a task and method, imported now, with the process settled."""
     if run.task == "train":
         from fedrepro import tasks
 
-        _one_thread()
+        process.settle()
         return tasks.train
     single = registry.load(run.task, run.method)
-    _one_thread()
+    process.settle()
     return lambda runs, device: [single(run) for run in runs]
 
 
@@ -96,24 +101,6 @@ def _outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:
         filled = isinstance(output, Mapping) and {"result", "error"} & set(output)
         require(bool(filled), f"what {method!r} returns", "a mapping that holds 'result'", output)
     return [_plain(output, method) for output in given]
-
-
-def _one_thread() -> None:
-    """On small graphs a second thread slows both down, and the number of threads changes the last bits."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(1)
-
-
-@contextmanager
-def _restored_threads() -> Iterator[None]:
-    torch: Any = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch is not None else None
-    try:
-        yield
-    finally:
-        if before is not None:
-            torch.set_num_threads(before)
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -197,7 +184,7 @@ def compute_all(
 
     def land(group: _Group, outcome: list[Record] | Exception) -> None:
         if isinstance(outcome, Exception):
-            batch = {"keys": [run.key for run in group.runs], "seconds": 0.0}
+            batch = _batch(group.runs, 0.0)
             outcome = [record(run, device, batch, {"error": describe(outcome)}) for run in group.runs]
         keep(outcome)
         bar.update(len(group.runs))

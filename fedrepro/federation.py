@@ -211,7 +211,10 @@ class Federation:
 
     def select(self, clients: Sequence[int]) -> Federation:
         """Some of the clients alone, in increasing order, one weight slice each."""
-        chosen = torch.as_tensor(sorted(clients), device=self.device)
+        return self._view(("select", tuple(sorted(clients))), lambda: self._select(sorted(clients)))
+
+    def _select(self, clients: Sequence[int]) -> Federation:
+        chosen = torch.as_tensor(clients, device=self.device)
         nodes = torch.isin(self.batch.batch, chosen).nonzero().squeeze(1)
         return self._restrict(nodes, self.batch.ring[nodes], chosen)
 
@@ -271,6 +274,13 @@ class Federation:
     def with_features(self, x: Tensor | Sparse) -> Federation:
         """The same graph with other node features."""
         return replace(self, x=x, _cache={})
+
+    @property
+    def normalized(self) -> Federation:
+        """The same graph with features `x / s`, `-m / s` and 1 for a node's mean m and standard deviation s over its
+        features (LayerNorm's, epsilon 1e-5): see `layers.normalized_input`.
+        """
+        return self._view("normalized", lambda: self.with_features(_normalized(self.x)))
 
     # -- what layers need ---------------------------------------------------------------------------------------------
 
@@ -481,6 +491,26 @@ def _concatenate(parts: list[Tensor | Sparse], device: str | torch.device, dtype
         start += part.shape[0]
     shape = (start, parts[0].shape[1])
     return Sparse.of(torch.cat(rows), torch.cat(cols), torch.cat(values), shape).to(device, dtype)
+
+
+def _normalized(x: Tensor | Sparse) -> Tensor | Sparse:
+    nodes, width = x.shape
+    if isinstance(x, Tensor):
+        mean, power = x.double().mean(1), x.double().square().mean(1)
+    else:
+        sums = torch.zeros(nodes, 2, dtype=torch.float64, device=x.value.device)
+        value = x.value.double()
+        mean, power = sums.index_add_(0, x.pattern.row, torch.stack([value, value * value], 1)).unbind(1)
+        mean, power = mean / width, power / width
+    rescale = (power - mean * mean + 1e-5).rsqrt()
+    added = torch.stack([-mean * rescale, torch.ones_like(mean)], 1)
+    if isinstance(x, Tensor):
+        return torch.cat([x * rescale[:, None].to(x.dtype), added.to(x.dtype)], 1)
+    every = torch.arange(nodes, device=mean.device)
+    row = torch.cat([x.pattern.row, every, every])
+    col = torch.cat([x.pattern.col, torch.full_like(every, width), torch.full_like(every, width + 1)])
+    value = torch.cat([x.value.double() * rescale[x.pattern.row], *added.unbind(1)])
+    return Sparse.of(row, col, value.to(x.value.dtype), (nodes, width + 2))
 
 
 # -- propagation ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -17,7 +18,8 @@ from fedrepro.nn.models import MODELS, Model, model
 from fedrepro.runs import Run
 from fedrepro.training import train as train_federation
 
-SERIES = ("val", "test")
+SERIES = ("val", "test")  # what `series=True` keeps
+CHOICES = (*SERIES, "val_clients", "test_clients", "val_loss", "clients")
 
 
 def graph(run: Run) -> Data:
@@ -44,7 +46,10 @@ def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any
     given = dict(run.options)
     loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False)}
     require(isinstance(loop["rounds"], int), "option 'rounds'", "a whole number", loop["rounds"])
-    require(isinstance(loop["series"], bool), "option 'series'", "true or false", loop["series"])
+    kept = loop["series"]
+    named = isinstance(kept, tuple) and set(kept) <= set(CHOICES)
+    require(isinstance(kept, bool) or named, "option 'series'", f"true, false or names among {CHOICES}", kept)
+    loop["series"] = SERIES if kept is True else kept or ()
     kind = given.pop("model", "GCN")
     network = model(kind, features=features, classes=classes, **_taken(given, MODELS.get(kind, Model)))
     built = registry.load("train", run.method)
@@ -80,9 +85,9 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
 
     Returns:
         One dictionary per run: "result" (scores as `History.result`, "traffic", "facts", "train_loss"), "chunk", and
-            "series" where the run's
-        option `series` asks for it. A run whose loss stopped being a number has "error" instead of "result"; the
-        others are not affected.
+        "series" where the run's option `series` asks for it: True for validation and test scores of every round, or
+        names of entries of `Scores`; "clients" gives every client's test score at the round of best validation. A run
+        whose loss stopped being a number has "error" instead of "result"; the others are not affected.
 
     Raises:
         DivergedError: the only run diverged.
@@ -93,11 +98,11 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
     chosen, loop = method(runs[0], fed.features, fed.classes)
     history, fed, state = train_federation(chosen, fed, int(loop["rounds"]))
     facts = chosen.facts(fed, state)
-    return [_outcome(history, fed, facts, number, bool(loop["series"]), len(runs)) for number in range(len(runs))]
+    return [_outcome(history, fed, facts, number, loop["series"], len(runs)) for number in range(len(runs))]
 
 
 def _outcome(
-    history: Any, fed: Federation, facts: list[dict[str, float]], number: int, series: bool, runs: int
+    history: Any, fed: Federation, facts: list[dict[str, float]], number: int, series: tuple[str, ...], runs: int
 ) -> dict[str, Any]:
     if number in history.diverged:
         error = DivergedError(f"a loss or weight was not a number in round {history.diverged[number]}")
@@ -114,8 +119,12 @@ def _outcome(
             f"{view}.{name}": values
             for view in ("before", "after")
             for name, values in getattr(history, view).series(number).items()
-            if name in SERIES
+            if name in series
         }
+        if "clients" in series:
+            for view in ("before", "after"):
+                each = getattr(history, view).each.get(number, ())
+                out["series"][f"{view}.clients"] = [None if math.isnan(value) else float(value) for value in each]
         out["series"]["train_loss"] = [float(loss[number]) for loss in history.loss]
     return out
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedrepro.errors import require
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Update
+from fedrepro.nn import layers
 from fedrepro.nn.optim import OptimizerState
 from fedrepro.traffic import Traffic
 
@@ -33,14 +33,21 @@ class Scores:
     """One view's scores after each round, `[rounds]` per entry and run.
 
     Entries: "val", "test" pooled over nodes, "val_clients", "test_clients" averaged over clients, "val_loss" pooled.
+    `each` holds, per run, every client's test score at the round of best validation.
     """
 
     values: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    each: dict[int, np.ndarray] = field(default_factory=dict)
+    _best: dict[int, float] = field(default_factory=dict, repr=False)
 
-    def add(self, scores: dict[str, np.ndarray]) -> None:
-        """Append one round."""
+    def add(self, scores: dict[str, np.ndarray], run: np.ndarray) -> None:
+        """Append one round; `run` `[clients]` says which run a client belongs to."""
+        for number, val in enumerate(scores["val"]):
+            if number not in self.each or val > self._best[number]:
+                self.each[number], self._best[number] = scores["each"][run == number], val
         for name, value in scores.items():
-            self.values.setdefault(name, []).append(value)
+            if name != "each":
+                self.values.setdefault(name, []).append(value)
 
     def series(self, run: int) -> dict[str, list[float]]:
         """`{entry: [rounds]}` of one run."""
@@ -63,9 +70,9 @@ class History:
     diverged: dict[int, int] = field(default_factory=dict)
     chunk: int = 0
 
-    def add(self, view: str, scores: dict[str, np.ndarray]) -> None:
+    def add(self, view: str, scores: dict[str, np.ndarray], run: np.ndarray) -> None:
         """Append one round's scores; a run whose validation loss is no number has diverged."""
-        getattr(self, view).add(scores)
+        getattr(self, view).add(scores, run)
         for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
             self.diverged.setdefault(int(number), len(self.loss))
 
@@ -124,7 +131,7 @@ def train(
     fed, state = method.start(replace(fed, traffic=Traffic(fed.runs, fed.traffic.size)))
     history = History(rounds, fed.runs)
     trainer = _Trainer(method, fed, state, chunk)
-    history.chunk = trainer.chunk
+    history.chunk, of_run = trainer.chunk, fed.run.cpu().numpy()
     for t in range(rounds):
         active = method.select(fed, t)
         update, loss, logits = trainer.round(state, t, active, "after" in evaluate)
@@ -134,10 +141,10 @@ def train(
         for number in np.flatnonzero(~np.isfinite(history.loss[-1])):
             history.diverged.setdefault(int(number), t + 1)
         if logits is not None:
-            history.add("after", score(trainer.scored, logits))
+            history.add("after", score(trainer.scored, logits), of_run)
         if "before" in evaluate:
             with torch.no_grad():
-                history.add("before", score(trainer.scored, method.predict(trainer.scored, state)))
+                history.add("before", score(trainer.scored, method.predict(trainer.scored, state)), of_run)
         if len(history.diverged) == fed.runs:
             history.rounds = t + 1
             break
@@ -266,26 +273,40 @@ def _per_run(fed: Federation, loss: Tensor, active: Tensor) -> np.ndarray:
 
 
 def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
-    """Accuracy on validation and test nodes, pooled and averaged over clients, and pooled validation loss, each
-    `[runs]`.
+    """Scores on validation and test nodes, pooled and averaged over clients, and pooled validation loss, `[runs]` each;
+    under "each" every client's test score `[clients]`, NaN without test nodes.
 
-    Only a client's own nodes count; clients without nodes in a split are left out of its average.
+    The score is accuracy, or micro-averaged F1 where a node may have several labels. Only a client's own nodes count;
+    clients without nodes in a split are left out of its average.
     """
     out: dict[str, np.ndarray] = {}
     runs = fed.run.cpu().numpy()
-    for mask in ("val", "test"):
-        rows, _ = fed.rows(mask)
-        right = (logits[rows].argmax(1) == fed.batch.y[rows]).double().cpu().numpy()
-        client = fed.batch.batch[rows].cpu().numpy()
-        hits = np.bincount(client, right, fed.clients)
-        count = np.bincount(client, minlength=fed.clients)
-        has = count > 0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            out[mask] = np.bincount(runs, hits, fed.runs) / np.bincount(runs, count, fed.runs)
-            mean = np.bincount(runs[has], hits[has] / count[has], fed.runs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for mask in ("val", "test"):
+            rows, _ = fed.rows(mask)
+            client = fed.batch.batch[rows].cpu().numpy()
+            good, most = _points(logits[rows], fed.batch.y[rows])
+            good, most = np.bincount(client, good, fed.clients), np.bincount(client, most, fed.clients)
+            count = np.bincount(client, minlength=fed.clients)
+            has = count > 0
+            each = np.where(has, good / np.maximum(most, 1), np.nan)
+            out[mask] = np.bincount(runs, good, fed.runs) / np.bincount(runs, most, fed.runs)
+            mean = np.bincount(runs[has], each[has], fed.runs)
             out[f"{mask}_clients"] = mean / np.bincount(runs[has], minlength=fed.runs)
             if mask == "val":
-                nll = F.cross_entropy(logits[rows], fed.batch.y[rows], reduction="none").double().cpu().numpy()
-                pooled = np.bincount(runs[client], nll, fed.runs)
-                out["val_loss"] = pooled / np.bincount(runs, count, fed.runs)
+                loss = layers.node_losses(logits[rows], fed.batch.y[rows]).double().cpu().numpy()
+                out["val_loss"] = np.bincount(runs[client], loss, fed.runs) / np.bincount(runs, count, fed.runs)
+    out["each"] = each
     return out
+
+
+def _points(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Points a node wins and could win, `[rows]`: right or not, of 1; with several labels 2 true positives, of these
+    and false positives and false negatives.
+    """
+    if y.dim() == 1:
+        right = (logits.argmax(1) == y).double().cpu().numpy()
+        return right, np.ones_like(right)
+    said, true = logits > 0, y > 0
+    both = 2 * (said & true).sum(1).double()
+    return both.cpu().numpy(), (both + (said != true).sum(1)).cpu().numpy()

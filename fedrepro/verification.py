@@ -123,7 +123,7 @@ def verify(
     require(n >= 1, "n", "an integer >= 1", n)
     store.refresh()
     chosen, old = _sample(store, n, seed)
-    batches = {tuple(record["batch"]["keys"]): _beside(store, record) for record in chosen}
+    batches = {tuple(run.key for run in runs): runs for runs in map(_beside, chosen)}
     again: dict[str, Record] = {}
 
     def keep(records: list[Record]) -> None:
@@ -166,11 +166,10 @@ def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
     return [*(record for _, record in first), *then][:n], old
 
 
-def _beside(store: Store, record: Record) -> list[Run]:
-    """The runs of a record's batch, if the store has them all; else its own."""
-    batch = [store.get(key) for key in record["batch"]["keys"]]
-    records = [other for other in batch if other is not None]
-    return [Run.from_dict(other["run"]) for other in (records if len(records) == len(batch) else [record])]
+def _beside(record: Record) -> list[Run]:
+    """The runs a record was computed with."""
+    run = Run.from_dict(record["run"])
+    return [run.replace(seed=seed) for seed in record["batch"]["seeds"]]
 
 
 class _Finding:
@@ -183,7 +182,7 @@ class _Finding:
         if self.verdict != "ok":
             return
         alike = all(old[name] == new[name] for name in ("environment", "chunk"))
-        if alike and old["batch"]["keys"] == new["batch"]["keys"]:
+        if alike and old["batch"]["seeds"] == new["batch"]["seeds"]:
             pairs = _pairs([old["result"], old.get("series")], [new["result"], new.get("series")])
             self.changes = {at: _change(a, b) for at, a, b in pairs if repr(a) != repr(b)}
             self.verdict = "differs" if self.changes else "identical"

@@ -128,12 +128,15 @@ class Plain(nn.Module):
             second = GATConv(model.heads * model.hidden, model.classes, model.output_heads, concat=False)
             self.layers = nn.ModuleList([first, second])
         else:
-            layer = {"GCN": GCNConv, "GraphSAGE": SAGEConv}.get(kind, nn.Linear)
+            layer = {"GCN": GCNConv, "GraphSAGE": SAGEConv, "SAGE": SAGEConv}.get(kind.removesuffix("Head"), nn.Linear)
             self.layers = nn.ModuleList([layer(a, b) for a, b in model.widths])
+            if kind.endswith("Head"):
+                self.layers[-1] = nn.Linear(*model.widths[-1])
         if isinstance(model, models.APPNP):
             self.propagate = APPNP(K=model.steps, alpha=model.alpha)
         if isinstance(model, models.DGCN):
             self.propagate = Row(model.depth)
+        self.norm = nn.LayerNorm(model.features) if model.input_norm else None
         self.to(weights["layer1.weight"].dtype)
         self.load(weights)
 
@@ -147,6 +150,8 @@ class Plain(nn.Module):
     def named(self) -> dict[str, nn.Parameter]:
         """The parameters under the package's names; matrices are transposed, attention vectors have one more axis."""
         found: dict[str, nn.Parameter] = {}
+        if self.norm is not None:
+            found |= {"norm.scale": self.norm.weight, "norm.shift": self.norm.bias}
         for i, layer in enumerate(self.layers, start=1):
             if isinstance(layer, GATConv):
                 found |= {f"layer{i}.source": layer.att_src, f"layer{i}.target": layer.att_dst}
@@ -170,7 +175,7 @@ class Plain(nn.Module):
 
     def forward(self, graph: Data, masks: Sequence[Tensor] | None = None) -> Tensor:
         """Logits; `masks[i]` multiplies the input of layer i (0, or 1 / (1 - p))."""
-        h = graph.x
+        h = graph.x if self.norm is None else self.norm(graph.x)
         for i, layer in enumerate(self.layers):
             h = h if masks is None else h * masks[i]
             h = layer(h) if isinstance(layer, nn.Linear) else layer(h, graph.edge_index)

@@ -56,7 +56,7 @@ def test_record() -> None:
     assert record["key"] == run.key and Run.from_dict(record["run"]) == run and record["version"] == 1
     assert record["status"] == "ok" and record["error"] is None
     assert record["result"]["score"] == {"test": 1 / 7} and record["result"]["count"] == 5
-    assert record["batch"] == {"keys": [run.key], "seconds": record["seconds"]} and record["chunk"] is None
+    assert record["batch"] == {"seeds": [run.seed], "seconds": record["seconds"]} and record["chunk"] is None
     assert len(record["fingerprint"]) == 64 and record["when"].endswith("+00:00")
     assert {"python", "torch", "numpy", "cpu", "device", "threads"} <= set(record["environment"])
 
@@ -138,10 +138,10 @@ def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     }
     record = store.get(wanted[6].key)  # FedAvg, seed 3
     assert record is not None and record["series"] == {"val": [3]} and record["chunk"] == 7
-    assert record["batch"]["keys"] == [run.key for run in wanted[6::2]]
+    assert record["batch"]["seeds"] == [run.seed for run in wanted[6::2]]
     assert record["seconds"] == pytest.approx(record["batch"]["seconds"] / 3, abs=1e-4)
     alone = store.get(wanted[0].key)
-    assert alone is not None and alone["batch"]["keys"] == [wanted[0].key]
+    assert alone is not None and alone["batch"]["seeds"] == [wanted[0].seed]
 
 
 # --- execute ---

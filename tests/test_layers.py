@@ -256,6 +256,11 @@ MODELS: dict[str, models.Model] = {
     "MLP": models.MLP(**SIZES),
     "APPNP": models.APPNP(**SIZES, steps=4),
     "DGCN": models.DGCN(**SIZES, depth=3),
+    "GCNHead": models.GCNHead(**SIZES),
+    "SAGEHead": models.SAGEHead(**SIZES, stack=(6, 4), input_norm=True),
+    "MLP of two widths": models.MLP(**SIZES, stack=(6, 5)),
+    "normalized DGCN": models.DGCN(**SIZES, input_norm=True),
+    "normalized GraphSAGE": models.GraphSAGE(**SIZES, input_norm=True),
 }
 
 
@@ -308,9 +313,11 @@ def test_initial_weights_are_glorot_and_a_function_of_the_seed() -> None:
         ("GCN", {"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ("GAT", {"layers": 3}, "layers must be 2"),
         ("GAT", {"heads": 0}, "heads must be at least 1"),
+        ("GAT", {"input_norm": True}, "input_norm must be False"),
+        ("MLP", {"stack": (4, 0)}, "stack must be widths of at least 1"),
     ],
 )
-def test_a_model_that_makes_no_sense_is_refused(name: str, sizes: dict[str, float], message: str) -> None:
+def test_a_model_that_makes_no_sense_is_refused(name: str, sizes: dict[str, Any], message: str) -> None:
     """An unknown name or a bad size is an `ArgumentError` that says what is allowed."""
     with pytest.raises(ArgumentError, match=message):
         models.model(name, features=4, classes=2, **sizes)

@@ -120,7 +120,8 @@ def test_chosen_rounds_are_the_first_of_the_best() -> None:
     rounds = {"val": [0.2, 0.7, 0.7, 0.1], "test": [0.4, 0.5, 0.6, 0.9], "val_loss": [2.0, 1.0, 0.5, 3.0]}
     scores = Scores()
     for t in range(4):
-        scores.add({name: np.array([0.0, values[t]]) for name, values in rounds.items()})
+        entries = {name: np.array([0.0, values[t]]) for name, values in rounds.items()}
+        scores.add({**entries, "each": np.array([t, 10.0 + t])}, np.array([0, 1]))
     result = History(4, 2, before=scores).result(1)
     assert set(result) == {"before"}
     assert {name: (pick["round"], pick["test"]) for name, pick in result["before"].items()} == {
@@ -145,3 +146,46 @@ def test_the_training_loss_is_that_of_the_last_step_averaged_over_active_clients
             optimizer.step()
         losses.append(float(loss.detach()))
     assert abs(history.loss[0][0] - np.mean(losses)) < 1e-12
+
+
+def test_every_clients_score_is_kept_of_the_round_of_best_validation() -> None:
+    """Of the first of equals; NumPy's number for each client, none for one without test nodes."""
+    data, parts = task(5)
+    data.test_mask[parts[1]] = False
+    fed = Federation.of(data, parts, dtype=F64)
+    scores = Scores()
+    kept = []
+    for seed in range(6):
+        logits = torch.randn(fed.nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(seed))
+        logits -= 9.0 * (seed == 0) * F.one_hot(fed.batch.y, 3)  # the first is nowhere right
+        found = score(fed, logits)
+        scores.add(found, fed.run.numpy())
+        kept.append((float(found["val"][0]), logits.argmax(1).eq(fed.batch.y)))
+    best = max(range(6), key=lambda t: kept[t][0])
+    assert best > 0, "the first round is not the best"
+    for number in range(5):
+        mine = (fed.batch.batch == number) & fed.batch.test_mask
+        expected = kept[best][1][mine].double().mean().item()
+        got = scores.each[0][number]
+        assert np.isnan(got) if not bool(mine.any()) else abs(got - expected) < 1e-12
+
+
+def test_several_labels_are_scored_by_micro_f1() -> None:
+    """scikit-learn's F1 over the nodes of a split, pooled and per client, and the mean binary cross-entropy."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    data, parts = task(5)
+    rng = np.random.default_rng(0)
+    data.y = torch.from_numpy((rng.random((48, 6)) < 0.3).astype(np.float32))
+    data.num_classes = 6
+    fed = Federation.of(data, parts, dtype=F64)
+    logits = torch.from_numpy(rng.normal(size=(fed.nodes, 6)))
+    found = score(fed, logits)
+    chosen = fed.batch.test_mask.numpy()
+    y, said = fed.batch.y.numpy()[chosen], (logits.numpy() > 0)[chosen]
+    owner = fed.batch.batch.numpy()[chosen]
+    each = [metrics.f1_score(y[owner == c], said[owner == c], average="micro") for c in np.unique(owner)]
+    assert abs(found["test"][0] - metrics.f1_score(y, said, average="micro")) < 1e-12
+    assert abs(found["test_clients"][0] - np.mean(each)) < 1e-12
+    held = fed.batch.val_mask
+    loss = F.binary_cross_entropy_with_logits(logits[held], fed.batch.y[held].double())
+    assert abs(found["val_loss"][0] - loss.item()) < 1e-12

@@ -63,9 +63,9 @@ def test_options_reach_the_model_the_method_and_the_loop() -> None:
     assert made == FedAvg(
         model=models.GAT(features=7, classes=3, hidden=5, heads=2, dropout=0.5), lr=0.1, average="nodes"
     )
-    assert loop == {"rounds": 3, "series": True}
+    assert loop == {"rounds": 3, "series": ("val", "test")}
     made, loop = tasks.method(Run(task="train", paper="test", method="FedSGD"), 7, 3)
-    assert made == FedSGD(model=models.GCN(features=7, classes=3)) and loop == {"rounds": 100, "series": False}
+    assert made == FedSGD(model=models.GCN(features=7, classes=3)) and loop == {"rounds": 100, "series": ()}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_options_reach_the_model_the_method_and_the_loop() -> None:
         ("FedAvg", {"local_epoch": 2}, "options of FedAvg must be among .*local_epochs.*Did you mean 'local_epochs'"),
         ("FedAvg", {"hiden": 8}, "Got 'hiden'. Did you mean 'hidden'"),
         ("FedAvg", {"heads": 8}, "options of FedAvg must be among .*Got 'heads'"),
-        ("FedAvg", {"model": "GTA"}, "model must be one of 'GCN', 'GAT'.*Got 'GTA'. Did you mean 'GAT'"),
+        ("FedAvg", {"model": "GTA"}, "model must be one of 'GCN', .*'GAT'.*Got 'GTA'. Did you mean 'GAT'"),
         ("FedAvg", {"average": "sizes"}, "average must be one of 'equal', 'train', 'nodes'"),
         ("FedAvg", {"optimizer": "adamw"}, "optimizer must be one of 'adam', 'sgd'.*Did you mean 'adam'"),
         ("FedAvg", {"dropout": 1.5}, r"dropout must be in \[0, 1\)"),
@@ -193,3 +193,15 @@ def test_the_federation_of_a_run_is_its_graph_split_and_partition() -> None:
     made, _ = tasks.method(run(), 7, 3)
     a, b = train(made, first, 1).state.shared, train(made, second, 1).state.shared
     assert largest_difference(a, {name: w[1:] for name, w in b.items()}) < 1e-6
+
+
+def test_series_keeps_the_entries_it_names() -> None:
+    """And every client's score of the best round; a name it does not know is refused."""
+    (made,) = tasks.train([run(series=("test_clients", "clients"))])
+    views = ("before", "after")
+    assert set(made["series"]) == {f"{v}.{n}" for v in views for n in ("test_clients", "clients")} | {"train_loss"}
+    for view in views:
+        picked = made["result"][view]["best"]["test_clients"]
+        assert np.mean([v for v in made["series"][f"{view}.clients"] if v is not None]) == pytest.approx(picked)
+    with pytest.raises(ArgumentError, match=r"option 'series' must be .*Got \('tets',\)"):
+        tasks.method(run(series=("tets",)), 7, 3)

@@ -19,7 +19,7 @@ from fedrepro.nn import random
 from fedrepro.nn.sparse import Edges, Sparse
 
 if TYPE_CHECKING:
-    from fedrepro.federation import Federation
+    from fedrepro.federation import Federation, Weights
 
 
 def linear(fed: Federation, x: Tensor | Sparse, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -165,15 +165,39 @@ def layer_norm(fed: Federation, x: Tensor, scale: Tensor, shift: Tensor, eps: fl
     return normal * per_node(fed, scale) + per_node(fed, shift)
 
 
+def normalized_input(fed: Federation, weights: Weights) -> tuple[Tensor | Sparse, Weights]:
+    """LayerNorm on the features before a first layer, without making sparse features dense.
+
+    With mean m and deviation s of a node's features, `((x - m) / s * scale + shift) W` is `x / s` times `scale * W`
+    plus `-m / s` times `scale W` plus `shift W`: two more features, and two more rows of W.
+
+    Args:
+        weights: "norm.scale" and "norm.shift" `[slices, features]`, and the first layer's matrices "layer1.weight"
+            (and "layer1.root") `[slices, features, out]`.
+
+    Returns:
+        The features with the two added, as `Federation.input`, and the weights with the first layer's changed.
+    """
+    scale, shift = weights["norm.scale"][..., None], weights["norm.shift"][..., None]
+    changed: Weights = {}
+    for name in ("layer1.weight", "layer1.root"):
+        if name in weights:
+            scaled, shifted = scale * weights[name], shift * weights[name]
+            changed[name] = torch.cat([scaled, scaled.sum(1, keepdim=True), shifted.sum(1, keepdim=True)], 1)
+    return fed.normalized.input, {**weights, **changed}
+
+
 def cross_entropy(fed: Federation, logits: Tensor, mask: str = "train") -> Tensor:
     """Mean loss over each client's own nodes of a split: `[clients]`; 0 for a client that has none.
 
     Multi-label targets (`y` of two dimensions) take the mean binary cross-entropy over labels.
     """
     rows, mean = fed.rows(mask)
-    y = fed.batch.y[rows]
+    return (mean @ node_losses(logits[rows], fed.batch.y[rows])[:, None]).squeeze(1)
+
+
+def node_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of each row `[rows]`; for labels `[rows, labels]` the mean binary cross-entropy over labels."""
     if y.dim() == 2:
-        loss = F.binary_cross_entropy_with_logits(logits[rows], y.to(logits.dtype), reduction="none").mean(1)
-    else:
-        loss = F.cross_entropy(logits[rows], y, reduction="none")
-    return (mean @ loss[:, None]).squeeze(1)
+        return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none").mean(1)
+    return F.cross_entropy(logits, y, reduction="none")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +38,8 @@ class Model:
         hidden: width of the hidden layers.
         layers: number of weight layers.
         dropout: probability of dropping an input or hidden entry while training.
+        stack: widths of the hidden layers where they differ, first to last; `hidden` and `layers` then follow it.
+        input_norm: LayerNorm on the input, with a learned scale and shift; the input is then not dropped.
     """
 
     features: int
@@ -44,17 +47,25 @@ class Model:
     hidden: int = 16
     layers: int = 2
     dropout: float = 0.0
+    stack: tuple[int, ...] = ()
+    input_norm: bool = False
 
     def __post_init__(self) -> None:
+        require(all(width >= 1 for width in self.stack), "stack", "widths of at least 1", self.stack)
+        if self.stack:
+            object.__setattr__(self, "layers", len(self.stack) + self._output_layers)
+            object.__setattr__(self, "hidden", self.stack[-1])
         for name in ("features", "classes", "hidden", "layers"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
 
+    _output_layers: ClassVar[int] = 1  # of `layers`, those that give the classes
+
     @property
     def widths(self) -> list[tuple[int, int]]:
-        """(in, out) of each layer."""
-        sizes = [self.features, *[self.hidden] * (self.layers - 1), self.classes]
-        return list(pairwise(sizes))
+        """(in, out) of each weight matrix."""
+        hidden = self.stack or (self.hidden,) * (self.layers - self._output_layers)
+        return list(pairwise([self.features, *hidden, self.classes]))
 
     @property
     def hops(self) -> int:
@@ -73,17 +84,19 @@ class Model:
         for i, (width_in, width_out) in enumerate(self.widths, start=1):
             made[f"layer{i}.weight"] = glorot(width_in, width_out, seed=seed, name=f"layer{i}.weight")
             made[f"layer{i}.bias"] = torch.zeros(width_out)
+        if self.input_norm:
+            made |= {"norm.scale": torch.ones(self.features), "norm.shift": torch.zeros(self.features)}
         return made
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
         """Logits `[nodes, classes]`."""
-        h: Tensor | Sparse = fed.input
-        for i in range(1, self.layers + 1):
-            h = layers.dropout(fed, h, self.dropout, f"layer{i}")
-            h = self._layer(fed, h, weights, i)
-            if i < self.layers:
-                h = F.relu(h)
-        assert isinstance(h, Tensor)
+        if self.input_norm:
+            x, weights = layers.normalized_input(fed, weights)
+        else:
+            x = layers.dropout(fed, fed.input, self.dropout, "layer1")
+        h = self._layer(fed, x, weights, 1)
+        for i in range(2, self.layers + 1):
+            h = self._layer(fed, layers.dropout(fed, F.relu(h), self.dropout, f"layer{i}"), weights, i)
         return h
 
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
@@ -122,6 +135,38 @@ class GraphSAGE(Model):
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
         part = {name: weights[f"layer{i}.{name}"] for name in ("weight", "root", "bias")}
         return layers.sage(fed, h, part["weight"], part["root"], part["bias"], reach=self.layers - i)
+
+
+@dataclass(frozen=True)
+class _Head(Model):
+    """`layers` convolutions and a linear classifier after them, with ReLU and dropout between all of them."""
+
+    _output_layers: ClassVar[int] = 0
+
+    def _init(self, seed: int) -> Weights:
+        made = super()._init(seed)
+        made.pop(f"layer{self.layers + 1}.root", None)  # the classifier sees a node alone
+        return made
+
+    def __call__(self, weights: Weights, fed: Federation) -> Tensor:
+        """Logits `[nodes, classes]`."""
+        name = f"layer{self.layers + 1}"
+        h = layers.dropout(fed, F.relu(self.embed(weights, fed)), self.dropout, name)
+        return layers.linear(fed, h, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def embed(self, weights: Weights, fed: Federation) -> Tensor:
+        """Output of the last convolution, before its ReLU, `[nodes, hidden]`."""
+        return super().__call__(weights, fed)
+
+
+@dataclass(frozen=True)
+class GCNHead(_Head, GCN):
+    """Graph convolutions and a linear classifier: FedSheafHN's client (Section 4.1, two of width 128; SH-Q11)."""
+
+
+@dataclass(frozen=True)
+class SAGEHead(_Head, GraphSAGE):
+    """GraphSAGE layers and a linear classifier: FedStruct's GNN (Table 5)."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +228,8 @@ class GAT(Model):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.layers == 2, "layers", "2 for a GAT", self.layers)
+        require(not self.stack, "stack", "empty for a GAT", self.stack)
+        require(not self.input_norm, "input_norm", "False for a GAT", self.input_norm)
         require(self.heads >= 1 and self.output_heads >= 1, "heads", "at least 1", (self.heads, self.output_heads))
 
     def _init(self, seed: int) -> Weights:
@@ -218,9 +265,9 @@ def _attention(weights: Weights, layer: int) -> tuple[Tensor, Tensor, Tensor]:
     return weights[f"layer{layer}.weight"], weights[f"layer{layer}.source"], weights[f"layer{layer}.target"]
 
 
-MODELS: dict[str, type[Model]] = {m.__name__: m for m in (GCN, GAT, GraphSAGE, MLP, APPNP, DGCN)}
+MODELS: dict[str, type[Model]] = {m.__name__: m for m in (GCN, GCNHead, GAT, GraphSAGE, SAGEHead, MLP, APPNP, DGCN)}
 
 
-def model(name: str, **sizes: int | float) -> Model:
+def model(name: str, **sizes: int | float | tuple[int, ...]) -> Model:
     """A model by name, such as `model("GCN", features=1433, classes=7, hidden=64)`."""
     return MODELS[one_of("model", name, MODELS)](**sizes)  # type: ignore[arg-type]

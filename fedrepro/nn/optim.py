@@ -6,7 +6,7 @@ was, its state included: weight decay and momentum alone would move it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -78,31 +78,37 @@ class Optimizer:
             state: moved along.
             active: `[slices]` bool, on the CPU; the slices that step. None: all.
         """
-        for name, grad in grads.items():
-            for part, count in _segments(state.steps[name], active):
-                first, second = (m[name][part] if m else None for m in (state.first, state.second))
-                self._move(weights[name].detach()[part], grad[part], first, second, count)
+        alike: dict[tuple[float, ...], list[str]] = {}
+        for name in grads:
+            alike.setdefault(tuple(state.steps[name].tolist()), []).append(name)
+        for counts, names in alike.items():
+            for part, count in _segments(counts, active):
+                moments = [[held[n][part] for n in names] if held else [] for held in (state.first, state.second)]
+                self._move([weights[n].detach()[part] for n in names], [grads[n][part] for n in names], moments, count)
+        for name in grads:
             state.steps[name] += 1 if active is None else active.to(state.steps[name].dtype)
 
-    def _move(self, weight: Tensor, grad: Tensor, first: Tensor | None, second: Tensor | None, count: float) -> None:
+    def _move(self, weights: list[Tensor], grads: list[Tensor], moments: list[list[Tensor]], count: float) -> None:
+        first, second = moments
         if self.name == "adam":
-            assert first is not None and second is not None
+            steps = list(torch.full((len(weights),), count, device=weights[0].device).unbind())
             adam(
-                [weight], [grad], [first], [second], [], [torch.tensor(count, device=weight.device)],
+                weights, grads, first, second, [], steps,
                 fused=True, amsgrad=False, maximize=False,
                 beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=self.weight_decay, eps=1e-8,
             )  # fmt: skip
             return
-        if self.weight_decay:
-            grad = grad.add(weight, alpha=self.weight_decay)
-        if first is not None:
-            grad = first.mul_(self.momentum).add_(grad)
-        weight.add_(grad, alpha=-self.lr)
+        for at, (weight, grad) in enumerate(zip(weights, grads, strict=True)):
+            if self.weight_decay:
+                grad = grad.add(weight, alpha=self.weight_decay)
+            if first:
+                grad = first[at].mul_(self.momentum).add_(grad)
+            weight.add_(grad, alpha=-self.lr)
 
 
-def _segments(steps: Tensor, active: Tensor | None) -> Iterator[tuple[slice, float]]:
+def _segments(counts: Sequence[float], active: Tensor | None) -> Iterator[tuple[slice, float]]:
     """Consecutive active slices that took the same number of steps so far: views, so that nothing is copied."""
-    counts, on = steps.tolist(), [True] * len(steps) if active is None else active.tolist()
+    on = [True] * len(counts) if active is None else active.tolist()
     start = 0
     while start < len(counts):
         stop = start + 1
