@@ -390,6 +390,13 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     return Paired(mean, low, high, min(p, 1.0), _signflip(gaps) if pairs <= 12 else math.nan, pairs)
 
 
+def common(left: pd.Series, right: pd.Series) -> Paired | None:
+    """Paired differences of two scores on the index values (seeds) both have; None below two of them."""
+    left, right = left.dropna(), right.dropna()
+    seeds = left.index.intersection(right.index)
+    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
+
+
 def _signflip(gaps: np.ndarray) -> float:
     """Share of the 2^n sign patterns whose sum is at least as far from zero."""
     signs = 1 - 2 * (np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps)) & 1)
@@ -455,3 +462,35 @@ def claims_table(claims: Sequence[Claim], get: Callable[..., pd.DataFrame]) -> p
         one_of(f"the verdict of {claim.id}", found, CLAIM_VERDICTS)
         rows.append(dict(zip(CLAIM_COLUMNS, (claim.id, claim.paper, claim.text, how, evidence, found))))
     return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS))
+
+
+def judge(
+    parts: Mapping[str, tuple[Paired | Slope | Interval | None, float, float]],
+    *, scale: float = 1.0, unit: str = "points", digits: int = 1,
+) -> tuple[str, str]:  # fmt: skip
+    """Evidence line and verdict of a claim from named differences (or slopes, or means), each with the open range it
+    should lie in.
+
+    A part is shown if its interval lies inside the range, contradicted if it lies outside, undecided otherwise: too
+    few runs speak for no claim.
+
+    Args:
+        parts: `{name: (difference, low, high)}`; one that is None is left out.
+        scale: of the printed numbers (100 for points where scores are fractions).
+        unit: named behind them.
+        digits: decimals printed.
+    """
+    marks, texts = [], []
+    for name, (gap, low, high) in parts.items():
+        if gap is None:
+            continue
+        inside, outside = low < gap.low and gap.high < high, gap.high <= low or gap.low >= high
+        marks.append("shown" if inside else "contradicted" if outside else "undecided")
+        middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
+        texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}")
+    shown, against = marks.count("shown"), marks.count("contradicted")
+    if not shown and not against:
+        return "; ".join(texts) or "no two runs of one seed to compare", "cannot be checked here"
+    verdict = "holds" if shown == len(marks) else "holds in part" if shown else "fails"
+    undecided = len(marks) - shown - against
+    return f"{shown} shown, {against} contradicted, {undecided} undecided: {'; '.join(texts)} ({unit})", verdict

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.compare import Claim, Paired, paired
+from fedrepro.compare import Claim, Paired, common, judge
 from fedrepro.exhibits import Exhibit
 from fedrepro.runs import Run, sweep
 
@@ -241,48 +241,25 @@ def _scores(frame: pd.DataFrame, row: str, dataset: str, partition: str) -> pd.S
 
 def _gap(frame: pd.DataFrame, a: tuple[str, str, str], b: tuple[str, str, str]) -> Paired | None:
     """Scores of cell `a` minus those of cell `b` on common seeds; None below two of them."""
-    left, right = _scores(frame, *a), _scores(frame, *b)
-    seeds = left.index.intersection(right.index)
-    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
-
-
-def _judge(parts: dict[str, tuple[Paired | None, float, float]]) -> tuple[str, str]:
-    """Evidence line and verdict from named differences and the range each should lie in.
-
-    A difference is shown if its interval lies inside the range, contradicted if it lies outside, undecided otherwise:
-    too few runs speak for no claim.
-    """
-    found = {name: part for name, part in parts.items() if part[0] is not None}
-    marks, texts = [], []
-    for name, (g, low, high) in found.items():
-        assert g is not None
-        inside, outside = low < g.low and g.high < high, g.high <= low or g.low >= high
-        marks.append("shown" if inside else "contradicted" if outside else "undecided")
-        texts.append(f"{name} {100 * g.difference:+.1f} [{100 * g.low:+.1f}, {100 * g.high:+.1f}] {marks[-1]}")
-    shown, against = marks.count("shown"), marks.count("contradicted")
-    if not shown and not against:
-        return "; ".join(texts) or "no two runs of one seed to compare", "cannot be checked here"
-    verdict = "holds" if shown == len(marks) else "holds in part" if shown else "fails"
-    undecided = len(marks) - shown - against
-    return f"{shown} shown, {against} contradicted, {undecided} undecided: {'; '.join(texts)} (points)", verdict
+    return common(_scores(frame, *a), _scores(frame, *b))
 
 
 def _claim_central(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
     """FedGAT minus central GAT, paired over seeds: the interval lies above -1 point."""
     frame = get("FG-T1")
-    return _judge({
+    return judge({
         f"{d}, {NAMES[p]}": (_gap(frame, ("FedGAT", d, p), ("GAT", d, "single")), -NEAR, math.inf)
         for d in DATASETS for p in (NON_IID, IID)
-    })  # fmt: skip
+    }, scale=100)  # fmt: skip
 
 
 def _claim_distribution(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
     """FedGAT iid minus non-iid at 10 clients: the interval lies within one point (client counts: FG-F2)."""
     frame = get("FG-T1")
-    return _judge({
+    return judge({
         d: (_gap(frame, ("FedGAT", d, IID), ("FedGAT", d, NON_IID)), -NEAR, NEAR)
         for d in DATASETS
-    })  # fmt: skip
+    }, scale=100)  # fmt: skip
 
 
 def _claim_fedgcn(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
@@ -294,7 +271,7 @@ def _claim_fedgcn(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
             ours = ("FedGAT", d, p)
             parts[f"{d}, {NAMES[p]}, over FedGCN"] = (_gap(frame, ours, ("FedGCN", d, p)), 0.0, math.inf)
             parts[f"{d}, {NAMES[p]}, over GCN"] = (_gap(frame, ours, ("GCN", d, "single")), 0.0, math.inf)
-    return _judge(parts)
+    return judge(parts, scale=100)
 
 
 def _claim_degree(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
@@ -307,11 +284,9 @@ def _claim_degree(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
             if "degree" in frame
             else None
         )
-        both = pairs is not None and {8, 16} <= set(pairs.columns) and len(pairs[[8, 16]].dropna()) > 1
-        found = pairs[[8, 16]].dropna() if pairs is not None and both else None
-        gap = paired(found[8].tolist(), found[16].tolist()) if found is not None else None
-        parts[partition] = (gap, -NEAR, NEAR)
-    return _judge(parts)
+        both = pairs is not None and {8, 16} <= set(pairs.columns)
+        parts[partition] = (common(pairs[8], pairs[16]) if pairs is not None and both else None, -NEAR, NEAR)
+    return judge(parts, scale=100)
 
 
 CLAIMS = (

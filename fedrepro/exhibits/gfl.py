@@ -8,11 +8,12 @@ and test nodes in set order. Where a cell differs in the first and is reproduced
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.compare import Claim, Paired, paired, slope
+from fedrepro.compare import Claim, Paired, Slope, common, judge, slope
 from fedrepro.exhibits import Exhibit, gfl_theory
 from fedrepro.runs import Run, sweep
 
@@ -295,45 +296,33 @@ def _scores(frame: pd.DataFrame, column: str, method: str, setting: str, reading
 
 def _gap(frame: pd.DataFrame, column: str, a: tuple[str, str], b: tuple[str, str], reading: str) -> Paired | None:
     """Paired difference in points on common repetitions; None below two."""
-    left, right = (_scores(frame, column, *row, reading) for row in (a, b))
-    seeds = left.index.intersection(right.index)
-    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
-
-
-def _judge(parts: dict[str, tuple[Paired | None, Callable[[Paired], bool]]]) -> tuple[str, str]:
-    found = [(name, gap, bool(test(gap))) for name, (gap, test) in parts.items() if gap is not None]
-    if not found:
-        return "no two runs of one repetition to compare", "cannot be checked here"
-    text = "; ".join(f"{name} {g.difference:+.1f} [{g.low:+.1f}, {g.high:+.1f}]" for name, g, _ in found)
-    held = sum(ok for *_, ok in found)
-    verdict = "holds" if held == len(found) else "fails" if held == 0 else "holds in part"
-    return f"{held} of {len(found)}: {text} (points)", verdict
+    return common(*(_scores(frame, column, *row, reading) for row in (a, b)))
 
 
 def _pairs(
     get: Callable[..., pd.DataFrame], columns: tuple[str, ...], a: list[tuple[str, str]], b: list[tuple[str, str]],
-    test: Callable[[Paired], bool],
+    low: float, high: float = math.inf,
 ) -> tuple[str, str]:  # fmt: skip
     frame = named(get("GFL-T2"))
-    return _judge({
-        f"{c}, {r}: {' '.join(x)} - {' '.join(y)}": (_gap(frame, c, x, y, r), test)
+    return judge({
+        f"{c}, {r}: {' '.join(x)} - {' '.join(y)}": (_gap(frame, c, x, y, r), low, high)
         for c in columns for r in READINGS for x in a for y in b
     })  # fmt: skip
 
 
 def _claim_appnp(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
     """GFL-APPNP at I = 10, 20, 50 minus I = 1 (central APPNP), paired, both readings: within a point and a half."""
-    return _pairs(get, COLUMNS[:2], VARIANTS[1:], VARIANTS[:1], lambda g: g.low > -1.5 and g.high < 1.5)
+    return _pairs(get, COLUMNS[:2], VARIANTS[1:], VARIANTS[:1], -1.5, 1.5)
 
 
 def _claim_baselines(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """GFL-APPNP at I = 10 minus each central model, paired, both readings: the interval reaches above -2 points."""
-    return _pairs(get, COLUMNS[:2], VARIANTS[1:2], CENTRAL_ROWS, lambda g: g.high > -2)
+    """GFL-APPNP at I = 10 minus each central model, paired, both readings: above -2 points."""
+    return _pairs(get, COLUMNS[:2], VARIANTS[1:2], CENTRAL_ROWS, -2.0)
 
 
 def _claim_graph(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
     """On SC, GFL-APPNP at I = 10 minus FedMLP at I = 10 and minus MLPs, paired: at least 5 points."""
-    return _pairs(get, ("csbm-SC",), VARIANTS[1:2], [MLP_ROWS[0], MLP_ROWS[3]], lambda g: g.low > 5)
+    return _pairs(get, ("csbm-SC",), VARIANTS[1:2], [MLP_ROWS[0], MLP_ROWS[3]], 5.0)
 
 
 def _claim_compensation(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
@@ -342,49 +331,37 @@ def _claim_compensation(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
     parts = {}
     for c in COLUMNS:
         for r in READINGS:
-            parts[f"{c}, {r}, over V2"] = (
-                _gap(frame, c, VARIANTS[1], ("GFL-APPNP-V2", "I=10"), r),
-                lambda g: g.low > 0,
-            )
-            parts[f"{c}, {r}, over V1"] = (
-                _gap(frame, c, VARIANTS[1], ("GFL-APPNP-V1", "I=10"), r),
-                lambda g: g.high < 2,
-            )
-    return _judge(parts)
+            over = {v: _gap(frame, c, VARIANTS[1], (f"GFL-APPNP-{v}", "I=10"), r) for v in ("V1", "V2")}
+            parts[f"{c}, {r}, over V2"] = (over["V2"], 0.0, math.inf)
+            parts[f"{c}, {r}, over V1"] = (over["V1"], -math.inf, 2.0)
+    return judge(parts)
 
 
 def _claim_connectivity(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """Mean accuracy over the four graphs falls as lambda_max grows, in each reading."""
+    """Each graph minus the next less connected one, paired over repetitions, both readings: above 0."""
     frame = named(get("GFL-F2a"))
-    found, held = [], []
-    for reading in READINGS:
-        means = [
-            frame[frame["column"].eq(f"csbm-d{d}") & frame["reading"].eq(reading)]["percent"] for d in (25, 15, 10, 5)
-        ]
-        if all(len(each) > 1 for each in means):
-            values = [float(each.mean()) for each in means]
-            held.append(all(a > b for a, b in pairwise(values)))
-            found.append(f"{reading}: " + ", ".join(f"{v:.1f}" for v in values))
-    if not found:
-        return "no two runs of each graph", "cannot be checked here"
-    return "; ".join(found) + " (percent, d = 25, 15, 10, 5)", _all_or(held)
 
+    def percent(degree: int, reading: str) -> pd.Series:
+        chosen = frame[frame["column"].eq(f"csbm-d{degree}") & frame["reading"].eq(reading)]
+        return chosen.drop_duplicates("seed").set_index("seed")["percent"]
 
-def _all_or(held: list[bool]) -> str:
-    return "holds" if all(held) else "holds in part" if any(held) else "fails"
+    return judge({
+        f"{r}, d = {a} over {b}": (common(percent(a, r), percent(b, r)), 0.0, math.inf)
+        for r in READINGS for a, b in pairwise((25, 15, 10, 5))
+    })  # fmt: skip
 
 
 def _claim_rate(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """At eta = sqrt(N/T): the fitted exponent of the squared gradient norm is at most -1/2 in T and in N (I = 1)."""
+    """At eta = sqrt(N/T): the fitted exponent of the squared gradient norm in T and in N (I = 1) is -1/2 or below, to
+    one tenth.
+    """
     frame = get("GFL-Th2")
-    frame = frame[frame["mean"].notna()] if len(frame) else frame
-    parts, held = [], []
-    for axis, chosen in rate_points(frame).items():
-        if axis in ("T", "N") and chosen["x"].nunique() > 1:
-            fit = slope(chosen["x"].tolist(), chosen["y"].tolist())
-            held.append(fit.slope <= -0.5 or fit.low <= -0.5)
-            parts.append(f"{axis}: {fit.slope:.2f} [{fit.low:.2f}, {fit.high:.2f}]")
-    return ("; ".join(parts), _all_or(held)) if parts else ("no runs", "cannot be checked here")
+    points = rate_points(frame[frame["mean"].notna()] if len(frame) else frame)
+    several = {axis: points[axis] for axis in ("T", "N") if axis in points and points[axis]["x"].nunique() > 1}
+    fits: dict[str, tuple[Slope, float, float]] = {
+        axis: (slope(at["x"].tolist(), at["y"].tolist()), -math.inf, -0.4) for axis, at in several.items()
+    }
+    return judge(fits, unit="exponents", digits=2)
 
 
 def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
