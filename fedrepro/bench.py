@@ -41,7 +41,8 @@ WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 def rounds(run: Run) -> dict[str, Any]:
     """Median seconds per round of each way over interleaved repeats, and its peak memory in a process of its own.
 
-    Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "device".
+    Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "device", "memory" (True; False
+    leaves out the peak memory, whose processes take seconds to start).
 
     Returns:
         "result": `{way: {"timing": {"seconds_per_round", "fastest", "peak_mebibytes"}, "test"}}`, and the stack's
@@ -63,7 +64,9 @@ def rounds(run: Run) -> dict[str, Any]:
     }
     for way in WAYS:
         result[way]["test"] = test[way]
-        result[way]["timing"]["peak_mebibytes"] = _peak(run, way) if device == "cpu" else _peak_cuda(run, way, device)
+        measure = _peak_cuda if device.startswith("cuda") else _peak
+        memory = bool(run.options.get("memory", True))
+        result[way]["timing"]["peak_mebibytes"] = measure(run, way, device) if memory else None
     result["stack"]["chunk"] = _chunk(run, device)
     return {"result": result}
 
@@ -214,7 +217,7 @@ def _chunk(run: Run, device: str) -> int:
     return train(method, fed, 1, evaluate=()).history.chunk
 
 
-def _peak(run: Run, way: str) -> float:
+def _peak(run: Run, way: str, device: str) -> float:
     """Largest resident memory of a fresh process that does two rounds, libraries included, in MiB."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import notebook
 from fedrepro.errors import ArgumentError, FedreproError, one_of, require
-from fedrepro.session import CHOICES, PARAMETERS, with_seeds
+from fedrepro.session import CHOICES, PARAMETERS
 
 if TYPE_CHECKING:
     from fedrepro.runs import Run
@@ -147,8 +147,8 @@ def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
     from fedrepro.store import Store
 
     store = Store()
-    ours = [exhibit.runs(settings["profile"]) for exhibit in EXHIBITS.values() if exhibit.notebook == name]
-    runs = [run for runs in ours for run in with_seeds(runs, settings["seeds"])]
+    wanted = settings["profile"], settings["seeds"]
+    runs = [run for exhibit in EXHIBITS.values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
     return [run for run in dict.fromkeys(runs) if run.key not in store]
 
 

@@ -74,7 +74,7 @@ class Notebook:
         from fedrepro.exhibits import EXHIBITS
 
         exhibit = EXHIBITS[one_of("exhibit", exhibit_id, EXHIBITS)]
-        return with_seeds(exhibit.runs(self.profile), self.seeds)
+        return exhibit.runs(self.profile, self.seeds)
 
     def execute(self, runs: Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run.
@@ -170,14 +170,6 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
         require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
         device = "cuda" if found else "cpu"
     return Notebook(name, profile, device, seeds, engine)
-
-
-def with_seeds(runs: Sequence[Run], seeds: int) -> list[Run]:
-    """The same cells with seeds 0 to `seeds - 1`, seed slowest; the runs as they are where `seeds` is 0."""
-    if seeds == 0:
-        return list(runs)
-    cells = dict.fromkeys(run.replace(seed=0) for run in runs)
-    return [cell.replace(seed=seed) for seed in range(seeds) for cell in cells]
 
 
 def natural(text: str) -> list[Any]:

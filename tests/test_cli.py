@@ -50,7 +50,7 @@ def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         paper="fedgat",
         notebook="fedgat/6-experiments",
         title="Table 1",
-        runs=lambda profile: runs if profile == "paper" else runs[:4],
+        runs=lambda profile, seeds=0: runs if profile == "paper" else runs[:4],
     )
     monkeypatch.setitem(sys.modules, "fedrepro.exhibits", SimpleNamespace(EXHIBITS={"FG-T1": exhibit}))
     return runs
@@ -132,7 +132,7 @@ def test_notebooks_share_a_budget_seed_by_seed(exhibits: list[Run], monkeypatch:
     from fedrepro.exhibits import EXHIBITS
 
     other = [run.replace(paper="gfl") for run in exhibits]
-    EXHIBITS["GFL-T1"] = SimpleNamespace(notebook="gfl/5-experiments", runs=lambda profile: other)
+    EXHIBITS["GFL-T1"] = SimpleNamespace(notebook="gfl/5-experiments", runs=lambda profile, seeds=0: other)
     asked: list[tuple[str, set[int]]] = []
 
     def execute(runs: list[Run], *, file: str, **_: Any) -> pd.DataFrame:

@@ -176,12 +176,13 @@ def test_begin_checks_its_arguments() -> None:
 
 def test_seeds_replace_those_of_the_profile() -> None:
     """`seeds=2` gives every cell the seeds 0 and 1, seed slowest; `seeds=0` leaves the runs alone."""
+    from fedrepro.exhibits import Exhibit
     from fedrepro.runs import sweep
-    from fedrepro.session import with_seeds
 
     runs = sweep(task="train", paper="fedgat", method=["FedAvg", "DistGAT"], dataset="Cora", seed=range(5))
-    assert with_seeds(runs, 0) == runs
-    assert [(run.seed, run.method) for run in with_seeds(runs, 2)] == [
+    tuning, exhibit = (Exhibit("T", "fedgat", "", "", lambda profile: runs, seeded=seeded) for seeded in (False, True))
+    assert exhibit.runs("quick") == tuning.runs("quick", 2) == runs
+    assert [(run.seed, run.method) for run in exhibit.runs("quick", 2)] == [
         (0, "FedAvg"),
         (0, "DistGAT"),
         (1, "FedAvg"),

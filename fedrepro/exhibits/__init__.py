@@ -19,7 +19,7 @@ from fedrepro.runs import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-PAPERS = ("fedgat", "gfl", "engine")
+PAPERS = ("fedgat", "gfl", "fedsheafhn", "engine")
 PROFILES = ("smoke", "quick", "paper")
 
 
@@ -33,6 +33,8 @@ class Exhibit:
         notebook: the notebook's name in that folder.
         title: one line.
         grid: the runs of a profile; those of `quick` are among those of `paper`.
+        seeded: whether `seeds` of `runs` replaces the grid's seeds; not for tuning, whose seed no
+            reported run uses.
     """
 
     id: str
@@ -40,14 +42,19 @@ class Exhibit:
     notebook: str
     title: str
     grid: Callable[[str], list[Run]]
+    seeded: bool = True
 
-    def runs(self, profile: str) -> list[Run]:
-        """The runs of a profile.
+    def runs(self, profile: str, seeds: int = 0) -> list[Run]:
+        """The runs of a profile; with `seeds`, the same cells with seeds 0 to `seeds - 1`, seed slowest.
 
         Raises:
             ArgumentError: no such profile.
         """
-        return self.grid(one_of("profile", profile, PROFILES))
+        runs = self.grid(one_of("profile", profile, PROFILES))
+        if seeds == 0 or not self.seeded:
+            return list(runs)
+        cells = dict.fromkeys(run.replace(seed=0) for run in runs)
+        return [cell.replace(seed=seed) for seed in range(seeds) for cell in cells]
 
 
 def deviations(paper: str) -> pd.DataFrame:
