@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from fedrepro.runs import Run
+    from fedrepro.store import Store
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "profile": ("smoke", "quick", "paper"),
@@ -69,6 +71,13 @@ class Notebook:
         """The store's file for what this notebook computes."""
         return self.name.replace("/", "-") + ".jsonl"
 
+    @cached_property
+    def store(self) -> Store:
+        """The store, read once; `engine.execute` looks for what is new in it."""
+        from fedrepro.store import Store
+
+        return Store()
+
     def runs(self, exhibit_id: str) -> list[Run]:
         """The runs of an exhibit under this notebook's profile and seeds."""
         from fedrepro.exhibits import EXHIBITS
@@ -90,11 +99,10 @@ class Notebook:
 
     def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
         from fedrepro import engine
-        from fedrepro.store import Store
 
         return engine.execute(
             list(runs),
-            store=Store(),
+            store=self.store,
             file=self.file,
             executor=None if self.engine == "local" else self.engine,
             budget=budget,
