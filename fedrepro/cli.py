@@ -66,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MINUTES",
         help="compute missing runs for so long instead, seeds 0, 1, ..., small graphs first",
     )
+    run.add_argument(
+        "--side-by-side",
+        type=int,
+        default=1,
+        metavar="SEEDS",
+        help="with --budget: train so many seeds of a cell as one batch; cell by cell, then, not seed by seed",
+    )
     status = add("status", status_, "per exhibit: runs done, stale, failed, missing, and the time they will take")
     status.add_argument("--profile", default="paper", help="smoke, quick or paper (default)")
     status.add_argument("--json", action="store_true", help="for programs")
@@ -110,7 +117,7 @@ def run_(options: argparse.Namespace) -> int:
         if (value := getattr(options, name)) is not None:
             given[name] = one_of(f"--{name}", value, CHOICES[name])
     if options.budget is not None:
-        return _fill(options.notebooks, options.budget, given)
+        return _fill(options.notebooks, options.budget, options.side_by_side, given)
     failed = 0
     for end in notebook.run_all(options.notebooks, given, jobs=options.jobs):
         failed += bool(end.error)
@@ -126,18 +133,20 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, notebook.parse(value)
 
 
-def _fill(names: Sequence[str], minutes: float, given: dict[str, Any]) -> int:
+def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, Any]) -> int:
     """Compute missing runs of the exhibits of notebooks until the time is up."""
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
+    require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
     for name in given:
         one_of("with --budget, a parameter", name, PARAMETERS)
     end = time.monotonic() + 60 * minutes
     settings = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local", **given}
     work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
     computed = 0
-    for name, runs in _portions(work):
+    for name, runs in _portions(work, beside):
         left = (end - time.monotonic()) / 60
-        computed += len(notebook.begin(name, **settings).execute(runs, budget=left)) if left > 0 else 0
+        if left > 0:
+            computed += len(notebook.begin(name, **settings).execute(runs, left, beside))
     print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
     return 0
 
@@ -152,9 +161,9 @@ def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
     return [run for run in dict.fromkeys(runs) if run.key not in store]
 
 
-def _portions(work: dict[str, list[Run]]) -> list[tuple[str, list[Run]]]:
+def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[Run]]]:
     """One notebook in one portion, which the engine puts in order; several in turn, seed by seed."""
-    if len(work) == 1:
+    if len(work) == 1 or beside > 1:
         return list(work.items())
     seeds = sorted({run.seed for runs in work.values() for run in runs})
     return [(name, [run for run in runs if run.seed == seed]) for seed in seeds for name, runs in work.items()]
