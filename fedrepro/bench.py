@@ -12,13 +12,9 @@ nodes after each round), which give the same accuracy:
 
 from __future__ import annotations
 
-import multiprocessing
-import re
-import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -218,21 +214,11 @@ def _chunk(run: Run, device: str) -> int:
 
 
 def _peak(run: Run, way: str, device: str) -> float:
-    """Largest resident memory of a fresh process that does two rounds, libraries included, in MiB."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_resident, (run.to_dict(), way))
+    return process.peak_mebibytes(_two_rounds, run.to_dict(), way)
 
 
-def _resident(run: dict[str, Any], way: str) -> float:
-    process.settle()
+def _two_rounds(run: dict[str, Any], way: str) -> None:
     stepper(Run.from_dict(run), way)(2)
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would also count the parent's memory, inherited through fork
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        if found:
-            return int(found.group(1)) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _peak_cuda(run: Run, way: str, device: str) -> float:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
+import re
+import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's mallopt(3)
@@ -39,3 +43,24 @@ def restored_threads() -> Iterator[None]:
     finally:
         if before is not None:
             torch.set_num_threads(before)
+
+
+def peak_mebibytes(work: Callable[..., Any], *arguments: Any) -> float:
+    """Largest resident memory, libraries included, of a fresh settled process that calls `work(*arguments)`, in MiB.
+
+    Args:
+        work: a function of a module, which the process imports.
+    """
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_resident, (work, arguments))
+
+
+def _resident(work: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
+    settle()
+    work(*arguments)
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would also count the parent's memory, inherited through fork
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"))
+        if found:
+            return int(found.group(1)) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -305,6 +305,18 @@ def test_initial_weights_are_glorot_and_a_function_of_the_seed() -> None:
     assert abs(np.corrcoef(w[0, :100, :5].flatten(), made["layer2.weight"][0].flatten())[0, 1]) < 0.2
 
 
+def test_initial_weights_as_in_pytorch() -> None:
+    """Matrices and biases fill +-1/sqrt(fan in), as `torch.nn.Linear` and PyG's `SAGEConv` do."""
+    made = models.SAGEHead(features=100, classes=40, stack=(64, 64), initial="torch").init([4], F64)
+    plain = SAGEConv(100, 64)
+    for name, other in (("weight", plain.lin_l.weight), ("bias", plain.lin_l.bias), ("root", plain.lin_r.weight)):
+        mine = made[f"layer1.{name}"]
+        assert 0.9 * 0.1 < float(mine.abs().max()) <= 0.1 and float(other.detach().abs().max()) <= 0.1 + 1e-6
+        assert abs(float(mine.var()) * 300 - 1) < (0.4 if name == "bias" else 0.05)
+    assert 0.9 / 8 < float(made["layer3.weight"].abs().max()) <= 1 / 8
+    assert not torch.equal(made["layer1.weight"], made["layer1.root"])
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "message"),
     [
@@ -313,6 +325,7 @@ def test_initial_weights_are_glorot_and_a_function_of_the_seed() -> None:
         ("GCN", {"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ("GAT", {"layers": 3}, "layers must be 2"),
         ("GAT", {"heads": 0}, "heads must be at least 1"),
+        ("MLP", {"initial": "zero"}, "initial must be one of 'glorot', 'torch'"),
         ("GAT", {"input_norm": True}, "input_norm must be False"),
         ("MLP", {"stack": (4, 0)}, "stack must be widths of at least 1"),
     ],

@@ -31,10 +31,11 @@ LAYERS = [
     {"partition"},
     {"federation", "nn", "traffic"},
     {"structure", "node2vec"},
+    {"saint"},
     {"methods.base"},  # the interface, which training calls
     {"training"},
     {"methods"},
-    {"theory", "attacks", "tasks", "bench"},
+    {"theory", "attacks", "tasks", "bench", "bench_feras"},
     {"executors", "exhibits", "figures"},
     {"computing"},
     {"verification"},

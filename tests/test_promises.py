@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from fedrepro import registry
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Update
-from fedrepro.nn.models import GAT, GCN, MLP, Model
+from fedrepro.nn.models import DGCN, GAT, GCN, MLP, GraphSAGE, Model
 from fedrepro.training import Trained, client_gradients, train
 
 FEATURES, CLASSES, CLIENTS, SEEDS = 12, 3, 5, (0, 1, 2)
@@ -55,6 +55,18 @@ def without_attention(weights: Weights) -> Weights:
 
 GCN_, GAT_ = GCN(FEATURES, CLASSES, hidden=16), GAT(FEATURES, CLASSES, hidden=4, heads=4)
 MLP_ = MLP(FEATURES, CLASSES, hidden=16)  # sees no edge within a client
+SAGE_ = GraphSAGE(FEATURES, CLASSES, hidden=16)
+SMALL = {
+    "generator_epochs": 6,
+    "generator_hidden": 16,
+    "generator_width": 32,
+    "generator_lr": 0.01,
+    "hidden_share": 0.5,
+}
+SAINT_ = GCN(FEATURES, CLASSES, hidden=16, layers=3)
+STEPS = {"unit": "iteration", "coverage": 5.0}  # a round of one step: labels shape embeddings from the second on
+# FedSheafHN's embeddings are made after training, so labels shape its first message: not without a warm-up.
+EARLY = {"warmup": 0, "hyper_hidden": 16, "steps": 1}
 CASES = {
     "Central": Case(GCN_, clients=1),
     "Local": Case(GCN_),
@@ -66,6 +78,45 @@ CASES = {
     "FedSGD": Case(GCN_, off=(("Local", {}),)),
     "DistGAT": Case(GAT_, off=(("Local", {}),)),
     "FedGCN": Case(GCN_, signal=("received",), off=(("FedGCN", {"hops": 0}), ("FedGCN", {"hops": 1}))),
+    "FedProx": Case(GCN_, {"mu": 1.0, "local_epochs": 3}, off=(("FedProx", {"mu": 0.0}), ("Local", {}))),
+    "FedPer": Case(GCN_, off=(("FedAvg", {}), ("Local", {}))),
+    "FED-PUB": Case(
+        GCN_,
+        {"scale": 20.0},
+        signal=("layer1.weight.mask", "layer2.weight.mask"),
+        off=(("FED-PUB", {"scale": 0.0}), ("FED-PUB", {"masks": False}), ("Local", {})),
+    ),
+    "FedStruct": Case(
+        DGCN(FEATURES, CLASSES, hidden=16, depth=1),
+        {"width": 16, "structure_hidden": (16,), "structure_depth": 2, "prune": 10},
+        off=(("FedStruct", {"structure": "none"}), ("Local", {})),
+    ),
+    "FedSage+": Case(SAGE_, SMALL, signal=("received",), off=(("FedSage+", {"neighbours": "none"}), ("Local", {}))),
+    "pFedHN": Case(GCN_, {"local_epochs": 3, "server_lr": 0.003}, off=(("Local", {}), ("FedAvg", {}))),
+    "pFedGraph": Case(GCN_, {"local_epochs": 5, "alpha": 0.2}, off=(("pFedGraph", {"alpha": 1e9}), ("Local", {}))),
+    "Flow": Case(GCN_, {"local_epochs": 3}, off=(("FedAvg", {}), ("Local", {}))),
+    "FGGP": Case(
+        GCN_,
+        {"local_epochs": 2},
+        off=(("FGGP", {"augment": False}), ("FGGP", {"cluster": "mean"}), ("Local", {})),
+    ),
+    "FedSage+ (FedSGD)": Case(
+        SAGE_,
+        {**SMALL, "scheme": "fedstruct", "count": "true"},
+        signal=("received",),
+        off=(("FedSage+ (FedSGD)", {"neighbours": "none"}), ("Local", {})),
+    ),
+    "FedSheafHN": Case(
+        GCN_,
+        EARLY,
+        signal=("layer1.weight",),
+        off=(("FedSheafHN", {"vectors": "one-hot", "diffusion": "none"}), ("Local", {})),
+    ),
+    "FedSheafHN (as printed)": Case(GCN_, EARLY, off=(("FedSheafHN", EARLY), ("Local", {}))),
+    "FedSheafHN (as coded)": Case(GCN_, EARLY, off=(("Local", {}),)),
+    "GraphSAINT": Case(SAINT_, STEPS),
+    "GraphSAINT-SW": Case(SAINT_, {**STEPS, "q": 2}, off=(("GraphSAINT", STEPS),)),
+    "Feras": Case(SAINT_, {**STEPS, "q": 2}, off=(("GraphSAINT-SW", {**STEPS, "q": 2}), ("GraphSAINT", STEPS))),
     "FedGAT": Case(
         GAT_, signal=("received", "layer1.source", "layer1.target"), off=(("DistGAT", {}), without_attention)
     ),
@@ -113,7 +164,15 @@ def runs(
 
 def build(name: str, dropout: float = 0.0, **options: Any) -> Method:
     case = CASES[name]
-    made: Method = registry.load("train", name)(model=replace(case.model, dropout=dropout), **case.options, **options)
+    model = replace(case.model, dropout=dropout)
+    made: Method = registry.load("train", name)(model=model, **{**case.options, **options})
+    return made
+
+
+def variant(name: str, options: dict[str, Any], kind: str = "") -> Method:
+    """A method with a case's model; the case's own options hold for its own method alone."""
+    own = CASES[name].options if kind in ("", name) else {}
+    made: Method = registry.load("train", name)(model=CASES[kind or name].model, **{**own, **options})
     return made
 
 
@@ -277,7 +336,7 @@ def test_a_client_sees_every_message(name: str) -> None:
 
 
 def test_methods_that_exchange_before_training_are_told_apart() -> None:
-    """Only FedGCN and FedGAT hold rows of other clients' nodes; central and local training send nothing at all."""
+    """Only FedGCN, FedGAT and FedSage+ hold rows of other nodes; central and local training send nothing at all."""
     holding, silent = set(), set()
     for name in CASES:
         _, fed, _ = train(build(name), runs(name), 1)
@@ -285,8 +344,9 @@ def test_methods_that_exchange_before_training_are_told_apart() -> None:
             holding.add(name)
         if not any(fed.traffic.summary()["bytes"].values()):
             silent.add(name)
-    assert holding == {name for name, case in CASES.items() if "received" in case.signal} == {"FedGCN", "FedGAT"}
-    alone = {"Central", "Local", "CentralUnbiased", "MLPs"}
+    known = {"FedGCN", "FedGAT", "FedSage+", "FedSage+ (FedSGD)"}
+    assert holding == {name for name, case in CASES.items() if "received" in case.signal} == known
+    alone = {"Central", "Local", "CentralUnbiased", "MLPs", "GraphSAINT"}
     assert silent == {name for name, case in CASES.items() if not case.off} == alone
 
 
@@ -329,8 +389,7 @@ def test_nan_in_one_run_leaves_the_others_bitwise(name: str, chunk: int | None, 
 @cache
 def trained(name: str, options: tuple[tuple[str, Any], ...] = (), kind: str = "") -> Trained:
     """Three runs of a method; `kind` names another method whose model and graphs are used."""
-    method = registry.load("train", name)(model=CASES[kind or name].model, **dict(options))
-    return train(method, runs(kind or name), ROUNDS, evaluate=())
+    return train(variant(name, dict(options), kind), runs(kind or name), ROUNDS, evaluate=())
 
 
 def predictions(method: Method, fed: Federation, state: State) -> list[Tensor]:
@@ -359,7 +418,7 @@ def test_switching_the_signal_off_changes_predictions(
     else:
         other, options = way
         _, fed, state = trained(other, tuple(options.items()), name)
-        off = predictions(registry.load("train", other)(model=CASES[name].model, **options), fed, state)
+        off = predictions(variant(other, options, name), fed, state)
     changed = [float((a != b).float().mean()) for a, b in zip(on, off, strict=True)]
     assert min(changed) >= 0.01
 
@@ -377,14 +436,15 @@ def gradient_ratios(name: str) -> dict[str, list[float]]:
             weights = super().begin_round(fed, state, t)
             leaves = {key: w.clone().requires_grad_() for key, w in weights.items()}
             x = fed.x.clone().requires_grad_()
-            loss = self.local_loss(leaves, fed.with_features(x), state, t).sum()
+            seen = fed.shared() if self.upload == "gradients" else fed
+            loss = self.local_loss(leaves, seen.with_features(x), state, t).sum()
             by_name = dict(zip([*leaves, "received"], torch.autograd.grad(loss, [*leaves.values(), x])))
             by_name["received"] = by_name["received"][fed.batch.ring > 0]
             for signal, ratios in found.items():
                 ratios.append(float(by_name[signal].norm() / by_name["layer2.weight"].norm()))
             return weights  # type: ignore[no-any-return]
 
-    train(Watched(model=CASES[name].model), runs(name), ROUNDS, evaluate=())
+    train(Watched(model=CASES[name].model, **CASES[name].options), runs(name), ROUNDS, evaluate=())
     return found
 
 

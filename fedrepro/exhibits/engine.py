@@ -18,7 +18,12 @@ def speed(profile: str) -> list[Run]:
     """EN-4: FedAvg on METIS parts of Cora; one client is the central case."""
     sizes = {"smoke": ([3], [16]), "quick": ([10], [64]), "paper": ([1, 10, 20, 50, 100], [16, 64, 128])}[profile]
     small = profile == "smoke"
-    options: dict[str, Any] = {"hidden": sizes[1], "local_epochs": 3, "rounds": 2 if small else 10, "repeats": 1 if small else 5}
+    options: dict[str, Any] = {
+        "hidden": sizes[1],
+        "local_epochs": 3,
+        "rounds": 2 if small else 10,
+        "repeats": 1 if small else 5,
+    }
     if small:
         options["memory"] = False
     return sweep(

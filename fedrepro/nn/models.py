@@ -24,7 +24,11 @@ from fedrepro.nn.sparse import Sparse
 
 def glorot(*shape: int, seed: int, name: str) -> Tensor:
     """Uniform on +-sqrt(6 / (fan in + fan out)) over the last two axes (Glorot and Bengio 2010)."""
-    bound = math.sqrt(6.0 / (shape[-2] + shape[-1]))
+    return uniform_below(math.sqrt(6.0 / (shape[-2] + shape[-1])), shape, seed, name)
+
+
+def uniform_below(bound: float, shape: tuple[int, ...], seed: int, name: str) -> Tensor:
+    """Uniform on +-bound, a function of the seed and the weight's name."""
     return (2 * random.uniform(shape, "init", seed, name) - 1) * bound
 
 
@@ -40,6 +44,7 @@ class Model:
         dropout: probability of dropping an input or hidden entry while training.
         stack: widths of the hidden layers where they differ, first to last; `hidden` and `layers` then follow it.
         input_norm: LayerNorm on the input, with a learned scale and shift; the input is then not dropped.
+        initial: "glorot" matrices and zero biases, or "torch" for both uniform on +-1/sqrt(fan in), PyTorch's default.
     """
 
     features: int
@@ -49,6 +54,7 @@ class Model:
     dropout: float = 0.0
     stack: tuple[int, ...] = ()
     input_norm: bool = False
+    initial: str = "glorot"
 
     def __post_init__(self) -> None:
         require(all(width >= 1 for width in self.stack), "stack", "widths of at least 1", self.stack)
@@ -58,6 +64,7 @@ class Model:
         for name in ("features", "classes", "hidden", "layers"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        one_of("initial", self.initial, ("glorot", "torch"))
 
     _output_layers: ClassVar[int] = 1  # of `layers`, those that give the classes
 
@@ -82,11 +89,17 @@ class Model:
     def _init(self, seed: int) -> Weights:
         made: Weights = {}
         for i, (width_in, width_out) in enumerate(self.widths, start=1):
-            made[f"layer{i}.weight"] = glorot(width_in, width_out, seed=seed, name=f"layer{i}.weight")
-            made[f"layer{i}.bias"] = torch.zeros(width_out)
+            made[f"layer{i}.weight"] = self._matrix(width_in, width_out, seed, f"layer{i}.weight")
+            fan_in = uniform_below(1 / math.sqrt(width_in), (width_out,), seed, f"layer{i}.bias")
+            made[f"layer{i}.bias"] = fan_in if self.initial == "torch" else torch.zeros(width_out)
         if self.input_norm:
             made |= {"norm.scale": torch.ones(self.features), "norm.shift": torch.zeros(self.features)}
         return made
+
+    def _matrix(self, width_in: int, width_out: int, seed: int, name: str) -> Tensor:
+        if self.initial == "torch":
+            return uniform_below(1 / math.sqrt(width_in), (width_in, width_out), seed, name)
+        return glorot(width_in, width_out, seed=seed, name=name)
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
         """Logits `[nodes, classes]`."""
@@ -129,7 +142,7 @@ class GraphSAGE(Model):
     def _init(self, seed: int) -> Weights:
         made = super()._init(seed)
         for i, (width_in, width_out) in enumerate(self.widths, start=1):
-            made[f"layer{i}.root"] = glorot(width_in, width_out, seed=seed, name=f"layer{i}.root")
+            made[f"layer{i}.root"] = self._matrix(width_in, width_out, seed, f"layer{i}.root")
         return made
 
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
@@ -230,6 +243,7 @@ class GAT(Model):
         require(self.layers == 2, "layers", "2 for a GAT", self.layers)
         require(not self.stack, "stack", "empty for a GAT", self.stack)
         require(not self.input_norm, "input_norm", "False for a GAT", self.input_norm)
+        require(self.initial == "glorot", "initial", "'glorot' for a GAT", self.initial)
         require(self.heads >= 1 and self.output_heads >= 1, "heads", "at least 1", (self.heads, self.output_heads))
 
     def _init(self, seed: int) -> Weights:

@@ -1,0 +1,70 @@
+"""FedSheafHN as printed, as coded, and with its modules switched off one by one (Tables 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fedrepro.federation import Federation, Weights
+from fedrepro.methods.base import State, Step, Update
+from fedrepro.methods.fedsheafhn import FedSheafHN
+
+MODULES: dict[str, dict[str, Any]] = {
+    "+ Hypernetwork": {"vectors": "one-hot", "diffusion": "none", "attention": "none", "refresh": 0},
+    "+ Collaboration graph": {"diffusion": "none", "attention": "none", "refresh": 0},
+    "+ Sheaf diffusion": {"attention": "none", "refresh": 0},
+    "+ Attention": {"refresh": 0},
+    "+ Dynamic embedding (ours)": {},
+}
+"""Options of the rows of Table 4, after its first, which is FedAvg."""
+
+GNNS: dict[str, dict[str, Any]] = {
+    "w/o Sheaf diffusion": {"diffusion": "none"},
+    "w/ GCN": {"diffusion": "gcn"},
+    "w/ GAT": {"diffusion": "gat"},
+    "w/ Sheaf diffusion (ours)": {},
+}
+"""Options of the rows of Table 5."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSheafHNAsPrinted(FedSheafHN):
+    """The update as printed: Delta = trained - generated, subtracted (Eq. 12, 13 and Algorithm 1; SH-Q3)."""
+
+    sign: str = "ascent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSheafHNAsCoded(FedSheafHN):
+    """What the authors' public code does on PyTorch Geometric 2: of the generated weights only the two biases take
+    effect, and these are not trained; the matrices are the client's own, and Delta is zero, so that hypernetwork and
+    attention never move. In effect local training with biases made at random.
+    """
+
+    standardized: bool = False
+    warmup: int = 10
+    age: str = "fresh"
+    graph: str = "complete"
+    learner: str = "linear"
+    maps_made: str = "once"
+    gate: bool = True
+    attention: str = "free"
+    output: str = "plain"
+    sheaf_lr: float = 0.02
+    hyper_lr: float = 0.01
+
+    @property
+    def received(self) -> tuple[str, ...]:
+        """The biases of the convolutions."""
+        return tuple(name for name, shape in self.shapes if len(shape) == 1)
+
+    def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
+        """Generated biases do not move."""
+        names = tuple(name for name in state.personal if name not in self.received)
+        for epoch in range(self.local_epochs):
+            yield Step(names, partial(self.local_loss, fed=fed.at(t, epoch), state=state, t=t))
+
+    def _change(self, update: Update, mine: slice) -> tuple[Weights | None, float]:
+        return None, 0.0

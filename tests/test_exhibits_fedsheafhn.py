@@ -1,0 +1,263 @@
+"""FedSheafHN's exhibits: equal budgets, frames that show what records hold, claims that can come out either way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fedrepro import paths
+from fedrepro.compare import claims_table
+from fedrepro.exhibits import fedsheafhn as sh
+from fedrepro.exhibits import fedsheafhn_claims as claims
+from fedrepro.exhibits import fedsheafhn_frames as frames
+from fedrepro.exhibits import fedsheafhn_settings as settings
+from fedrepro.runs import Run
+from fedrepro.store import Store
+
+Extra = Callable[[Run], dict[str, Any]]
+
+
+def frame(runs: list[Run], extra: Extra) -> pd.DataFrame:
+    """A frame as the store makes it: fields and options of runs, with made-up results."""
+    rows = []
+    for run in dict.fromkeys(runs):
+        fields = {name: value for name, value in run.to_dict().items() if name != "options"}
+        rows.append({"key": run.key, **fields, **dict(run.options), "status": "ok", **extra(run)})
+    return pd.DataFrame(rows)
+
+
+def scored(score: Callable[[Run], float]) -> Extra:
+    """Both views at the best and the last round."""
+    return lambda run: {f"{v}.{r}.test_clients": score(run) for v in ("before", "after") for r in ("best", "last")}
+
+
+def few(runs: list[Run], seeds: int = 3) -> list[Run]:
+    """The first seeds, without the large graphs."""
+    return [run for run in runs if run.seed < seeds and run.dataset in ("Cora", "CiteSeer")]
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_method_has_the_same_budget() -> None:
+    """Six points each, the default first; the same trials on each data set; on a cell the same rounds and epochs."""
+    assert {len(points) for points in settings.POINTS.values()} == {6}
+    for method, points in settings.POINTS.items():
+        assert len({tuple(sorted(each.items())) for each in points}) == 6
+        default = {**settings.CLIENT, **settings.METHODS[method].options, **points[0]}
+        assert points[0]["lr"] == 0.01 and default["weight_decay"] == 0.0005
+    trials = pd.Series([(run.dataset, run.method) for run in settings.tuning("paper")]).value_counts()
+    assert len(trials) == 4 * 11 and set(trials) == {6}
+    columns: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    for run in [*sh.table((10, 20))("paper"), *sh.table((30, 50))("paper")]:
+        budget = (run.options["rounds"], run.options["local_epochs"])
+        columns.setdefault((run.dataset, run.clients), set()).add(budget)
+    assert len(columns) == 26 and all(len(each) == 1 for each in columns.values())
+
+
+def test_no_reported_run_uses_the_tuning_seed() -> None:
+    """What hyper-parameters were chosen on is not what is reported."""
+    tuned = {run.seed for run in settings.tuning("paper")}
+    reported = {run.seed for e in sh.EXHIBITS if e.id != "SH-T9" for run in e.runs("paper")}
+    assert tuned == {settings.TUNING_SEED} and settings.TUNING_SEED not in reported
+
+
+def test_choices_follow_from_the_stored_trials() -> None:
+    """The file holds the best of each method's six stored points, and nothing where a trial is missing."""
+    stored = Store(paths.root() / "data" / "results").frame(settings.tuning("paper"))
+    rows = settings.choices(stored)
+    assert settings.chosen() == {(row.dataset, row.method): row.place for row in rows.itertuples()}
+
+
+def test_the_best_trial_is_chosen_on_validation() -> None:
+    """The place of the highest validation accuracy in the method's own view, the first of equals; test scores and a
+    method with a missing trial have no say.
+    """
+    runs = [run for run in settings.tuning("paper") if run.dataset == "Cora"]
+    tenth = {"Flow": 3, "Local": 5}
+
+    def extra(run: Run) -> dict[str, Any]:
+        points = settings.POINTS[run.method]
+        place = next(i for i, p in enumerate(points) if all(run.options[name] == p[name] for name in p))
+        val = 0.8 if place == tenth.get(run.method) else 0.7
+        view = settings.METHODS[run.method].view
+        other = "after" if view == "before" else "before"
+        return {f"{view}.best.val_clients": val, f"{other}.best.val_clients": 0.9 if place == 1 else 0.1,
+                f"{view}.best.test_clients": 1.0 if place == 2 else 0.0}  # fmt: skip
+
+    made = frame(runs, extra)
+    made = made[~(made.method.eq("FedPer") & made.lr.eq(0.02))]
+    found = settings.choices(made).set_index("method")["place"].to_dict()
+    assert found["Flow"] == 3 and found["Local"] == 5 and found["FedAvg"] == 0 and "FedPer" not in found
+    assert len(found) == 10
+
+
+def test_overlap_and_large_graph_have_their_own_settings() -> None:
+    """FED-PUB's similarity is sharper with overlap; ogbn-arxiv is undirected and keeps its features."""
+    assert settings.settings("FED-PUB", "Cora", 30)["scale"] == 5 and "scale" not in settings.settings(
+        "FED-PUB", "Cora", 10
+    )
+    assert settings.setup(settings.STANDIN, 10)["prepare"] == "undirected+largest-component"
+    assert settings.setup("Photo", 30)["partition"] == "overlapping-metis(parts=6)"
+    assert settings.settings("Local", "Photo", 10)["rounds"] == 150
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_method_is_scored_as_its_paper_scores_it() -> None:
+    """FedAvg between rounds, FED-PUB after local training; the other number stands beside it."""
+    runs = [run for method in ("FedAvg", "FED-PUB") for run in settings.cell(method, "Cora", 10, [0])]
+    made = frame(runs, lambda _: {"before.best.test_clients": 0.5, "after.best.test_clients": 0.75})
+    found = frames.named(made).set_index("method")
+    assert found.percent.to_dict() == {"FedAvg": 50.0, "FED-PUB": 75.0}
+    assert found.other.to_dict() == {"FedAvg": 75.0, "FED-PUB": 50.0} and found["last"].isna().all()
+
+
+def test_tables_are_held_against_their_printed_cells() -> None:
+    """Three runs at the printed mean reproduce a cell; as printed, each row of the paper is there once."""
+    paper = {("Cora", 10, "Local"): 71.26, ("Cora", 20, "Flow"): 81.42}
+    runs = few(sh.table((10, 20))("paper"))
+    made = frame(runs, scored(lambda r: (paper.get((r.dataset, r.clients, r.method), 20) + 0.1 * (r.seed - 1)) / 100))
+    table = frames.judged(made, "SH-T1")
+    found = table.set_index(["dataset", "method", "clients"]).verdict
+    assert found["Cora", "Local", "10"] == found["Cora", "Flow", "20"] == "reproduced"
+    assert found["Cora", "Flow", "10"] == "differs" and found["Photo", "Flow", "10"] == "not comparable"
+    wide = frames.as_printed(table)
+    assert wide.method.tolist() == list(settings.METHODS) and wide.shape == (11, 13)
+    assert wide.set_index("method").loc["Local", "Cora, 10 clients"] == "71.26 ± 0.10 (3) ="
+    assert wide.set_index("method").loc["Local", "Photo, 10 clients"] == ""
+
+
+@pytest.mark.parametrize(
+    ("grid", "rows"),
+    [(sh.modules, settings.MODULES), (sh.networks, settings.NETWORKS), (sh.readings, settings.READINGS)],
+)
+def test_each_run_of_an_ablation_has_its_row(grid: Callable[[str], list[Run]], rows: dict[str, Any]) -> None:
+    """Every run is in one row, and every row has as many runs in each column."""
+    found = frames.rows_of(frame(few(grid("paper"), 2), scored(lambda _: 0.5)), rows)
+    names = [*rows, *([settings.BASE_MODEL] if rows is settings.MODULES else [])]
+    counts = found.groupby(["row", "clients", "dataset"]).size()
+    assert set(found.row) == set(names) and set(counts) == {2}
+
+
+def test_clients_and_rounds_come_from_the_record() -> None:
+    """A list of accuracies becomes one row a client; two rounds become two rows; the bias is the best test round's."""
+    runs = settings.cell("Flow", "Cora", 20, [0, 1]) + settings.cell("FedAvg", "Cora", 20, [0, 1])
+
+    def extra(run: Run) -> dict[str, Any]:
+        view = settings.METHODS[run.method].view
+        return {f"series.{view}.clients": [0.5, None, 0.7], f"series.{view}.val": [0.6, 0.9, 0.8],
+                f"series.{view}.test_clients": [0.5, 0.6, 0.65 + 0.1 * run.seed]}  # fmt: skip
+
+    made = frame(runs, extra)
+    each = frames.clients_of(made)
+    assert each[each.method == "Flow"].client.tolist() == [0, 2, 0, 2]
+    spread = frames.spreads(made).set_index("method")
+    assert spread.loc["Flow", "ours_mean"] == pytest.approx(60)
+    assert spread.loc["Flow", "ours_sd_over_clients"] == pytest.approx(200**0.5)
+    assert frames.rounds_of(made).groupby(["method", "seed"]).size().eq(3).all()
+    bias = frames.selection_bias(made).set_index("method")
+    assert bias.loc["FedAvg", "mean"] == pytest.approx(10) and bias.loc["FedAvg", "max"] == pytest.approx(15)
+    assert claims.reached(frames.rounds_of(made)).percent.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("make", [frames.clients_of, frames.spreads, frames.rounds_of, frames.selection_bias,
+                                  frames.attacked, frames.new_clients, claims.losses])  # fmt: skip
+def test_an_empty_store_gives_empty_frames(make: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """Nothing stored is no error: the columns are there, the rows are not."""
+    empty = Store(paths.root() / "nowhere").frame([])
+    made = make(empty)
+    assert made.empty and len(made.columns) > 2
+
+
+def test_statistics_agree_to_the_digit_within_the_range_or_not() -> None:
+    """2,485 nodes agree only if they are 2,485; a part's 891 edges lie between 880 and 900; 0.606 is not 0.7."""
+    runs = few(sh.statistics((10, 20))("paper"), 2)
+
+    def extra(run: Run) -> dict[str, Any]:
+        part = run.clients > 1
+        return {"nodes": 248.5 if part else 2485, "edges": 870 + 30 * run.seed, "classes": 7, "clustering": 0.2381,
+                "heterogeneity": 0.7 if part else None}  # fmt: skip
+
+    table = frames.statistics_table(frame(runs, extra), "SH-T7")
+    found = table[table.dataset.eq("Cora")].set_index(["clients", "metric"]).agreement
+    assert found["", "nodes"] == found["10", "nodes"] == found["", "clustering coefficient"] == "to the digit"
+    assert found["10", "edges"] == "within our range" and found["10", "heterogeneity"] == "differs by +15.5%"
+    assert found["", "heterogeneity"] == "" and len(table) == 78
+
+
+def test_the_worst_seed_decides_a_check() -> None:
+    """Of several seeds the one that fails is shown."""
+
+    def row(measured: float, verdict: str) -> dict[str, Any]:
+        return {"id": "SH-L1", "statement": "s", "measured": measured, "bound": 1.0, "verdict": verdict}
+
+    made = pd.DataFrame({"checks": [[row(0.5, "holds")], [row(0.4, "fails")], [row(0.9, "holds")]]})
+    assert frames.check_rows(made, "SH-L").verdict.tolist() == ["fails"]
+    assert frames.check_rows(made, "SH-Th").empty and frames.check_rows(pd.DataFrame()).empty
+
+
+# -- claims -----------------------------------------------------------------------------------------------------------
+
+
+def results(better: float) -> Callable[[str], pd.DataFrame]:
+    """Every exhibit on Cora and CiteSeer, three seeds, as good or bad for FedSheafHN as `better` points."""
+
+    def score(run: Run) -> float:
+        noise = 0.001 * ((7 * run.seed + len(run.method)) % 5)
+        ours = run.method == settings.OURS
+        steps = sum(name in run.options for name in ("vectors", "diffusion", "attention", "refresh"))
+        drop = float(run.options.get("malicious", 0)) * (0 if ours else better / 100)
+        return 0.6 + noise + (ours * better - steps * better / 5) / 100 - drop
+
+    def extra(run: Run) -> dict[str, Any]:
+        at = score(run)
+        ours = (run.method == settings.OURS) == (better > 0)
+        spread, late = (0.01, 0) if ours else (0.05, 3)
+        curve = [0.2] * late + [0.7 + 0.001 * run.seed] * (8 - late)
+        out = scored(lambda _: at)(run)
+        for view in ("before", "after"):
+            out |= {f"series.{view}.clients": [at - spread, at, at + spread + 0.001 * run.seed],
+                    f"series.{view}.val": curve, f"series.{view}.test_clients": curve}  # fmt: skip
+        if run.task == "check":
+            out |= {"train_test": 0.7 + 0.001 * run.seed, "new_test": 0.7 + better / 100, "new_alone": 0.7}
+            verdict = "holds" if better > 0 else "fails"
+            names = {"FedSheafHN-convergence": "SH-Th1", "FedSheafHN-generalization": "SH-Th2"}
+            row = {"id": names.get(run.method, "SH-I1"), "statement": "", "measured": 1.0, "bound": 1.0}
+            out["checks"] = [{**row, "verdict": verdict}]
+        if run.task == "bench":
+            more = 1 if run.clients == 20 or better > 0 else 2
+            out |= {"timing.server_seconds": 0.1 * more, "timing.round_seconds": 1.0, "timing.peak_mebibytes": 500.0}
+        return out
+
+    grids = {exhibit.id: exhibit for exhibit in sh.EXHIBITS}
+
+    def get(name: str) -> pd.DataFrame:
+        runs = grids[name].runs("paper")
+        return frame([run for run in runs if run.seed < 3 and run.dataset in ("Cora", "CiteSeer", "")], extra)
+
+    return get
+
+
+@pytest.mark.parametrize(("better", "verdict"), [(10.0, "holds"), (-10.0, "fails")])
+def test_claims_come_out_either_way(better: float, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in which FedSheafHN is far better or far worse in everything decide every claim accordingly."""
+    monkeypatch.setattr(claims, "with_series", lambda one: one)
+    judged = claims_table(claims.CLAIMS, results(better)).set_index("id")
+    assert judged.verdict.to_dict() == dict.fromkeys(judged.index, verdict)
+
+
+def test_one_seed_and_an_empty_store_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No difference is judged without two seeds, and nothing without a run."""
+    monkeypatch.setattr(claims, "with_series", lambda one: one)
+    empty = claims_table(claims.CLAIMS, lambda _: Store(paths.root() / "nowhere").frame([]))
+    assert set(empty.verdict) == {"cannot be checked here"}
+    one = claims_table(
+        claims.CLAIMS, lambda name: (lambda f: f[f.seed.eq(0)] if "seed" in f else f)(results(10.0)(name))
+    )
+    decided = set(one[one.verdict != "cannot be checked here"].id)
+    assert decided == {"SH-C6-server", "SH-C7"}  # a measured time and a bound need no second seed
