@@ -19,7 +19,7 @@ from fedrepro.runs import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-PAPERS = ("fedgat", "gfl", "fedsheafhn", "engine")
+PAPERS = ("fedgat", "fedstruct", "gfl", "feras", "fedsheafhn", "engine")
 PROFILES = ("smoke", "quick", "paper")
 
 

@@ -1,0 +1,394 @@
+"""FedSheafHN: the frames its exhibits show, made from stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro import paths
+from fedrepro.exhibits.fedsheafhn_settings import (
+    ABLATED,
+    ARXIV,
+    BASE_MODEL,
+    METHODS,
+    MODULES,
+    NETWORKS,
+    OURS,
+    PAPER,
+    base,
+    chosen,
+    settings,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from fedrepro.store import Store
+
+POINT = 1.0  # the least difference that matters: one accuracy point, in percent
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Runs with the scores of the view their own paper evaluates (`METHODS`), in percent.
+
+    Returns:
+        The frame with `view`, `percent` (federated accuracy at the best validation round), `other` (the same in the
+        other view) and `last` (at the last round).
+    """
+    views = [METHODS.get(name, METHODS[OURS]).view for name in frame.get("method", [])]
+    others = ["after" if view == "before" else "before" for view in views]
+
+    def scores(of: list[str], where: str) -> list[float]:
+        """In percent, NaN where the record has none."""
+        columns = {view: frame.get(f"{view}.{where}.test_clients", {}) for view in ("before", "after")}
+        found = [columns[view].get(index) for index, view in zip(frame.index, of, strict=True)]
+        return [float("nan") if value is None else 100 * float(value) for value in found]
+
+    return frame.assign(
+        view=views, percent=scores(views, "best"), last=scores(views, "last"), other=scores(others, "best")
+    )
+
+
+def judged(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
+    """Published against ours: SH-T1 or T2."""
+    from fedrepro import compare, published
+
+    paper = published.load(PAPER).query("exhibit == @exhibit")
+    mine = named(frame)
+    return compare.table(
+        mine, paper, on=["dataset", "method", "clients"], value="percent", margin=POINT, runs_published=5
+    )
+
+
+def as_printed(table: pd.DataFrame) -> pd.DataFrame:
+    """SH-T1 or T2 in the paper's shape: a cell is our mean ± sd, the number of runs and the verdict's mark."""
+    from fedrepro.figures import MARKS
+
+    cells = table.assign(column=table["dataset"] + ", " + table["clients"].astype(str) + " clients")
+    cells["cell"] = [
+        f"{_number(row.ours_mean, row.ours_sd)} ({row.runs}) {MARKS[row.verdict]}" if row.runs else ""
+        for row in cells.itertuples()
+    ]
+    wide = cells.pivot(index="method", columns="column", values="cell")
+    return wide.loc[list(METHODS), list(dict.fromkeys(cells["column"]))].reset_index()
+
+
+def _number(mean: float, sd: float) -> str:
+    return f"{mean:.2f}" if sd != sd else f"{mean:.2f} ± {sd:.2f}"
+
+
+def rows_of(frame: pd.DataFrame, rows: dict[str, dict[str, Any]]) -> pd.DataFrame:
+    """Runs under the row names of SH-T4, T5 or M2: the row whose options, where they differ from those of SH-T1, are
+    the run's; FedAvg is the base model.
+    """
+    frame = named(frame)
+    options = sorted({name for more in rows.values() for name in more})
+    found = []
+    for run in frame.to_dict("records"):
+        usual = settings(OURS, run["dataset"], run["clients"])
+        has = {name: run[name] for name in options if not _blank(run.get(name)) and run[name] != usual.get(name)}
+        match = [row for row, more in rows.items() if has == {n: v for n, v in more.items() if v != usual.get(n)}]
+        found.append(BASE_MODEL if run["method"] == "FedAvg" else match[0] if match else "")
+    return frame.assign(row=found)
+
+
+def _blank(value: Any) -> bool:
+    return value is None or value != value
+
+
+def ablation(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
+    """SH-T4 or T5: published beside ours on ogbn-arxiv, and ours on the other graphs."""
+    import pandas as pd
+
+    from fedrepro import compare, published
+
+    rows = MODULES if exhibit == "SH-T4" else NETWORKS
+    mine = rows_of(frame, rows)
+    mine = mine.assign(method=mine["row"])
+    paper = published.load(PAPER).query("exhibit == @exhibit")
+    graphs = [ARXIV, *(name for name in ABLATED if name != ARXIV)]
+    parts = [paper.assign(dataset=graph) for graph in graphs]
+    for part in parts[1:]:  # nothing is published for them
+        part[["value", "value_number"]] = ["", float("nan")]
+    return compare.table(mine, pd.concat(parts, ignore_index=True), on=["dataset", "method", "clients"],
+                         value="percent", margin=POINT, runs_published=5)  # fmt: skip
+
+
+def with_series(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with what its records keep of their rounds and clients, as columns `series.<view>.<entry>`."""
+    store = _store(paths.store())
+    store.refresh()
+    kept = [(store.get(key) or {}).get("series") or {} for key in frame["key"]]
+    names = dict.fromkeys(name for series in kept for name in series)
+    return frame.assign(**{f"series.{name}": [series.get(name) for series in kept] for name in names})
+
+
+@cache
+def _store(folder: Path) -> Store:
+    from fedrepro.store import Store
+
+    return Store(folder)
+
+
+def clients_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per run and client: method, data set, clients, seed, `client` and its accuracy in percent.
+
+    Where a record holds no list of its method's view at the best round, FedSheafHN's own list of the last round is
+    taken; a run with neither is left out.
+    """
+    import pandas as pd
+
+    rows = []
+    for run in named(frame).to_dict("records"):
+        scores: list[float | None] = next((run[name] for name in (f"series.{run['view']}.clients", "facts.client_test")
+                       if isinstance(run.get(name), list)), [])  # fmt: skip
+        for client, score in enumerate(scores):
+            if score is not None:
+                rows.append({"dataset": run["dataset"], "method": run["method"], "clients": run["clients"],
+                             "seed": run["seed"], "client": client, "percent": 100 * score,
+                             "vectors": run.get("vectors")})  # fmt: skip
+    return pd.DataFrame(rows, columns=["dataset", "method", "clients", "seed", "client", "percent", "vectors"])
+
+
+def spreads(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-T3: mean and standard deviation over clients, averaged over runs, beside the published pair."""
+    from fedrepro import published
+
+    each = clients_of(frame).groupby(["dataset", "method", "clients", "seed"], sort=False)["percent"]
+    per_run = each.agg(["mean", "std"]).reset_index()
+    table = per_run.groupby(["dataset", "method", "clients"], sort=False).agg(
+        ours_mean=("mean", "mean"), ours_sd_over_clients=("std", "mean"), runs=("seed", "nunique")
+    )
+    table = table.reset_index()
+    paper = published.load(PAPER).query("exhibit == 'SH-T3'")
+    printed = {(row.method, int(row.clients)): (row.value_number, row.spread_number) for row in paper.itertuples()}
+    pairs = [printed.get((r.method, r.clients), (None, None)) if base(r.dataset) == ARXIV else (None, None)
+             for r in table.itertuples()]  # fmt: skip
+    return table.assign(published_mean=[a for a, _ in pairs], published_sd_over_clients=[b for _, b in pairs])
+
+
+def rounds_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F4: one row per run and round: method, data set, seed, round, pooled validation accuracy and federated test
+    accuracy.
+    """
+    import pandas as pd
+
+    rows = []
+    for run in named(frame).to_dict("records"):
+        kept = [run.get(f"series.{run['view']}.{part}") for part in ("val", "test_clients")]
+        if all(isinstance(values, list) for values in kept):
+            for number, (val, test) in enumerate(zip(*kept, strict=True), start=1):
+                rows.append({"dataset": run["dataset"], "method": run["method"], "seed": run["seed"], "round": number,
+                             "val": 100 * val, "test": 100 * test})  # fmt: skip
+    return pd.DataFrame(rows, columns=["dataset", "method", "seed", "round", "val", "test"])
+
+
+def selection_bias(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-M1: test accuracy at the best test round minus that at the best validation round, in points, per method."""
+    import pandas as pd
+
+    rows = [
+        {"dataset": dataset, "method": method, "points": one["test"].max() - one.loc[one["val"].idxmax(), "test"]}
+        for (dataset, method, _), one in rounds_of(frame).groupby(["dataset", "method", "seed"], sort=False)
+    ]
+    runs = pd.DataFrame(rows, columns=["dataset", "method", "points"]).groupby(["dataset", "method"], sort=False)
+    return runs["points"].agg(["mean", "max", "count"]).rename(columns={"count": "runs"}).reset_index()
+
+
+def sheaf_series(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F1b: clients' accuracies with and without sheaf collaboration."""
+    each = clients_of(frame)
+    without = each["vectors"].eq("one-hot")
+    return each.assign(method=without.map({True: "without sheaf collaboration", False: "with sheaf collaboration"}))
+
+
+def server_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-T6: seconds of the server and of a whole round, and peak memory, per row and number of clients, as measured
+    on one machine, beside the published numbers (of another machine and graph).
+    """
+    from fedrepro import published
+
+    rows = rows_of(frame.assign(method=frame.get("of")), MODULES | NETWORKS)
+    rows = rows.assign(row=rows["row"].where(rows["row"].ne("+ Dynamic embedding"), OURS))
+    names = {"timing.server_seconds": "server_seconds", "timing.round_seconds": "round_seconds",
+             "timing.peak_mebibytes": "peak_mebibytes"}  # fmt: skip
+    table = rows.rename(columns=names).reindex(columns=["dataset", "row", "clients", *names.values()])
+    table["server_share"] = table["server_seconds"] / table["round_seconds"]
+    ours = table[table["row"].eq(OURS) & table["clients"].eq(20)].set_index("dataset")["server_seconds"]
+    table["relative"] = table["server_seconds"] / table["dataset"].map(ours)
+    paper = published.load(PAPER).query("exhibit == 'SH-T6'")
+    printed = {(r.method, int(r.clients), r.metric): r.value_number for r in paper.itertuples()}
+    for name, metric in (("published_seconds", "server seconds per round"), ("published_mebibytes", "memory (MiB)")):
+        table[name] = [printed.get((r.row, r.clients, metric)) for r in table.itertuples()]
+    table["published_relative"] = table["published_seconds"] / printed[OURS, 20, "server seconds per round"]
+    return table.reset_index(drop=True)
+
+
+STATISTICS = {"classes": "classes", "nodes": "nodes", "edges": "edges", "clustering coefficient": "clustering",
+              "heterogeneity": "heterogeneity"}  # fmt: skip
+
+
+def statistics_table(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
+    """SH-T7 or T8: each printed number beside the mean and the range of ours over seeds, at the printed precision.
+
+    Returns:
+        One row per printed cell: `published`, `ours`, `low`, `high`, `runs` and `agreement`: "to the digit" (our mean,
+        rounded, is the printed number), "within our range" (some of our partitions lie on either side or on it), else
+        "differs by" and the relative difference; empty where the paper or the store has nothing.
+    """
+    import pandas as pd
+
+    from fedrepro import published
+
+    ours = frame.assign(name=frame["dataset"], parts=frame["clients"])
+    rows = []
+    for cell in published.load(PAPER).query("exhibit == @exhibit").to_dict("records"):
+        clients = int(cell["clients"] or 1)
+        mine = ours[ours["name"].eq(cell["dataset"]) & ours["parts"].eq(clients)]
+        standin = mine.empty
+        if standin:
+            mine = ours[ours["name"].eq(f"{cell['dataset']}~standin") & ours["parts"].eq(clients)]
+        column = STATISTICS[cell["metric"]]
+        values = mine[column].dropna().astype(float).tolist() if column in mine else []
+        row = {name: cell[name] for name in ("dataset", "clients", "metric")} | {"published": cell["value"]}
+        row |= {"ours": sum(values) / len(values) if values else None, "low": min(values, default=None),
+                "high": max(values, default=None), "runs": len(values)}  # fmt: skip
+        rows.append(row | {"agreement": _agreement(cell["value"], values, standin)})
+    return pd.DataFrame(rows)
+
+
+def _agreement(printed: str, values: list[float], standin: bool) -> str:
+    if not values or not printed[:1].isdigit():
+        return ""
+    if standin:
+        return "stand-in"
+    target, digits = float(printed), len(printed.partition(".")[2])
+    mean = sum(values) / len(values)
+    if abs(mean - target) <= 0.5 * 10**-digits + 1e-9 or any(round(v, digits) == target for v in values):
+        return "to the digit"
+    half = 0.5 * 10**-digits
+    if min(values) - half <= target <= max(values) + half:
+        return "within our range"
+    return f"differs by {100 * (mean / target - 1):+.1f}%" if target else "differs"
+
+
+def check_rows(frame: pd.DataFrame, *prefixes: str) -> pd.DataFrame:
+    """The checks of a frame's records whose id begins with one of `prefixes`, of several seeds the one furthest from
+    holding: the first that does not, else that of the largest measured number.
+    """
+    import pandas as pd
+
+    columns = ["id", "statement", "measured", "bound", "verdict"]
+    rows = pd.DataFrame([row for checks in frame.get("checks", ()) for row in checks], columns=columns)
+    rows = rows[rows["id"].str.startswith(prefixes or "")]
+    good = rows["verdict"].isin(["holds", "fails, as it must"])
+    order = rows.assign(good=good).sort_values(["good", "measured"], ascending=[True, False], kind="stable")
+    return order.drop_duplicates("id").sort_index()[columns].reset_index(drop=True)
+
+
+def panels(frame: pd.DataFrame, by: str, draw: Callable[..., Any], title: str = "") -> Figure:
+    """One panel per value of `by`, each drawn by `draw(rows, axes=..., title=...)`, its legend below it."""
+    import matplotlib.pyplot as plt
+
+    from fedrepro.figures import STYLE
+
+    groups = list(frame.groupby(by, sort=False)) or [("nothing stored", frame)]
+    with plt.style.context(["default", STYLE], after_reset=True):
+        figure, axes = plt.subplots(1, len(groups), figsize=(5 * len(groups), 4), squeeze=False)
+        for ax, (name, rows) in zip(axes[0], groups, strict=True):
+            ax.set_title(str(name))
+            if len(rows):
+                draw(rows, axes=ax, title=str(name))
+                ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
+                ax.margins(y=0.05)
+        if title:
+            figure.suptitle(title, fontsize=10)
+        plt.close(figure)
+    return figure
+
+
+def other_view(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean federated accuracy in the view that SH-T1 and T2 do not show, per cell of the real graphs: `other_mean`."""
+    mine = named(frame)
+    mine = mine.assign(clients=mine["clients"].astype(str))
+    return mine.groupby(["dataset", "method", "clients"])["other"].mean().rename("other_mean").reset_index()
+
+
+def per_client(each: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds of each client's accuracy, with the number of runs."""
+    table = each.groupby(["dataset", "method", "clients", "client"], sort=False)["percent"].agg(["mean", "count"])
+    return table.rename(columns={"count": "runs"}).reset_index()
+
+
+def steps(table: pd.DataFrame) -> pd.DataFrame:
+    """SH-T4 with what each row adds to the one before: `step` of ours, `published_step`."""
+    groups = table.groupby(["dataset", "clients"], sort=False)
+    return table.assign(step=groups["ours_mean"].diff(), published_step=groups["published_mean"].diff())
+
+
+# Groups of SH-F5: trained clients, new ones after their local epochs, as received, and without the server.
+NEWCOMERS = {"trained": "train_test", "new": "new_test", "new, as received": "new_received",
+             "new, alone": "new_alone"}  # fmt: skip
+
+
+def new_clients(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F5: one row per run and group of `NEWCOMERS`, accuracy in percent against the share of new clients."""
+    import pandas as pd
+
+    parts = [
+        pd.DataFrame({"dataset": frame["dataset"], "seed": frame["seed"], "share of new clients": frame["ratio"],
+                      "clients": group, "percent": 100 * frame[column].astype(float)})
+        for group, column in NEWCOMERS.items() if column in frame
+    ]  # fmt: skip
+    columns = ["dataset", "seed", "share of new clients", "clients", "percent"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def new_procedure(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-A2: what being new costs: mean accuracy in percent of each group of `NEWCOMERS` per share of new clients."""
+    points = new_clients(frame)
+    table = points.pivot_table(index=["dataset", "share of new clients"], columns="clients", values="percent")
+    table = table.reindex(columns=list(NEWCOMERS)).astype(float)
+    runs = points[points["clients"].eq("new")].groupby(["dataset", "share of new clients"])["seed"].nunique()
+    return table.assign(difference=table["new"] - table["trained"], runs=runs).reset_index()
+
+
+def attacked(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F7: one row per run, method and attack; a run without malicious clients starts the line of either attack."""
+    import pandas as pd
+
+    mine = named(frame)
+    for name in ("malicious", "attack"):
+        if name not in mine:
+            mine[name] = None
+    share = mine["malicious"].astype(float).fillna(0.0)
+    mine = mine.assign(**{"malicious clients (share)": share})
+    lines = [
+        mine[share.eq(0) | mine["attack"].eq(attack)].assign(
+            **{"method and attack": lambda rows, attack=attack: rows["method"] + ", " + attack}
+        )
+        for attack in ("same", "gaussian")
+    ]
+    columns = ["dataset", "method", "seed", "method and attack", "malicious clients (share)", "percent"]
+    return pd.concat(lines, ignore_index=True)[columns]
+
+
+def tuned(trials: pd.DataFrame) -> pd.DataFrame:
+    """SH-T9's trials with `used`: whether the tables take this point."""
+    places = [chosen().get((row.dataset, row.method), 0) for row in trials.itertuples()]
+    return trials.assign(used=trials["place"].eq(places))
+
+
+def unrolled(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The lists `<name>.<entry>` of a frame's records as rows, one per place in the lists, with the run's seed."""
+    import pandas as pd
+
+    entries = [column for column in frame if str(column).startswith(f"{name}.")]
+    parts = [
+        pd.DataFrame({str(entry).removeprefix(f"{name}."): run[entry] for entry in entries}).assign(seed=run["seed"])
+        for run in frame.to_dict("records")
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["seed"])
