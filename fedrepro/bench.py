@@ -23,7 +23,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from fedrepro import process, tasks
-from fedrepro.errors import one_of
+from fedrepro.errors import one_of, require
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.fedavg import FedAvg
 from fedrepro.nn.models import GCN
@@ -65,6 +65,47 @@ def rounds(run: Run) -> dict[str, Any]:
         result[way]["timing"]["peak_mebibytes"] = measure(run, way, device) if memory else None
     result["stack"]["chunk"] = _chunk(run, device)
     return {"result": result}
+
+
+def training(run: Run) -> dict[str, Any]:
+    """Median seconds per round of any training method, scored in both views each round, and its peak memory.
+
+    The start of training (an exchange, a first view of the graph) is left out by taking the difference of two lengths.
+
+    Options of the run: "of", the method; "repeats" (5); "memory" (True); the rest are the training run's own, of
+    whose "rounds" half are timed.
+
+    Returns:
+        "result": {"timing": {"seconds_per_round", "peak_mebibytes"}}.
+    """
+    repeats, memory = int(run.options.get("repeats", 5)), bool(run.options.get("memory", True))
+    trained = _trained(run)
+    fed = tasks.federation([trained])
+    method, loop = tasks.method(trained, fed.features, fed.classes)
+    short, long = max(1, loop["rounds"] // 2), loop["rounds"]
+    require(long > 1, "option 'rounds'", "at least 2", long)
+    seconds = []
+    for repeat in range(repeats + 1):
+        spent = []
+        for rounds in (short, long):
+            start = time.perf_counter()
+            train(method, fed, rounds)
+            spent.append(time.perf_counter() - start)
+        if repeat:  # the first is a warm-up
+            seconds.append((spent[1] - spent[0]) / (long - short))
+    timing = {"seconds_per_round": statistics.median(seconds)}
+    timing["peak_mebibytes"] = process.peak_mebibytes(_three_rounds, trained.to_dict()) if memory else None
+    return {"result": {"timing": timing}}
+
+
+def _trained(run: Run) -> Run:
+    options = {name: v for name, v in run.options.items() if name not in ("of", "repeats", "memory")}
+    return Run.from_dict(run.to_dict() | {"task": "train", "method": run.options["of"], "options": options})
+
+
+def _three_rounds(run: dict[str, Any]) -> None:
+    chosen = Run.from_dict(run)
+    tasks.train([chosen.replace(options={**chosen.options, "rounds": 3})])
 
 
 def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:

@@ -96,6 +96,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("bench", "FedSheafHN-server"): Entry("fedrepro.theory.fedsheafhn_clients:server_cost"),
     ("bench", "feras"): Entry("fedrepro.bench_feras:feras"),
     ("bench", "rounds"): Entry("fedrepro.bench:rounds"),
+    ("bench", "training"): Entry("fedrepro.bench:training"),
 }
 
 _own: dict[tuple[str, str], Any] = {}

@@ -222,6 +222,43 @@ def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(method=frame["method"].where(~central, frame["model"]))
 
 
+def price(profile: str) -> list[Run]:
+    """FG-M1: a round of FedGAT and of DistGAT on Cora, 10 clients, i.i.d. labels."""
+    name, rounds = ("Cora~standin", 2) if profile == "smoke" else ("Cora", 20)
+    more: dict[str, Any] = {"repeats": 1, "memory": False} if profile == "smoke" else {}
+    return [
+        run.replace(task="bench", method="training", options={"of": run.method, **run.options, **more})
+        for row in ("DistGAT", "FedGAT")
+        for run in cell(row, name, IID, LITERAL, range(1), rounds)
+    ]
+
+
+TIMES, GIBIBYTES = 8.0, 1.5  # a round of FedGAT may cost so many of DistGAT's, and need so much memory
+
+
+def price_checks(frame: pd.DataFrame) -> list[dict[str, str]]:
+    """FedGAT's round against DistGAT's: rows of id, statement, measured, bound, verdict."""
+    by = frame.set_index("of") if len(frame) else None
+    found: list[tuple[str, str, float | None, float]] = []
+    both = by is not None and {"FedGAT", "DistGAT"} <= set(by.index)
+    seconds = by["timing.seconds_per_round"] if by is not None and both else None
+    times = float(seconds["FedGAT"] / seconds["DistGAT"]) if seconds is not None else None
+    found.append(("FG-M1-time", "a round of FedGAT over one of DistGAT, Cora, 10 clients, degree 16", times, TIMES))
+    peak = by["timing.peak_mebibytes"].get("FedGAT") if by is not None and both else None
+    memory = None if peak is None or math.isnan(peak) else float(peak) / 1024
+    found.append(("FG-M1-memory", "FedGAT's largest memory in GiB, libraries included", memory, GIBIBYTES))
+    return [
+        {
+            "id": id,
+            "statement": statement,
+            "measured": "not measured" if value is None else f"{value:.3g}",
+            "bound": f"at most {bound:g}",
+            "verdict": "not measured" if value is None else "holds" if value <= bound else "fails",
+        }
+        for id, statement, value, bound in found
+    ]
+
+
 def means(frame: pd.DataFrame, by: str = "clients") -> pd.DataFrame:
     """Mean, standard deviation and number of runs of the test accuracy per method and value of `by`."""
     groups = frame.groupby(["dataset", "partition", "method", by], sort=False)["test accuracy"]
@@ -306,6 +343,7 @@ EXHIBITS = [
       for p, (d, b) in PANELS.items()),
     Exhibit("FG-X3", "fedgat", "fedgat/C-further-experiments", "The one-neighbour rule on and off", lone_neighbours),
     Exhibit("FG-T1-code", "fedgat", "fedgat/C-further-experiments", "The public code's attention", public_code),
+    Exhibit("FG-M1", "fedgat", "fedgat/C-further-experiments", "Seconds and memory of a round", price),
     *(Exhibit(f"FG-F5{p}", "fedgat", "fedgat/C-further-experiments", f"Cora, {b}: accuracy against degree", figure5(p))
       for p, b in BETAS.items()),
     Exhibit("FG-T1", "fedgat", "fedgat/6-experiments", "Test accuracy of central and federated models", table1),

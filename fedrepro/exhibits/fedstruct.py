@@ -176,7 +176,7 @@ def figure4b(profile: str) -> list[Cell]:
     """
     points = []
     for clients, depths in DEPTH_CLIENTS.items():
-        chosen = {"smoke": (1, 3), "quick": (2, 20), "paper": depths}[profile]
+        chosen = {"smoke": (2,), "quick": (2, 20), "paper": depths}[profile]
         for depth in chosen if profile == "paper" or clients == 5 else ():
             for row in F4B if clients == 5 else F4B[2:3]:
                 ours = row.startswith("FedStruct")

@@ -281,14 +281,13 @@ def _claim_stable(get: Get) -> tuple[str, str]:
 
 
 def _claim_linear(get: Get) -> tuple[str, str]:
-    """Fitted exponent of all scalars sent in the number of nodes, at fixed p, L_s and rounds: below 1.5 (square: 2)."""
+    """Fitted exponent, in the number of nodes, of all scalars sent beside theta, at fixed p and L_s: below 1.5."""
     frame = totals(get("FS-T1"))
     fits: dict[str, tuple[Slope | None, float, float]] = {}
     for kind in ("Deg", "H2V"):
         chosen = frame[(frame["structure"] == kind) & (frame["budget"] == "blocks")] if len(frame) else frame
         if len(chosen) and chosen["nodes"].nunique() > 1:
-            total = chosen["before"] + chosen["training"]
-            fits[kind] = (slope(chosen["nodes"].tolist(), total.tolist()), -math.inf, 1.5)
+            fits[kind] = (slope(chosen["nodes"].tolist(), chosen["beside"].tolist()), -math.inf, 1.5)
     return judge(fits, unit="exponents", digits=2)
 
 

@@ -84,8 +84,9 @@ def method_of(row: str, dataset: str) -> tuple[str, dict[str, Any]]:
         return "FedGCN", {**FEDGCN, "hops": int(row[7])}
     if row == "FedPub":
         lr, rounds, local = chosen.pub
-        options = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
-        return "FED-PUB", options | {"model": "GCNHead", "hidden": 128, "proxies": 10, "average": "nodes"}
+        own = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
+        sizes = {"model": "GCNHead", "hidden": 128, "proxies": 10, "average": "nodes"}
+        return "FED-PUB", {**own, **sizes, "penalties": "coded"}  # without gradient, as in its public code
     scheme, kind = row.split()
     # "FedAvg" is one local step and a mean over nodes, "FedSGD" one gradient of the mean over labelled nodes.
     average = {"FedAvg": {"average": "nodes"}, "FedSGD": {"average": "train"}}.get(scheme, {})

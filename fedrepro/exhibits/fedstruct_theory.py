@@ -106,14 +106,17 @@ def known_messages(profile: str) -> list[Run]:
 
 
 def totals(frame: pd.DataFrame) -> pd.DataFrame:
-    """Counted runs with `before` and `training`, all scalars of either phase, and `nodes`."""
+    """Counted runs with `before` and `training`, all scalars of either phase, `nodes`, and `beside`: what is neither
+    theta on its way down nor its gradient on its way up, which have the same size on a graph of any number of nodes.
+    """
     if not len(frame):
         return frame
     sums = {
         phase: frame[[name for name in frame if name.startswith(f"{phase}.")]].sum(axis=1).astype(float)
         for phase in ("before", "training")
     }
-    return frame.assign(nodes=frame["sizes.n"], **sums)
+    theta = 2.0 * frame["rounds"] * frame["sizes.K"] * frame["sizes.theta"]
+    return frame.assign(nodes=frame["sizes.n"], beside=sums["before"] + sums["training"] - theta, **sums)
 
 
 # -- data, partitions and generators ---------------------------------------------------------------------------------

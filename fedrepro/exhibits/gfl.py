@@ -236,7 +236,7 @@ def judged(frame: pd.DataFrame, exhibit: str, reading: str, value: str = "percen
     chosen = frame[frame["reading"].eq(reading) | central]
     chosen = chosen.assign(dataset=chosen["column"]).dropna(subset=[value])
     on = ["dataset", "method", "setting"]
-    return compare.table(chosen, paper, on=on, value=value, runs_published=REPETITIONS)
+    return compare.table(chosen, paper, on=on, value=value, margin=1.0, runs_published=REPETITIONS)
 
 
 def explained(frame: pd.DataFrame, exhibit: str = "GFL-T2") -> pd.DataFrame:
