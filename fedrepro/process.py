@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's mallopt(3)
-_KEPT_BYTES = 2**30
+_KEPT_BYTES = 2**27  # holds the stacked weights of a hundred clients, not the features of a large graph
 
 
 def settle() -> None:
-    """Set torch, if loaded, to one thread, and let the C library reuse freed memory up to 1 GiB a block.
+    """Set torch, if loaded, to one thread, and let the C library reuse freed memory up to 128 MiB a block.
 
     On small graphs a second thread slows both down, and the number of threads changes the last bits. Memory: glibc
     gives a freed block of more than 32 MiB back to the system, so that every round touches the pages of its stacked

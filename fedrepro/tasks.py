@@ -94,9 +94,10 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
     """
     for run in runs[1:]:
         require(run.replace(seed=runs[0].seed) == runs[0], "runs", "alike but for their seed", run)
-    fed = federation(runs, device)
-    chosen, loop = method(runs[0], fed.features, fed.classes)
-    history, fed, state = train_federation(chosen, fed, int(loop["rounds"]))
+    made = [federation(runs, device)]
+    chosen, loop = method(runs[0], made[0].features, made[0].classes)
+    # Popped, so that what a method replaces at its start does not stay in memory beside it.
+    history, fed, state = train_federation(chosen, made.pop(), int(loop["rounds"]))
     facts = chosen.facts(fed, state)
     return [_outcome(history, fed, facts, number, loop["series"], len(runs)) for number in range(len(runs))]
 

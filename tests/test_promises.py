@@ -181,16 +181,39 @@ def test_every_registered_method_has_an_entry() -> None:
     assert sorted(CASES) == registry.names("train")
 
 
+Heard = list[tuple[Tensor, tuple[Tensor, ...]]]
+
 # -- non-interference -------------------------------------------------------------------------------------------------
 
 
-def computed(method: Method, fed: Federation, state: State, chunk: int | None) -> Weights:
-    """What each client computes in one round before its next message: `[clients, ...]`, weights or gradients."""
+def computed(
+    method: Method, fed: Federation, state: State, chunk: int | None, heard: Heard | None = None, client: int = -1
+) -> Weights:
+    """What each client computes in one round before its next message: `[clients, ...]`, weights or gradients.
+
+    Args:
+        heard: messages that clients receive inside a step, for a method with `receive`: filled if it is empty, else
+            `client` hears its part of them again, so that nothing else of the other clients reaches it.
+    """
     if method.upload == "gradients":
         return client_gradients(method, fed, state)
     seen: list[Update] = []
+    record, again = heard is not None and not heard, iter(heard or ())
 
     class Watched(type(method)):  # type: ignore[misc]
+        def receive(self, inside: Federation, *args: Any) -> tuple[Tensor, ...]:
+            made = super().receive(inside, *args)
+            owner = inside.batch.batch
+            if record:
+                assert heard is not None
+                heard.append((owner, made))
+            elif heard:
+                of, before = next(again)
+                made = tuple(part.clone() for part in made)
+                for part, old in zip(made, before, strict=True):
+                    part[owner == client] = old[of == client]
+            return made  # type: ignore[no-any-return]
+
         def start(self, _: Federation) -> tuple[Federation, State]:
             return fed, state
 
@@ -254,11 +277,12 @@ def test_features_and_labels_of_others_change_nothing(
     """
     method = build(name, dropout=0.3, **local_epochs(name))
     fed, state = method.start(runs(name))
-    before = computed(method, fed, state, chunk)
+    heard: Heard = []
+    before = computed(method, fed, state, chunk, heard)
     able = fed.count("train") > 0
     for client in some(fed):
         mine = fed.batch.batch == client
-        assert same(before, computed(method, change(fed, ~mine), state, chunk), client), client
+        assert same(before, computed(method, change(fed, ~mine), state, chunk, heard, client), client), client
         assert same(before, computed(method, change(fed, mine), state, chunk), client) != bool(able[client]), client
 
 
@@ -275,14 +299,15 @@ def test_edges_of_others_change_nothing(name: str, chunk: int | None) -> None:
     """
     method = build(name, dropout=0.3, **local_epochs(name))
     fed, state = method.start(runs(name))
-    before = computed(method, fed, state, chunk)
+    heard: Heard = []
+    before = computed(method, fed, state, chunk, heard)
     able = fed.count("train") > 0
     for client in some(fed):
         mine = fed.batch.batch == client
         assert same(before, computed(method, with_edges(fed, mine), state, chunk), client) != bool(able[client]), client
     for client in some(fed):
         other = fed.batch.batch != client
-        assert same(before, computed(method, with_edges(fed, other), state, chunk), client), client
+        assert same(before, computed(method, with_edges(fed, other), state, chunk, heard, client), client), client
 
 
 @EVERY
@@ -291,9 +316,10 @@ def test_edges_of_others_change_no_more_than_rounding(name: str, chunk: int | No
     """The same in float64 with gradient descent, which does not magnify rounding: within 1e-14."""
     method = build(name, dropout=0.3, optimizer="sgd", lr=0.1, **local_epochs(name))
     fed, state = method.start(runs(name, dtype=torch.float64))
-    before = computed(method, fed, state, chunk)
+    heard: Heard = []
+    before = computed(method, fed, state, chunk, heard)
     for client in some(fed):
-        after = computed(method, with_edges(fed, fed.batch.batch != client), state, chunk)
+        after = computed(method, with_edges(fed, fed.batch.batch != client), state, chunk, heard, client)
         assert max(float((after[key][client] - w[client]).abs().max()) for key, w in before.items()) < 1e-14
 
 

@@ -116,7 +116,7 @@ def table(
     return cells
 
 
-table2 = table(T2, {"Cora": 1, "Chameleon": 1}, ("random",), CLIENTS)
+table2 = table(T2, {"Cora": 1}, ("random",), CLIENTS)
 table6 = table(T6, {"Cora": 1})
 table7 = table(T7, {"Cora": 1, "Chameleon": 1})
 table8 = table(T8, {"Cora": 1})

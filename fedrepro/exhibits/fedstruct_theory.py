@@ -58,7 +58,7 @@ def powers(profile: str) -> list[Run]:
     depths, kept = ([2], [30]) if profile == "smoke" else ([2, 5, 10], [5, 10, 30, 100, 300])
     datasets = _some(profile, ("Cora",), ("Cora", "Chameleon"))
     if profile == "quick":
-        depths, kept = [10], [5, 30, 100]
+        depths, kept = [10], [5, 30]
     options = {"structure_depth": depths, "prune": kept, "budget": ["blocks", "matrix"]}
     return _task("check", "fedstruct-powers", datasets, options=options)
 
