@@ -179,7 +179,7 @@ class Plain(nn.Module):
         for i, layer in enumerate(self.layers):
             h = h if masks is None else h * masks[i]
             h = layer(h) if isinstance(layer, nn.Linear) else layer(h, graph.edge_index)
-            if i + 1 < len(self.layers):
+            if i + 1 < len(self.layers) and not (getattr(self.model, "bare", False) and i + 2 == len(self.layers)):
                 h = F.elu(h) if isinstance(layer, GATConv) else F.relu(h)
         return h if self.propagate is None else self.propagate(h, graph.edge_index)
 

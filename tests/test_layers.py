@@ -258,6 +258,7 @@ MODELS: dict[str, models.Model] = {
     "DGCN": models.DGCN(**SIZES, depth=3),
     "GCNHead": models.GCNHead(**SIZES),
     "SAGEHead": models.SAGEHead(**SIZES, stack=(6, 4), input_norm=True),
+    "bare SAGEHead": models.SAGEHead(**SIZES, bare=True),
     "MLP of two widths": models.MLP(**SIZES, stack=(6, 5)),
     "normalized DGCN": models.DGCN(**SIZES, input_norm=True),
     "normalized GraphSAGE": models.GraphSAGE(**SIZES, input_norm=True),

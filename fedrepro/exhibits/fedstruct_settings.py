@@ -86,7 +86,7 @@ def method_of(row: str, dataset: str) -> tuple[str, dict[str, Any]]:
         lr, rounds, local = chosen.pub
         own = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
         sizes = {"model": "GCNHead", "hidden": 128, "proxies": 10, "average": "nodes"}
-        return "FED-PUB", {**own, **sizes, "penalties": "coded"}  # without gradient, as in its public code
+        return "FED-PUB", {**own, **sizes, "penalties": "coded"}  # chosen on validation (FS-M1)
     scheme, kind = row.split()
     # "FedAvg" is one local step and a mean over nodes, "FedSGD" one gradient of the mean over labelled nodes.
     average = {"FedAvg": {"average": "nodes"}, "FedSGD": {"average": "train"}}.get(scheme, {})
@@ -99,7 +99,7 @@ def _backbone(kind: str, chosen: Settings) -> dict[str, Any]:
     LayerNorm on the input and PyTorch's default initialization are not stated; they are the public code's.
     """
     sizes: dict[str, dict[str, Any]] = {
-        "GNN": {"model": "SAGEHead", "stack": chosen.sage},
+        "GNN": {"model": "SAGEHead", "stack": chosen.sage, "bare": True},  # chosen on validation (FS-M1)
         "DGCN": {"model": "DGCN", "stack": (chosen.hidden,), "depth": chosen.depth},
         "MLP": {"model": "MLP", "stack": chosen.mlp},
     }
@@ -127,6 +127,8 @@ def shortened(options: dict[str, Any], rounds: int) -> dict[str, Any]:
     less: dict[str, Any] = {"rounds": rounds}
     if "generator_epochs" in options:
         less |= {"generator_epochs": 1, "generator_width": 16}
+    if "structure" in options:
+        less |= {"structure_depth": min(3, options["structure_depth"])}
     if options.get("structure") == "N2V":
         less |= {"walk_epochs": 1}
     return options | less

@@ -152,7 +152,13 @@ class GraphSAGE(Model):
 
 @dataclass(frozen=True)
 class _Head(Model):
-    """`layers` convolutions and a linear classifier after them, with ReLU and dropout between all of them."""
+    """`layers` convolutions and a linear classifier after them, with ReLU and dropout between all of them.
+
+    Args:
+        bare: the classifier sees the last convolution as it is, without ReLU and dropout.
+    """
+
+    bare: bool = False
 
     _output_layers: ClassVar[int] = 0
 
@@ -164,7 +170,9 @@ class _Head(Model):
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
         """Logits `[nodes, classes]`."""
         name = f"layer{self.layers + 1}"
-        h = layers.dropout(fed, F.relu(self.embed(weights, fed)), self.dropout, name)
+        h = self.embed(weights, fed)
+        if not self.bare:
+            h = layers.dropout(fed, F.relu(h), self.dropout, name)
         return layers.linear(fed, h, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def embed(self, weights: Weights, fed: Federation) -> Tensor:
