@@ -129,7 +129,8 @@ def find(task: str, name: str) -> Entry:
     Raises:
         ArgumentError: nothing of this name is registered; the message lists what is.
     """
-    one_of("method" if task == "train" else f"method of task {task!r}", name, names(task))
+    if (task, name) not in REGISTRY:
+        one_of("method" if task == "train" else f"method of task {task!r}", name, names(task))
     return REGISTRY[task, name]
 
 
