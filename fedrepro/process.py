@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's mallopt(3)
-_KEPT_BYTES = 2**27  # holds the stacked weights of a hundred clients, not the features of a large graph
+_KEPT_BLOCK = 2**27  # holds the stacked weights of a hundred clients, not the features of a large graph
+_KEPT_BYTES = 2**30
 
 
 def settle() -> None:
-    """Set torch, if loaded, to one thread, and let the C library reuse freed memory up to 128 MiB a block.
+    """Set torch, if loaded, to one thread, and let the C library keep freed blocks of up to 128 MiB, 1 GiB in all.
 
     On small graphs a second thread slows both down, and the number of threads changes the last bits. Memory: glibc
     gives a freed block of more than 32 MiB back to the system, so that every round touches the pages of its stacked
@@ -29,7 +30,7 @@ def settle() -> None:
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
+            mallopt(_MMAP_THRESHOLD, _KEPT_BLOCK)
             mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
