@@ -230,7 +230,7 @@ def _variant(name: str, dataset: str, seeds: Iterable[int], **more: Any) -> list
 
 
 def statistics(counts: tuple[int, int]) -> Callable[[str], list[Run]]:
-    """SH-T7, SH-P1 (10 and 20 clients) or SH-T8, SH-P2 (30 and 50)."""
+    """SH-T7 (10 and 20 clients) or SH-T8 (30 and 50)."""
 
     def grid(profile: str) -> list[Run]:
         datasets = {"smoke": ("Cora~standin",), "quick": DATASETS[:2], "paper": (*DATASETS, STANDIN)}[profile]
@@ -242,6 +242,17 @@ def statistics(counts: tuple[int, int]) -> Callable[[str], list[Run]]:
             for fields, each in ((whole, mine[:1]), *((setup(dataset, n), mine) for n in counts)):
                 out += sweep(task="check", paper=PAPER, method="FedSheafHN-statistics", seed=each, **fields)
         return out
+
+    return grid
+
+
+def parts(counts: tuple[int, int]) -> Callable[[str], list[Run]]:
+    """SH-P1 or P2: the manifests of one graph's partitions."""
+
+    def grid(profile: str) -> list[Run]:
+        dataset = "Cora~standin" if profile == "smoke" else QUICK
+        made = [sweep(task="partition", paper=PAPER, method="manifest", **setup(dataset, n)) for n in counts]
+        return [run for each in made for run in each]
 
     return grid
 
@@ -270,9 +281,9 @@ EXHIBITS = [
         ("SH-A3", _DISCUSSION, "The attack models", malicious),
         ("SH-A1", "fedsheafhn/3-method", "The three variants beside Local", variants),
         ("SH-T7", _SETUPS, "Statistics of the clients' graphs without overlap", statistics((10, 20))),
-        ("SH-P1", _SETUPS, "METIS partition without overlap", statistics((10, 20))),
+        ("SH-P1", _SETUPS, "METIS partition without overlap", parts((10, 20))),
         ("SH-T8", _SETUPS, "Statistics of the clients' graphs with overlap", statistics((30, 50))),
-        ("SH-P2", _SETUPS, "METIS partition with sampled overlap", statistics((30, 50))),
+        ("SH-P2", _SETUPS, "METIS partition with sampled overlap", parts((30, 50))),
         ("SH-T9", _SETUPS, "Ranges of the hyper-parameters and what was tried", tuning),
     )),
     *fedsheafhn_theory.EXHIBITS,
