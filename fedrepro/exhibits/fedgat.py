@@ -222,6 +222,22 @@ def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(method=frame["method"].where(~central, frame["model"]))
 
 
+def exchanged(profile: str) -> list[Run]:
+    """FG-F1: the diagram's messages, counted in FedGAT's runs of FG-T1 on Cora."""
+    return [run for run in table1(profile) if run.method == "FedGAT" and run.dataset.startswith("Cora")]
+
+
+def messages(frame: pd.DataFrame) -> pd.DataFrame:
+    """Scalars by stage, direction and kind of message, mean over runs: what the paper's Figure 1 draws as arrows."""
+    names = [name for name in frame if name.startswith(("traffic.before.", "traffic.training."))]
+    long = frame.melt(["dataset", "partition", "clients"], names, "message", "scalars")
+    parts = long["message"].str.split(".", expand=True)
+    long = long.assign(stage=parts[1], direction=parts[2], message=parts[3])
+    keys = ["dataset", "partition", "clients", "stage", "direction", "message"]
+    counted = long.groupby(keys, sort=False)["scalars"].agg(["mean", "count"])
+    return counted.rename(columns={"mean": "scalars", "count": "runs"}).reset_index()
+
+
 def price(profile: str) -> list[Run]:
     """FG-M1: a round of FedGAT and of DistGAT on Cora, 10 clients, i.i.d. labels."""
     name, rounds = ("Cora~standin", 2) if profile == "smoke" else ("Cora", 20)
@@ -343,6 +359,7 @@ EXHIBITS = [
       for p, (d, b) in PANELS.items()),
     Exhibit("FG-X3", "fedgat", "fedgat/C-further-experiments", "The one-neighbour rule on and off", lone_neighbours),
     Exhibit("FG-T1-code", "fedgat", "fedgat/C-further-experiments", "The public code's attention", public_code),
+    Exhibit("FG-F1", "fedgat", "fedgat/C-further-experiments", "Messages between server and clients", exchanged),
     Exhibit("FG-M1", "fedgat", "fedgat/C-further-experiments", "Seconds and memory of a round", price),
     *(Exhibit(f"FG-F5{p}", "fedgat", "fedgat/C-further-experiments", f"Cora, {b}: accuracy against degree", figure5(p))
       for p, b in BETAS.items()),
