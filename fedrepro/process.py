@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import re
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,4 +63,6 @@ def _resident(work: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"))
         if found:
             return int(found.group(1)) / 1024
+    import resource  # not on every system
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

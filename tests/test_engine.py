@@ -326,7 +326,9 @@ def test_executor_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on a Dask cluster arrive in the store of the driver."""
-    distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+    distributed = pytest.importorskip(
+        "distributed", reason="Dask is not tried: the extra 'dask' is not installed"
+    )
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
@@ -337,7 +339,7 @@ def test_dask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_slurm(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs of submitit (run here without Slurm) arrive in the store of the driver."""
-    pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
+    pytest.importorskip("submitit", reason="Slurm is not tried: the extra 'slurm' is not installed")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])]))
     with executors.Slurm(str(tmp_path / "logs"), cluster="local", timeout_min=1) as given:
         frame = engine.execute(runs(seeds=2), store=store, file="a", executor=given)
