@@ -326,9 +326,7 @@ def test_executor_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on a Dask cluster arrive in the store of the driver."""
-    distributed = pytest.importorskip(
-        "distributed", reason="Dask is not tried: the extra 'dask' is not installed"
-    )
+    distributed = pytest.importorskip("distributed", reason="Dask is not tried: the extra 'dask' is not installed")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
