@@ -22,9 +22,9 @@ from fedrepro.nn import layers
 from fedrepro.nn.optim import OptimizerState
 from fedrepro.traffic import Traffic
 
-CHUNK_BYTES = (
-    6_000_000  # stacked weights of one chunk on a CPU: with gradient and moments it stays within a second-level cache
-)
+# Stacked weights of one chunk on a CPU. Small chunks pay for their calls, and large ones leave the caches: with 100 clients
+# and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
+CHUNK_BYTES = 10_000_000
 VIEWS = ("before", "after")
 
 
