@@ -121,7 +121,7 @@ class Federation:
                 run.append(which)
                 number.append(client)
             chosen = torch.cat([graph.node_id for graph in graphs[-len(source.parts) :]])
-            features.append(_features(source.data.x, chosen))
+            features.append(feature_rows(source.data.x, chosen))
         clients = len(graphs)
         return cls(
             batch=Batch.from_data_list(graphs).to(device),
@@ -263,7 +263,7 @@ class Federation:
         return replace(
             self,
             batch=part,
-            x=self.x.rows(nodes) if isinstance(self.x, Sparse) else self.x[nodes],
+            x=self.x.rows(nodes) if isinstance(self.x, Sparse) else self.x.index_select(0, nodes),
             run=self.run[clients],
             number=self.number[clients],
             slice_of=torch.arange(len(clients), device=self.device) if slice_of is None else slice_of,
@@ -471,9 +471,10 @@ def _client_graph(data: Data, incoming: csr_matrix, part: Tensor, hops: int) -> 
     return graph
 
 
-def _features(x: Tensor, chosen: Tensor) -> Tensor | Sparse:
+def feature_rows(x: Tensor, chosen: Tensor) -> Tensor | Sparse:
+    """Some rows of dense or CSR features, dense or sparse as layers should take them."""
     if x.layout == torch.strided and (x != 0).float().mean() >= SPARSE_BELOW:
-        return x[chosen]
+        return x.index_select(0, chosen)
     return Sparse.from_tensor(x).rows(chosen)
 
 

@@ -22,8 +22,8 @@ from fedrepro.nn import layers
 from fedrepro.nn.optim import OptimizerState
 from fedrepro.traffic import Traffic
 
-# Stacked weights of one chunk on a CPU. Small chunks pay for their calls, and large ones leave the caches: with 100 clients
-# and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
+# Stacked weights of one chunk on a CPU. Small chunks pay for their calls, and large ones leave the caches: with 100
+# clients and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
 CHUNK_BYTES = 10_000_000
 VIEWS = ("before", "after")
 

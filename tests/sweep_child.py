@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ def write_slowly(descriptor: int, data: memoryview) -> int:
 WRITE = os.write
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell would ignore it
     folder, log, file, first, last, workers = sys.argv[1:]
     fake_tasks.register()
     runs = wanted(log, int(first), int(last))

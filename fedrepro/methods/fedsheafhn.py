@@ -57,11 +57,11 @@ class FedSheafHN(Options):
     def aggregate(self, state: State, update: Update) -> State:
         """The server's step, the embeddings where their round has come, and the weights of the next round."""
         fed, t, memory = update.fed, update.round, state.more
-        servers, delta = [], []
+        delta = []
         for server, mine in zip(memory.servers, clients_of(fed), strict=True):
             vectors = self.vectors_of(memory.used[mine])
             change, size = self._change(update, mine)
-            servers.append(server.step(vectors, t, change))
+            server.step(vectors, t, change)
             delta.append(size)
         sent, used = memory.sent, memory.used
         if self._at(t if self.age == "printed" else t + 1):
@@ -70,10 +70,10 @@ class FedSheafHN(Options):
         if self._at(t + 1):
             used = sent
         self._send(fed, update)
-        after = Memory(tuple(servers), used, sent, memory.first, update.after, tuple(delta))
+        after = Memory(memory.servers, used, sent, memory.first, update.after, tuple(delta))
         return State({}, self._held(fed, after, update.after, t + 1), after)
 
-    def _change(self, update: Update, mine: slice) -> tuple[Weights | None, float]:
+    def _change(self, update: Update, mine: slice) -> tuple[Weights, float]:
         """Delta of one run's clients, signed for descent, and its norm over that of the generated weights."""
         before = {name: update.before[name][mine] for name, _ in self.shapes}
         after = {name: update.after[name][mine] for name in before}

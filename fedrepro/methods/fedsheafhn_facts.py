@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.fedsheafhn_server import Server
+from fedrepro.methods.hypernetwork import BLOCK
 from fedrepro.nn import layers
 from fedrepro.nn.sparse import Sparse
 
@@ -97,13 +98,18 @@ def server_facts(server: Server, vectors: Tensor, start: Weights) -> dict[str, f
     `server_moved`, how far the hypernetwork went over its norm at the start; and with sheaf diffusion `map_size`, mean
     absolute entry of the first layer's restriction maps, and `diffusion_change`, how far the steps move the encoded
     states, over their norm.
+
+    Args:
+        start: the server's weights at the start, used up.
     """
     with torch.no_grad():
         made = server.generate(server.weights, vectors, None)
         flat = torch.cat([w.flatten(1) for w in made.values()], 1)
         parts = [name for name in start if name.startswith("hyper")]
-        moved = sum(float((server.weights[name] - start[name]).square().sum()) for name in parts) ** 0.5
-        size = sum(float(start[name].square().sum()) for name in parts) ** 0.5
+        for name in parts:  # in blocks, for the two are laid out differently
+            for block, now in zip(torch.split(start[name], BLOCK, -1), torch.split(server.weights[name], BLOCK, -1)):
+                block.sub_(now)
+        moved, size = sum(float(start[name].square_().sum()) for name in parts) ** 0.5, server.size
         spread = (flat - flat.mean(0)).square().sum(1).mean().sqrt() / flat.square().sum(1).mean().sqrt()
         out = {"generated_spread": float(spread), "server_moved": moved / size if size else 0.0}
         if server.diffusion.kind == "sheaf":

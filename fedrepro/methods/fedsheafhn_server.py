@@ -1,20 +1,21 @@
 """What FedSheafHN's server computes in a round: vectors -> collaboration graph -> diffusion -> hypernetwork -> weights
 of every client, and its own step along the vector-Jacobian product of Eq. 12 to 15.
 
-One `Server` serves one run; runs side by side have one each and share nothing.
+One `Server` serves one run; runs side by side have one each and share nothing. It moves in place: with moments its
+weights are a thousand times a client's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from fedrepro.federation import Weights
 from fedrepro.methods.collaboration import Diffusion, Drop, complete, nearest
-from fedrepro.methods.hypernetwork import Hypernetwork
+from fedrepro.methods.hypernetwork import Hypernetwork, blocks, by_columns, gradient_blocks
 from fedrepro.nn import random
 from fedrepro.nn.optim import Optimizer, OptimizerState
 
@@ -28,8 +29,9 @@ class Server:
         graph: "knn" or "complete".
         neighbours: K.
         rules: optimizers of the diffusion's weights (`sheaf.*`) and of the hypernetwork's (`hyper.*`).
-        weights: of both, one dictionary.
-        moments: of the optimizers, moved along in place.
+        weights: of both, one dictionary, moved in place.
+        size: norm of the hypernetwork's weights at the start.
+        moments: of the optimizers, from the first step on.
     """
 
     seed: int
@@ -39,7 +41,8 @@ class Server:
     hyper: Hypernetwork
     rules: dict[str, Optimizer]
     weights: Weights
-    moments: dict[str, OptimizerState]
+    size: float = 0.0
+    moments: dict[str, OptimizerState] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -53,10 +56,10 @@ class Server:
             model: the common initial model (see `Hypernetwork.init`).
         """
         weights = {name: w.to(vectors) for name, w in diffusion.init(seed).items()}
-        new = cls(seed, graph, neighbours, diffusion, hyper, rules, weights, {})
-        weights = {**weights, **hyper.init(seed, new.diffused(weights, vectors, _kept), model)}
-        moments = {part: rule.init(_stacked(_part(weights, part))) for part, rule in rules.items()}
-        return cls(seed, graph, neighbours, diffusion, hyper, rules, weights, moments)
+        new = cls(seed, graph, neighbours, diffusion, hyper, rules, weights)
+        made = hyper.init(seed, new.diffused(weights, vectors, _kept), model)
+        size = sum(float(w.square().sum()) for w in made.values()) ** 0.5
+        return replace(new, weights={**weights, **made}, size=size)
 
     def pairs(self, vectors: Tensor) -> Tensor:
         """The edges of the collaboration graph `[2, pairs]` (Eq. 4)."""
@@ -91,33 +94,45 @@ class Server:
             change: `[clients, ...]` of every generated tensor; generated minus trained gives the direction whose
                 negative descends, trained minus generated is the printed one.
         """
-        return self._product({name: w.clone().requires_grad_() for name, w in self.weights.items()}, vectors, t, change)
+        a, found = self._gradient(vectors, t, change)
+        for name, delta in change.items():
+            found[f"hyper.out.{name}.weight"] = (self.hyper.scale(name) * a).T @ delta.flatten(1)
+        return {name: found[name] for name in self.weights if name in found}
 
-    def _product(self, leaves: Weights, vectors: Tensor, t: int, change: Weights) -> Weights:
-        generated = self.generate(leaves, vectors, t)
-        outputs, cotangents = zip(*[(generated[name], w) for name, w in change.items()], strict=True)
-        found = torch.autograd.grad(outputs, list(leaves.values()), cotangents, allow_unused=True)
-        return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
+    def _gradient(self, vectors: Tensor, t: int, change: Weights) -> tuple[Tensor, Weights]:
+        """The features of round `t`, and `gradient` of all weights but the output matrices."""
+        leaves = {name: w.detach().requires_grad_() for name, w in self.weights.items() if not _is_output(name)}
+        drop = self._dropping(t)
+        a = self.hyper.features(leaves, self.diffused(leaves, vectors, drop), drop)
+        back = self.hyper.back(self.weights, change)
+        grads = torch.autograd.grad(a, list(leaves.values()), back, allow_unused=True)
+        found = {name: g for name, g in zip(leaves, grads, strict=True) if g is not None}
+        for name, delta in change.items():
+            found[f"hyper.out.{name}.bias"] = self.hyper.scale(name) * delta.flatten(1).sum(0)
+        return a.detach(), found
 
-    def step(self, vectors: Tensor, t: int, change: Weights | None) -> Server:
-        """The server after its step of round `t`.
+    def step(self, vectors: Tensor, t: int, change: Weights) -> None:
+        """Move weights and moments in place by the step of round `t`.
 
         Args:
-            change: see `gradient`; None is zero everywhere: moments and weight decay alone then move the weights.
+            change: see `gradient`.
         """
-        moved = {name: w.clone().requires_grad_() for name, w in self.weights.items()}
-        if change is None:
-            gradient = {name: torch.zeros_like(w) for name, w in self.weights.items()}
-        else:
-            gradient = self._product(moved, vectors, t, change)
+        if not self.moments:
+            self._prepare()
+        a, small = self._gradient(vectors, t, change)
+        views = _views(self.weights)
         for part, rule in self.rules.items():
-            rule.step(_stacked(_part(moved, part)), _stacked(_part(gradient, part)), self.moments[part])
-        return self._with({name: w.detach() for name, w in moved.items()})
+            rule.step(views, {name: g[None] for name, g in _part(small, part).items()}, self.moments[part])
+        for name, delta in change.items():
+            scaled = self.hyper.scale(name) * a
+            for block, g in gradient_blocks(f"hyper.out.{name}.weight", scaled, delta.flatten(1)):
+                self.rules["hyper"].step(views, {block: g}, self.moments["hyper"])
 
-    def _with(self, weights: Weights) -> Server:
-        return Server(
-            self.seed, self.graph, self.neighbours, self.diffusion, self.hyper, self.rules, weights, self.moments
-        )
+    def _prepare(self) -> None:
+        """Output matrices as their blocks need them, and moments: for a server that steps."""
+        self.weights.update({name: by_columns(w) for name, w in self.weights.items() if _is_output(name)})
+        views = _views(self.weights)
+        self.moments.update({part: rule.init(_part(views, part)) for part, rule in self.rules.items()})
 
 
 def _kept(x: Tensor, p: float, name: str) -> Tensor:
@@ -128,9 +143,16 @@ def _part(weights: Weights, part: str) -> Weights:
     return {name: w for name, w in weights.items() if name.startswith(part)}
 
 
-def _stacked(weights: Weights) -> Weights:
-    """The optimizers take weights with one slice per run: here one."""
-    return {name: w[None] for name, w in weights.items()}
+def _is_output(name: str) -> bool:
+    return name.startswith("hyper.out.") and name.endswith(".weight")
+
+
+def _views(weights: Weights) -> Weights:
+    """The weights as the optimizers take them, with one slice per run, here one; output matrices in blocks."""
+    views: Weights = {}
+    for name, w in weights.items():
+        views |= blocks(name, w) if _is_output(name) else {name: w[None]}
+    return views
 
 
 def together(parts: Sequence[Weights]) -> Weights:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import State, Step, Update
 from fedrepro.methods.fedsheafhn import FedSheafHN
@@ -66,5 +68,5 @@ class FedSheafHNAsCoded(FedSheafHN):
         for epoch in range(self.local_epochs):
             yield Step(names, partial(self.local_loss, fed=fed.at(t, epoch), state=state, t=t))
 
-    def _change(self, update: Update, mine: slice) -> tuple[Weights | None, float]:
-        return None, 0.0
+    def _change(self, update: Update, mine: slice) -> tuple[Weights, float]:
+        return {name: torch.zeros_like(update.before[name][mine]) for name, _ in self.shapes}, 0.0

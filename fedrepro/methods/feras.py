@@ -136,10 +136,10 @@ class Feras(GraphSAINTSW):
         spread = {client: partial(known[client].spread, layer=self.layer) for client in clients}
         hidden: dict[int, Tensor] = {}
         for client in clients:
-            h: Tensor | Sparse = alone[client].input
+            h: Tensor | None = None
             for i in range(1, self.p + 1):
                 h = self.network.convolution(own[client], alone[client], spread[client], h, i)
-            assert isinstance(h, Tensor)
+            assert h is not None
             hidden[client] = h
         seen = {client: fed.batch.visible[rows_of(fed, client), None] for client in clients}
         shared = self._shared(hidden, seen)

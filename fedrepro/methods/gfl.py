@@ -68,17 +68,17 @@ class Received:
     """What the last exchange brought: messages to the training clients, and what the server keeps to add up the round.
 
     Shapes: `shared` `[clients, classes]` C_k; `own` `[clients]` A_kk; `active` `[clients, hidden]` grad C_k by layer 2;
-    `projected` `[clients, samples, hidden]` grad C_k by layer 1 at the client's own samples; `on` `[nodes, hidden]`
-    0/1 per sample; `logits` `[nodes, classes]` of what the average predicts; `noise1` `[clients, classes, features,
-    hidden]` and `noise2` `[clients, classes, hidden, classes]` or None; `noise_at` `[clients, samples, classes,
-    hidden]`.
+    `projected` `[clients, samples, hidden]` grad C_k by layer 1 at the client's own samples; `on`, one a run, `[held
+    samples, hidden]` 0/1 for each sample of a mean h_j; `logits` `[nodes, classes]` of what the average predicts;
+    `noise1` `[clients, classes, features, hidden]` and `noise2` `[clients, classes, hidden, classes]` or None;
+    `noise_at` `[clients, samples, classes, hidden]`.
     """
 
     shared: Tensor
     own: Tensor
     active: Tensor
     projected: Tensor
-    on: Tensor
+    on: list[Tensor]
     logits: Tensor
     noise1: Tensor | None = None
     noise2: Tensor | None = None
@@ -217,7 +217,7 @@ class GFLAPPNP(Method):
         for run, graph in enumerate(memory.graphs):
             part = graph.trained
             share = by[part] / by[part].sum()
-            shared[FIRST][run] += self._mean_move(fed, memory, own, graph, share, after, state.shared[SECOND][run])
+            shared[FIRST][run] += self._mean_move(memory, own, run, share, after, state.shared[SECOND][run])
             shared[SECOND][run] = torch.einsum("k,khc->hc", share, after[SECOND][part])
         received = self._exchange(fed, memory.graphs, own, shared, update.round + 1)
         memory.trace.add(fed, memory.graphs, received.logits, votes=self.share == "all")
@@ -239,24 +239,27 @@ class GFLAPPNP(Method):
         """h_j, C_k and grad C_k under the server's average."""
         clients, samples = own.rows.shape
         hidden, classes, new = self.model.hidden, fed.classes, shared[FIRST].new_zeros
+        unset = shared[FIRST].new_empty  # for the largest tensors, which need not be filled twice
         got = Received(
             shared=new(clients, classes), own=new(clients), active=new(clients, hidden),
-            projected=new(clients, samples, hidden), on=new(fed.nodes, hidden), logits=new(fed.nodes, classes),
+            projected=new(clients, samples, hidden), on=[], logits=new(fed.nodes, classes),
         )  # fmt: skip
         if self.noise:
             got = replace(
-                got, noise1=new(clients, classes, fed.features, hidden), noise2=new(clients, classes, hidden, classes),
+                got, noise1=unset(clients, classes, fed.features, hidden),
+                noise2=unset(clients, classes, hidden, classes),
                 noise_at=new(clients, samples, classes, hidden),
             )  # fmt: skip
         for run, graph in enumerate(graphs):
             part = graph.trained
             z = F.relu(graph.x @ shared[FIRST][run])
-            on = (z > 0).to(z.dtype)
+            on = (z[graph.held] > 0).to(z.dtype)
             h = z @ shared[SECOND][run]
-            sums = new(len(graph.a), hidden).index_add_(0, graph.node, graph.share[:, None] * z)
+            means = graph.share[graph.held, None] * z[graph.held]
+            sums = new(len(graph.a), hidden).index_add_(0, graph.node[graph.held], means)
             diagonal = graph.a.diagonal()
             c = graph.a @ (sums @ shared[SECOND][run]) - diagonal[:, None] * (sums @ shared[SECOND][run])
-            got.on[graph.rows] = on
+            got.on.append(on)
             got.logits[graph.rows] = diagonal[graph.node, None] * h + c[graph.node]
             got.shared[part], got.own[part] = c[graph.train], diagonal[graph.train]
             if self.compensation:
@@ -272,20 +275,18 @@ class GFLAPPNP(Method):
         the same distribution as one draw per neighbour, and a function of (seed, round) alone.
         """
         assert got.noise1 is not None and got.noise2 is not None and got.noise_at is not None
-        off = graph.off.double()
-        values, vectors = torch.linalg.eigh(off @ off.T)
-        root = ((vectors * values.clamp(min=0).sqrt()) @ vectors.T).to(got.own.dtype) * self.noise
+        root = graph.root.to(got.own.dtype) * self.noise
         key = int(random.keys("gfl noise", seed, t) >> np.uint64(1))
         source = torch.Generator(device="cpu").manual_seed(key)
         for noise in (got.noise1, got.noise2):
             drawn = torch.randn(noise[part].flatten(1).shape, generator=source).to(noise)
-            noise[part] = (root @ drawn).view_as(noise[part])
-        got.noise_at[part] = torch.einsum("ksp,kcph->ksch", own.x[part], got.noise1[part])
+            torch.mm(root, drawn, out=noise[part].flatten(1))
+            noise[part.stop : graph.clients.stop] = 0
+        got.noise_at[part] = (own.x[part, None] @ got.noise1[part]).transpose(1, 2)
 
-    def _mean_move(
-        self, fed: Federation, memory: Memory, own: Own, graph: Graph, share: Tensor, after: Weights, second: Tensor
-    ) -> Tensor:
+    def _mean_move(self, memory: Memory, own: Own, run: int, share: Tensor, after: Weights, second: Tensor) -> Tensor:
         """The weighted mean over clients of what the round added to the first layer, `[features, hidden]`."""
+        graph = memory.graphs[run]
         part = graph.trained
         u = share[:, None, None] * after[U][part]
         move = own.x[part].flatten(0, 1).T @ u.flatten(0, 1)
@@ -293,7 +294,8 @@ class GFLAPPNP(Method):
             return move
         w = share[:, None] * after[RECEIVED][part]
         at_node = graph.off.T @ (w @ second.T)
-        rows = graph.share[:, None] * memory.received.on[graph.rows] * at_node[graph.node]
+        rows = at_node.index_select(0, graph.node[graph.held])
+        rows.mul_(graph.share[graph.held, None]).mul_(memory.received.on[run])
         move = move + graph.transposed @ rows
         if memory.received.noise1 is not None:
             move = move + torch.einsum("kc,kcph->ph", w, memory.received.noise1[part])
@@ -307,12 +309,11 @@ class GFLAPPNP(Method):
             return first
         w = weights[RECEIVED]
         scale = torch.einsum("khc,kc->kh", state.more.average[SECOND][fed.run], w)
-        for graph in state.more.graphs:
-            held = graph.share > 0
+        for run, graph in enumerate(state.more.graphs):
             x = graph.x.dense() if isinstance(graph.x, Sparse) else graph.x
-            on = (graph.share[:, None] * got.on[graph.rows])[held]
-            each = (x[held][:, :, None] * on[:, None]).flatten(1)
-            sums = each.new_zeros(len(graph.a), each.shape[1]).index_add_(0, graph.node[held], each)
+            on = graph.share[graph.held, None] * got.on[run]
+            each = (x[graph.held][:, :, None] * on[:, None]).flatten(1)
+            sums = each.new_zeros(len(graph.a), each.shape[1]).index_add_(0, graph.node[graph.held], each)
             first[graph.trained] += (graph.off @ sums).view(-1, *first.shape[1:]) * scale[graph.trained, None]
         if got.noise1 is not None:
             first += torch.einsum("kc,kcph->kph", w, got.noise1)
@@ -342,9 +343,10 @@ class GFLAPPNP(Method):
         graph = Graph(rows, held_x, clients, a, node, share, train, None)
         if not self.compensation or self._steps_a_round(own) == 1:
             return graph
-        x = own.x[clients.start : clients.start + trained]
-        products = (held_x @ x.flatten(0, 1).T.contiguous()).T.view(trained, -1, len(node))
-        return replace(graph, gram=(products * (graph.off[:, node] * share)[:, None]).flatten(0, 1))
+        x, samples = own.x[graph.trained], own.x.shape[1]
+        products = (held_x @ x.flatten(0, 1).T.contiguous())[graph.held].T.view(trained, samples, -1)
+        at = (graph.off[:, node] * share)[:, None, graph.held]
+        return replace(graph, gram=(products * at).flatten(0, 1))
 
     def _current(self, fed: Federation, state: State) -> Own:
         """The clients' training samples, taken again where the federation's features are not those of the start."""

@@ -62,7 +62,7 @@ class Graph:
         node: `[samples]`, the graph node a sample belongs to.
         share: `[samples]`, 1/n_j for the samples whose mean is h_j, else 0.
         train: `[training clients]`, their graph nodes.
-        gram: `[training clients * padded samples, samples]`, A_kj / n_j times the inner products of features; None
+        gram: `[training clients * padded samples, held samples]`, A_kj / n_j times the inner products of features; None
             where one local step makes it useless.
     """
 
@@ -81,12 +81,18 @@ class Graph:
         return slice(self.clients.start, self.clients.start + len(self.train))
 
     @cached_property
+    def held(self) -> Tensor | slice:
+        """The samples that make up the means h_j."""
+        chosen = self.share > 0
+        return slice(None) if bool(chosen.all()) else chosen.nonzero().squeeze(1)
+
+    @cached_property
     def transposed(self) -> Tensor | Sparse:
-        """x transposed."""
+        """x at the held samples, transposed."""
         if isinstance(self.x, Sparse):
-            at = self.x.pattern
-            return Sparse.of(at.col, at.row, self.x.value, (self.x.shape[1], self.x.shape[0]))
-        return self.x.T
+            x = self.x if isinstance(self.held, slice) else self.x.rows(self.held)
+            return Sparse.of(x.pattern.col, x.pattern.row, x.value, (x.shape[1], x.shape[0]))
+        return self.x[self.held].T
 
     @cached_property
     def off(self) -> Tensor:
@@ -94,6 +100,14 @@ class Graph:
         out = self.a[self.train].clone()
         out[torch.arange(len(self.train)), self.train] = 0
         return out
+
+    @cached_property
+    def root(self) -> Tensor:
+        """The square root of off off^T, float64: `[training clients, training clients]`."""
+        off = self.off.double()
+        values, vectors = torch.linalg.eigh(off @ off.T)
+        root: Tensor = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+        return root
 
 
 @dataclass(frozen=True)

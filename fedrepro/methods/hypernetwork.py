@@ -8,11 +8,15 @@ usable weights, and no paper says it; hence `output`:
     plain     scale 1 and PyTorch's default initialization everywhere, as in the public code of FedSheafHN
     scaled    b = 0, and W such that every generated matrix has the spread of Glorot's initialization
     anchored  b is one common initial model, W a tenth of "scaled": clients start close to what FedAvg starts from
+
+W_k is by far the largest thing a server holds, and its gradient a^T Delta a product of thin factors: it is made and
+used up block of columns by block of columns, inside the cache (`blocks`, `gradient_blocks`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,6 +34,7 @@ from fedrepro.nn.models import glorot
 ATTENTIONS = ("softmax", "free", "none")
 OUTPUTS = ("anchored", "scaled", "plain")
 DEPARTURE = 0.1  # how far "anchored" lets clients start from the common model, in Glorot's spread
+BLOCK = 4096  # columns of an output matrix moved at a time
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,30 @@ class Hypernetwork:
             bias, weight = weights[f"hyper.out.{name}.bias"], weights[f"hyper.out.{name}.weight"]
             made[name] = torch.addmm(scale * bias, scale * a, weight).view(-1, *shape)
         return made
+
+    def back(self, weights: Weights, change: Weights) -> Tensor:
+        """The vector-Jacobian product by the features: the sum of scale_k Delta_k W_k^T, `[clients, hidden]`."""
+        parts = [
+            self.scale(name) * (delta.flatten(1) @ weights[f"hyper.out.{name}.weight"].T)
+            for name, delta in reversed(change.items())
+        ]
+        return sum(parts[1:], parts[0])
+
+
+def by_columns(w: Tensor) -> Tensor:
+    """An output matrix `[hidden, entries]` laid out column by column, as `blocks` needs it."""
+    return w.T.contiguous().T
+
+
+def blocks(name: str, w: Tensor) -> Weights:
+    """Views of `BLOCK` columns each of an output matrix laid out column by column, `[1, numbers]`."""
+    return {f"{name}[{i}]": part[None] for i, part in enumerate(torch.split(w.T.view(-1), BLOCK * len(w)))}
+
+
+def gradient_blocks(name: str, a: Tensor, change: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """a^T Delta, of features `[clients, hidden]` and `[clients, entries]`, in the blocks of `blocks`, one at a time."""
+    for i, part in enumerate(torch.split(change.T, BLOCK)):
+        yield f"{name}[{i}]", (part @ a).view(1, -1)
 
 
 def _kept(x: Tensor, p: float, name: str) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrepro.federation import Federation
+from fedrepro.federation import Federation, feature_rows
 from fedrepro.nn import random
 from fedrepro.nn.sparse import Sparse
 
@@ -49,8 +49,9 @@ class Held(NamedTuple):
 
 class Impaired(NamedTuple):
     """A client's graph without its hidden nodes: those that are left `[left]`, edges and training nodes among them in
-    the new numbers, the nodes that training nodes see, and the true neighbours that are hidden: their number `[left]`,
-    the first q of them `[left, q]` as nodes of the client, and which of these places are filled.
+    the new numbers, the nodes that training nodes see, the true neighbours that are hidden: their number `[left]`, the
+    first q of them `[left, q]` as nodes of the client, and which of these places are filled; features as layers take
+    them `[left, features]`.
     """
 
     nodes: Tensor
@@ -60,23 +61,28 @@ class Impaired(NamedTuple):
     missing: Tensor
     rows: Tensor
     filled: Tensor
+    x: Tensor | Sparse
 
 
 class Other(NamedTuple):
-    """Another client's graph by rows: where each node's neighbours start, who they are, and who has any."""
+    """Another client's graph by rows: where each node's neighbours start, who they are, and who has any; squared
+    lengths of its nodes' features.
+    """
 
     held: Held
     start: Tensor
     neighbours: Tensor
     degree: Tensor
     able: Tensor
+    squares: Tensor
 
     @classmethod
     def of(cls, held: Held) -> Other:
         order = torch.argsort(held.edges[1], stable=True)
         degree = torch.bincount(held.edges[1], minlength=len(held.x))
         able = degree.nonzero().squeeze(1)
-        return cls(held, degree.cumsum(0) - degree, held.edges[0][order], degree, able)
+        squares = held.x.square().sum(1)
+        return cls(held, degree.cumsum(0) - degree, held.edges[0][order], degree, able, squares)
 
     def draw(self, nodes: int, most: int, asking: Held, epoch: int) -> Tensor:
         """For each of some nodes, `most` neighbours, with repetition, of one random node that has any: `[nodes,
@@ -114,7 +120,8 @@ def impaired(held: Held, share: float, most: int) -> Impaired:
     train = held.train[nodes]
     seen = train.clone()
     seen[edges[0][train[edges[1]]]] = True
-    return Impaired(nodes, edges, train, seen.nonzero().squeeze(1), count[nodes], rows[nodes], filled[nodes])
+    near, x = seen.nonzero().squeeze(1), feature_rows(held.x, nodes)
+    return Impaired(nodes, edges, train, near, count[nodes], rows[nodes], filled[nodes], x)
 
 
 def _missing(fed: Federation, run: int, client: int, rows: Tensor) -> Tensor:

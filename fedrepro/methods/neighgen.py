@@ -30,7 +30,7 @@ from fedrepro.methods.impaired import Held, Impaired, Other, impaired
 from fedrepro.nn import random
 from fedrepro.nn.models import glorot
 from fedrepro.nn.optim import Optimizer
-from fedrepro.nn.sparse import Sparse
+from fedrepro.nn.sparse import SliceProducts, Sparse
 
 FEATURE = "feature"  # the names of fGen's weights begin with it
 
@@ -130,40 +130,47 @@ class NeighGen:
         self, weights: Weights, held: Held, graph: Impaired, met: list[Other], epoch: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """L_d + L_f + L_c, L_f alone, and the sum over other clients of L_f(j), each a number."""
-        z = self.encode(weights, held.x[graph.nodes], graph.edges, held.keys[graph.nodes], epoch)
+        z = self.encode(weights, graph.x, graph.edges, held.keys[graph.nodes], epoch)
         count = self.count(weights, z)
         target = graph.missing.to(z)
         kept = self.kept(graph.missing if self.true_count else count.detach().round())  # the public code truncates
-        at = torch.zeros(len(z), dtype=torch.long, device=z.device)
-        at[graph.near] = torch.arange(len(graph.near), device=z.device)
-        rows = self.features(weights, z, graph.near, held, epoch)
+        rows = self.features(weights, z, graph.near, held, epoch, kept[graph.near])
+        host = graph.near[kept[graph.near].nonzero()[:, 0]]
         here = graph.train.nonzero().squeeze(1)
-        mine, on = rows[at[here]], kept[here]
-        scale = len(here) * self.most if self.scheme == "original" else max(1, int(on.sum()))
-        filled = graph.filled[here]
-        own = least_distance(mine, on & (graph.missing[here] > 0)[:, None], held.x[graph.rows[here]], filled) / scale
-        logits = self._classify(weights, held.x[graph.nodes], graph, rows, kept[graph.near])
+        scale = len(here) * self.most if self.scheme == "original" else max(1, int(kept[here].sum()))
+        of_train = graph.train[host].nonzero().squeeze(1)
+        mine, node = rows.index_select(0, of_train)[:, None], host[of_train]
+        on = (graph.missing[node] > 0)[:, None]
+        own = least_distance(mine, on, held.x[graph.rows[node]], graph.filled[node]) / scale
+        logits = self._classify(weights, graph, rows, host)
         label = held.y[graph.nodes][here]
         wrong = F.cross_entropy(logits[here], label)
         local = F.smooth_l1_loss(count[here], target[here]) + own + wrong
-        return local, own, self._cross(mine, on, held, met, epoch) / scale
+        drawn_for = torch.searchsorted(here, node)
+        return local, own, self._cross(mine, drawn_for, len(here), held, met, epoch) / scale
 
-    def _cross(self, mine: Tensor, on: Tensor, held: Held, met: list[Other], epoch: int) -> Tensor:
-        """The sum over other clients, as one squared distance: the nearest rows are added up before it is taken."""
+    def _cross(self, mine: Tensor, at: Tensor, nodes: int, held: Held, met: list[Other], epoch: int) -> Tensor:
+        """The sum over other clients, as one squared distance: the nearest rows are added up before it is taken.
+
+        Args:
+            mine: `[rows, 1, features]`.
+            at: `[rows]`, whose neighbour each is, of so many `nodes` that neighbours are drawn for.
+        """
         total, squares = torch.zeros_like(mine), mine.new_zeros(mine.shape[:2])
         for other in met:
-            given = other.held.x[other.draw(len(mine), self.most, held, epoch)]
-            chosen = nearest(mine, given)
-            total, squares = total + chosen, squares + chosen.square().sum(-1)
+            drawn = other.draw(nodes, self.most, held, epoch)[at]
+            chosen = drawn.gather(1, nearest(mine, other.held.x[drawn], other.squares[drawn]))
+            total += other.held.x[chosen]
+            squares += other.squares[chosen]
         distance = len(met) * mine.square().sum(-1) - 2 * (mine * total).sum(-1) + squares
-        return (distance * on).sum() / mine.shape[-1]
+        return distance.sum() / mine.shape[-1]
 
     # -- the network --------------------------------------------------------------------------------------------------
 
-    def encode(self, weights: Weights, x: Tensor, edges: Tensor, keys: Tensor, epoch: int | None) -> Tensor:
+    def encode(self, weights: Weights, x: Tensor | Sparse, edges: Tensor, keys: Tensor, epoch: int | None) -> Tensor:
         """z `[nodes, latent]`; dropout is off where `epoch` is None."""
-        every = torch.arange(len(x), device=x.device).expand(2, -1)
-        mean = mean_operator(torch.cat([edges, every], dim=1), len(x), x)
+        every = torch.arange(len(keys), device=keys.device).expand(2, -1)
+        mean = mean_operator(torch.cat([edges, every], dim=1), len(keys), weights["encoder1.weight"])
         h = F.relu(mean @ (x @ weights["encoder1.weight"][0]) + weights["encoder1.bias"])
         h = self._dropped(h, keys, "encoder", epoch)
         return F.relu(mean @ (h @ weights["encoder2.weight"][0]) + weights["encoder2.bias"])
@@ -177,28 +184,39 @@ class NeighGen:
         whole = torch.nan_to_num(count.double(), nan=0.0).clamp(0, self.most)
         return torch.arange(self.most, device=count.device) < whole[:, None]
 
-    def features(self, weights: Weights, z: Tensor, nodes: Tensor, held: Held, epoch: int | None) -> Tensor:
-        """X^ `[nodes, q, features]` at some nodes of those in `z`; noise is added in evaluation too."""
+    def features(
+        self, weights: Weights, z: Tensor, nodes: Tensor, held: Held, epoch: int | None, kept: Tensor | None = None
+    ) -> Tensor:
+        """X^ `[nodes, q, features]` at some nodes of those in `z`; noise is added in evaluation too.
+
+        Args:
+            kept: `[nodes, q]`, the rows that are wanted; then the result is these alone, `[rows, features]`.
+        """
         noise = random.normal(tuple(z.shape), "neighgen noise", held.seed, held.number, -1 if epoch is None else epoch)
         h = z[nodes] + noise.to(z)[nodes]
         for name in ("feature1", "feature2"):
             h = F.relu(h @ weights[f"{name}.weight"][0] + weights[f"{name}.bias"])
         h = self._dropped(h, held.keys[nodes], "feature", epoch)
-        out = torch.tanh(h @ weights["feature3.weight"][0] + weights["feature3.bias"])
-        return out.view(len(nodes), self.most, held.x.shape[1])
+        q, width = self.most, held.x.shape[1]
+        wanted = torch.ones(len(nodes), q, dtype=torch.bool, device=z.device) if kept is None else kept
+        place, row = wanted.T.nonzero(as_tuple=True)  # a node's q rows come from q matrices
+        matrices = weights["feature3.weight"].view(-1, q, width).transpose(0, 1)
+        out = SliceProducts.of(h.index_select(0, row), matrices, torch.bincount(place, minlength=q).tolist())
+        out = torch.tanh(out + weights["feature3.bias"].view(q, width).index_select(0, place))
+        out = out.index_select(0, torch.argsort(row * q + place))
+        return out.view(len(nodes), q, width) if kept is None else out
 
-    def _classify(self, weights: Weights, x: Tensor, graph: Impaired, rows: Tensor, kept: Tensor) -> Tensor:
+    def _classify(self, weights: Weights, graph: Impaired, new: Tensor, host: Tensor) -> Tensor:
         """Logits of a two-layer GraphSAGE on the mended graph. Nodes that no training node sees are not mended."""
-        new = rows[kept]
-        host = graph.near[kept.nonzero()[:, 0]]
-        added = torch.stack([torch.arange(len(x), len(x) + len(new), device=x.device), host])
-        edges = torch.cat([graph.edges, added, added.flip(0)], dim=1)
-        h = torch.cat([x, new])
-        mean = mean_operator(edges, len(h), x)
-        for name in ("classifier1", "classifier2"):
-            h = mean @ (h @ weights[f"{name}.weight"][0]) + h @ weights[f"{name}.root"][0] + weights[f"{name}.bias"]
-            h = F.relu(h) if name == "classifier1" else h
-        return h
+        old, total = len(graph.nodes), len(graph.nodes) + len(new)
+        added = torch.stack([torch.arange(old, total, device=new.device), host])
+        mean = mean_operator(torch.cat([graph.edges, added, added.flip(0)], dim=1), total, new)
+        first, first_root, second, second_root = (
+            weights[f"classifier{layer}.{part}"][0] for layer in (1, 2) for part in ("weight", "root")
+        )
+        seen, own = (torch.cat([graph.x @ w, new @ w]) for w in (first, first_root))
+        h = F.relu(mean @ seen + own + weights["classifier1.bias"])
+        return mean @ (h @ second) + h @ second_root + weights["classifier2.bias"]
 
     def _dropped(self, h: Tensor, keys: Tensor, place: str, epoch: int | None) -> Tensor:
         if epoch is None or not self.dropout:
@@ -217,18 +235,19 @@ class NeighGen:
         z = self.encode(weights, held.x, held.edges, held.keys, None)
         kept = self.kept(held.missing if self.true_count else self.count(weights, z).round())
         hosts = kept.any(1).nonzero().squeeze(1)
-        rows = self.features(weights, z, hosts, held, None)
-        return rows[kept[hosts]], hosts[kept[hosts].nonzero()[:, 0]]
+        return self.features(weights, z, hosts, held, None, kept[hosts]), hosts[kept[hosts].nonzero()[:, 0]]
 
 
 @torch.no_grad()
-def nearest(made: Tensor, given: Tensor, filled: Tensor | None = None) -> Tensor:
-    """For each generated row the nearest given one: `[nodes, q, features]` from twice that shape."""
-    distance = given.square().sum(-1)[:, None] - 2 * made @ given.transpose(1, 2)
-    if filled is not None:
-        distance = distance.masked_fill(~filled[:, None], torch.inf)
-    at = distance.argmin(-1)
-    return given.gather(1, at[..., None].expand(-1, -1, given.shape[-1]))
+def nearest(made: Tensor, given: Tensor, squares: Tensor) -> Tensor:
+    """For each generated row the place of the nearest given one, `[nodes, rows]`.
+
+    Args:
+        made: `[nodes, rows, features]`.
+        given: `[nodes, q, features]`.
+        squares: `[nodes, q]`, the squared lengths of the given rows; infinite for one that does not count.
+    """
+    return (squares[:, None] - 2 * made @ given.transpose(1, 2)).argmin(-1)
 
 
 def least_distance(made: Tensor, on: Tensor, given: Tensor, filled: Tensor) -> Tensor:
@@ -240,7 +259,9 @@ def least_distance(made: Tensor, on: Tensor, given: Tensor, filled: Tensor) -> T
         given: `[nodes, q, features]`.
         filled: `[nodes, q]`, which given rows there are.
     """
-    distance = (made - nearest(made, given, filled)).square().mean(-1)
+    place = nearest(made, given, given.square().sum(-1).masked_fill(~filled, torch.inf))
+    chosen = given.gather(1, place[..., None].expand(-1, -1, given.shape[-1]))
+    distance = (made - chosen).square().mean(-1)
     return torch.where(on, distance, 0.0).sum()
 
 

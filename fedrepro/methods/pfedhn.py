@@ -9,7 +9,7 @@ minus before with a minus, would ascend. Nothing but weights travels. The publis
 all clients train in a round and the server takes one step along their mean, or one for each in turn.
 
 The output layers are scaled such that every generated tensor starts with the spread of the model's own initialization:
-a plain linear layer's would be far off for wide inputs.
+a plain linear layer's would be far off for wide inputs. What the server holds is moved in place.
 """
 
 from __future__ import annotations
@@ -91,9 +91,8 @@ class PFedHN(Method):
     def aggregate(self, state: State, update: Update) -> State:
         """The server's steps along Delta, and the weights it then generates."""
         fed, server = update.fed, state.more
-        sizes, networks = [], []
-        for run, (before, moments) in enumerate(zip(server.networks, server.moments)):
-            network = {name: w.clone() for name, w in before.items()}
+        sizes = []
+        for run, (network, moments) in enumerate(zip(server.networks, server.moments)):
             part = clients_of(fed, run)
             trained = update.active[part].nonzero().squeeze(1)
             names = [name.removeprefix(OUT).removesuffix(".weight") for name in network if _is_output(name)]
@@ -103,9 +102,8 @@ class PFedHN(Method):
                 self._step(network, moments, trained[group], {name: d[group] for name, d in delta.items()})
             received = {name: update.before[name][part] for name in names}
             sizes.append(float(stacked(delta, slice(None)).norm() / stacked(received, trained).norm()))
-            networks.append(network)
         self._count(fed, update)
-        server = Server(tuple(networks), server.moments, tuple(sizes))
+        server = server._replace(delta=tuple(sizes))
         return State({}, self._written(fed, server, update.after), server)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
@@ -142,7 +140,7 @@ class PFedHN(Method):
             drawn = glorot(self.hyper_hidden, w.numel(), seed=seed, name=f"{OUT}{name}").to(fed.device, fed.dtype)
             spread = w.std(correction=0) if w.numel() > 1 else w.new_zeros(())
             written = (hidden @ drawn).std(correction=0)
-            network[f"{OUT}{name}.weight"] = (drawn * (spread / written))[None]
+            network[f"{OUT}{name}.weight"] = drawn.mul_(spread / written)[None]
             bias = torch.zeros_like(w) if bool(spread > 0) else w
             network[f"{OUT}{name}.bias"] = bias.flatten()[None].clone()
         return network
@@ -174,18 +172,20 @@ class PFedHN(Method):
 
     def _step(self, network: Weights, moments: OptimizerState, clients: Tensor, delta: Weights) -> None:
         """One step along the vector-Jacobian products of the clients' Delta, their mean; in place."""
-        leaves = {name: w.detach().requires_grad_() for name, w in network.items()}
+        change = {name: d.flatten(1) * (1 / len(clients)) for name, d in delta.items()}
+        leaves = {name: w.detach().requires_grad_() for name, w in network.items() if not name.startswith(OUT)}
         with torch.enable_grad():
-            written = self.generate(leaves, clients)
-            along = sum((w * delta[name].flatten(1)).sum() for name, w in written.items())
-            assert isinstance(along, Tensor)
-            grads = torch.autograd.grad(along / len(clients), list(leaves.values()))
-        norm = torch.stack([grad.norm() for grad in grads]).norm()
+            h = self._hidden(leaves, clients)
+        back = [d @ network[f"{OUT}{name}.weight"][0].T for name, d in reversed(change.items())]
+        found = torch.autograd.grad(h, list(leaves.values()), sum(back[1:], back[0]))
+        h, grads = h.detach(), dict(zip(leaves, found))
+        grads |= {f"{OUT}{name}.bias": d.sum(0, keepdim=True) for name, d in change.items()}
+        grads |= {f"{OUT}{name}.weight": (h.T @ d)[None] for name, d in change.items()}
+        norm = torch.stack([grads[name].norm() for name in network]).norm()
         scale = torch.clamp(self.clip / (norm + 1e-6), max=1.0)
         decay, rule = self.server_weight_decay, Optimizer("sgd", self.server_lr, 0.0, self.server_momentum)
         # weight decay after clipping, added in place: the output layers are a hundred times the client's weights
-        along_decay = {n: g.mul_(scale).add_(network[n], alpha=decay) for n, g in zip(leaves, grads)}
-        rule.step(network, along_decay, moments)
+        rule.step(network, {n: g.mul_(scale).add_(network[n], alpha=decay) for n, g in grads.items()}, moments)
 
     def _count(self, fed: Federation, update: Update) -> None:
         each = sum(w[0].numel() for name, w in update.after.items() if name not in self.heads)

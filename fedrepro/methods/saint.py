@@ -64,12 +64,14 @@ class Work:
         counts: `[runs]` each: sub-graphs, their nodes, and what a method counts besides.
         built: the batch hosts were built from last, and those hosts.
         scored: the weights, federation and logits of the last prediction.
+        drawn: hosts, and by their streams of a step the nodes each draws in it: some steps of a round together.
         table: Feras' table of embeddings within a round, `[nodes of all runs, width]`.
     """
 
     counts: dict[str, np.ndarray] = field(default_factory=dict)
     built: tuple[Any, tuple[Host, ...]] | None = None
     scored: tuple[Weights, Federation, Tensor] | None = None
+    drawn: tuple[tuple[Host, ...], dict[bytes, list[np.ndarray]]] = ((), {})
     table: Tensor | None = None
 
 
@@ -166,19 +168,23 @@ class GraphSAINT(Method):
 
     def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
         """The iterations of a round's units."""
-        steps = self.local_epochs * (state.more.iterations if self.unit == "epoch" else 1)
-        for step in range(steps):
+        for step in range(self._steps(state)):
             loss = partial(self.local_loss, fed=fed.at(t, step), state=state, t=t)
             yield Step(tuple(state.personal), loss)
+
+    def _steps(self, state: State) -> int:
+        """Steps of a round."""
+        iterations: int = state.more.iterations
+        return self.local_epochs * (iterations if self.unit == "epoch" else 1)
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
         """Each host's loss on its sub-graph, unbiased for the mean over its labelled nodes: `[clients]`."""
         sample = self.sample(fed, state, t)
-        h: Tensor | Sparse = sample.fed.input
+        h: Tensor | None = None
         for i in range(1, self.model.layers):
             h = self.network.convolution(weights, sample.fed, sample.a.__matmul__, h, i)
             h = self.share(sample, h, i, state, t)
-        assert isinstance(h, Tensor)
+        assert h is not None
         logits = self.network.dense(weights, sample.fed, h)
         y = sample.fed.batch.y
         if y.dim() == 2:
@@ -211,10 +217,10 @@ class GraphSAINT(Method):
         for client in clients:
             alone, own = one_client(fed, client), {name: w[client : client + 1] for name, w in weights.items()}
             spread = partial(known[client].spread, layer=self.layer)
-            h: Tensor | Sparse = alone.input
+            h: Tensor | None = None
             for i in range(1, self.model.layers):
                 h = self.network.convolution(own, alone, spread, h, i)
-            assert isinstance(h, Tensor)
+            assert h is not None
             out[rows_of(fed, client)] = self.network.dense(own, alone, h)
 
     def aggregate(self, state: State, update: Update) -> State:
@@ -238,15 +244,15 @@ class GraphSAINT(Method):
 
     def sample(self, fed: Federation, state: State, t: int) -> Sample:
         """Every host's sub-graph of a step, a function of (seed, host, round, step)."""
-        known, step = self._hosts(fed, state), 0 if fed.clock is None else fed.clock.step
+        known, work, step = self._hosts(fed, state), state.more.work, 0 if fed.clock is None else fed.clock.step
+        # A walk of many short steps costs almost the same for one sub-graph as for 64.
+        last = max(step + 1, min(step + saint.TOGETHER // fed.clients, self._steps(state)))
         seeds = np.asarray(fed.seeds)[fed.run.cpu().numpy()]
-        streams = random.keys("saint step", seeds, fed.number.cpu().numpy(), t, step)
-        drawn: dict[int, np.ndarray] = {}
-        for host in {id(host): host for host in known}.values():
-            clients = [client for client, each in enumerate(known) if each is host]
-            kept = host.sampler.draw(host.graph, streams[clients])
-            drawn |= {client: np.flatnonzero(row) for client, row in zip(clients, kept, strict=True)}
-        return self._assemble(fed, state, known, [drawn[client] for client in range(fed.clients)])
+        streams = random.keys("saint step", seeds, fed.number.cpu().numpy(), t, np.arange(step, last)[:, None])
+        key = streams[0].tobytes()
+        if work.drawn[0] is not known or key not in work.drawn[1]:
+            work.drawn = (known, _draw(known, streams))
+        return self._assemble(fed, state, known, work.drawn[1][key])
 
     def _assemble(self, fed: Federation, state: State, known: tuple[Host, ...], drawn: list[np.ndarray]) -> Sample:
         rows, ends, weights, shares, start = [], [], [], [], 0
@@ -272,7 +278,7 @@ class GraphSAINT(Method):
         batch = Data(num_nodes=start, ptr=torch.from_numpy(ptr).to(fed.device), ring=torch.zeros_like(row))
         for name in ("y", "node_id", "visible", "batch"):
             batch[name] = fed.batch[name][row]
-        x = fed.x.rows(row) if isinstance(fed.x, Sparse) else fed.x[row]
+        x = fed.x.rows(row) if isinstance(fed.x, Sparse) else fed.x.index_select(0, row)
         share = torch.from_numpy(np.concatenate(shares)).to(fed.device, fed.dtype)
         return Sample(replace(fed, batch=batch, x=x, parent=None, _cache={}), a, share)
 
@@ -341,6 +347,20 @@ class GraphSAINTSW(GraphSAINT):
         _count_weights(update.fed, made.personal, "up", update.round)
         average = update.fed.average(made.personal, update.by)
         return replace(made, personal={name: w.contiguous() for name, w in update.fed.broadcast(average).items()})
+
+
+def _draw(known: tuple[Host, ...], streams: np.ndarray) -> dict[bytes, list[np.ndarray]]:
+    """Nodes of every host's sub-graph in some steps, by the step's streams `[steps, clients]`."""
+    drawn: list[dict[int, np.ndarray]] = [{} for _ in streams]
+    for host in {id(host): host for host in known}.values():
+        clients = [client for client, each in enumerate(known) if each is host]
+        kept = host.sampler.draw(host.graph, streams[:, clients].ravel()).reshape(len(streams), len(clients), -1)
+        for step, rows in zip(drawn, kept, strict=True):
+            step |= {client: np.flatnonzero(row) for client, row in zip(clients, rows, strict=True)}
+    return {
+        each.tobytes(): [step[client] for client in range(len(known))]
+        for each, step in zip(streams, drawn, strict=True)
+    }
 
 
 def _same(weights: Weights, fed: Federation, others: Weights, scored: Federation) -> bool:

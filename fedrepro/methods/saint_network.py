@@ -48,18 +48,25 @@ class Network:
         return {name: torch.stack([w[name] for w in each]).to(device, dtype) for name in each[0]}
 
     def convolution(
-        self, weights: Weights, fed: Federation, spread: Callable[[Tensor], Tensor], h: Tensor | Sparse, i: int
+        self, weights: Weights, fed: Federation, spread: Callable[[Tensor], Tensor], given: Tensor | None, i: int
     ) -> Tensor:
-        """The i-th convolution, `[nodes, width]`; `spread` propagates over the edges at hand."""
-        h = layers.dropout(fed, h, self.model.dropout, f"layer{i}")
+        """The i-th convolution of embeddings, or of the features where none are given: `[nodes, width]`.
+
+        Args:
+            fed: its batch has `visible` and `node_id`.
+            spread: propagates over the edges at hand.
+        """
+        part, seen = (fed, None) if given is not None else _seen(fed)
+        h = layers.dropout(part, part.input if given is None else given, self.model.dropout, f"layer{i}")
         weight, bias = weights[f"layer{i}.weight"], layers.per_node(fed, weights[f"layer{i}.bias"])
         if isinstance(h, Tensor) and h.shape[1] <= weight.shape[2]:  # the narrower side is propagated
-            z = layers.linear(fed, spread(h), weight)
+            z = layers.linear(fed, spread(_placed(h, seen, fed.nodes)), weight)
         else:
-            z = spread(layers.linear(fed, h, weight))
+            z = spread(_placed(layers.linear(part, h, weight), seen, fed.nodes))
         if self.layer == "gcn":
             return F.relu(z + bias)
-        both = torch.cat([layers.linear(fed, h, weights[f"layer{i}.root"]), z], 1)
+        root = _placed(layers.linear(part, h, weights[f"layer{i}.root"]), seen, fed.nodes)
+        both = torch.cat([root, z], 1)
         halves = F.relu(both + bias).view(len(both), 2, -1)
         normal = F.layer_norm(halves, halves.shape[2:], eps=1e-9).flatten(1)
         scale, offset = (layers.per_node(fed, weights[f"layer{i}.{name}"]) for name in ("scale", "offset"))
@@ -74,6 +81,22 @@ class Network:
         return layers.linear(fed, h, weights[f"{last}.weight"], weights[f"{last}.bias"])
 
 
+def _seen(fed: Federation) -> tuple[Federation, Tensor | None]:
+    """The nodes whose features their host sees, and which they are. All others' features are zeros, which dropout and
+    products leave out; a sparse matrix does so by itself (None: all nodes).
+    """
+    if isinstance(fed.x, Sparse):
+        return fed, None
+    seen = fed.batch.visible.nonzero().squeeze(1)
+    batch = Data(num_nodes=len(seen), batch=fed.batch.batch[seen], node_id=fed.batch.node_id[seen])
+    return replace(fed, batch=batch, x=fed.x.index_select(0, seen), _cache={}), seen
+
+
+def _placed(h: Tensor, seen: Tensor | None, nodes: int) -> Tensor:
+    """Rows of the nodes seen among zero rows of the others."""
+    return h if seen is None else h.new_zeros(nodes, h.shape[1]).index_copy_(0, seen, h)
+
+
 def rows_of(fed: Federation, client: int) -> slice:
     """Where a client's nodes stand in the batch."""
     return slice(int(fed.batch.ptr[client]), int(fed.batch.ptr[client + 1]))
@@ -84,6 +107,7 @@ def one_client(fed: Federation, client: int) -> Federation:
     rows = rows_of(fed, client)
     count = rows.stop - rows.start
     batch = Data(num_nodes=count, batch=torch.zeros(count, dtype=torch.long, device=fed.device))
+    batch.visible, batch.node_id = fed.batch.visible[rows], fed.batch.node_id[rows]
     every = torch.arange(rows.start, rows.stop, device=fed.device)
     x = fed.x.rows(every) if isinstance(fed.x, Sparse) else fed.x[rows]
     first = torch.zeros(1, dtype=torch.long, device=fed.device)
