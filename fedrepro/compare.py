@@ -464,6 +464,30 @@ def claims_table(claims: Sequence[Claim], get: Callable[..., pd.DataFrame]) -> p
     return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS))
 
 
+def limit(
+    id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
+) -> dict[str, str]:
+    """A row of checks, of id, statement, measured, bound, verdict: a measured number against the limit it keeps.
+
+    Args:
+        measured: None or NaN where nothing was measured.
+        most, least: the limit, exactly one of the two.
+
+    Raises:
+        ArgumentError: both limits or none.
+    """
+    require((most is None) != (least is None), "most, least", "exactly one limit", (most, least))
+    missing = measured is None or math.isnan(measured)
+    holds = not missing and (measured <= most if most is not None else measured >= least)  # type: ignore[operator]
+    return {
+        "id": id,
+        "statement": statement,
+        "measured": "not measured" if missing else f"{measured:.3g}",
+        "bound": f"at most {most:g}" if most is not None else f"at least {least:g}",
+        "verdict": "not measured" if missing else "holds" if holds else "fails",
+    }
+
+
 def judge(
     parts: Mapping[str, tuple[Paired | Slope | Interval | None, float, float]],
     *, scale: float = 1.0, unit: str = "points", digits: int = 1,

@@ -19,6 +19,7 @@ from fedrepro.compare import (
     Verdict,
     claims_table,
     interval,
+    limit,
     paired,
     rank_agreement,
     slope,
@@ -410,3 +411,20 @@ def test_a_claim_needs_a_known_verdict() -> None:
         claims_table([Claim("x", "fedgat", "", wrong)], lambda _: pd.DataFrame())
     with pytest.raises(ArgumentError, match="docstring"):
         claims_table([Claim("x", "fedgat", "", lambda get: ("", "holds"))], lambda _: pd.DataFrame())
+
+
+@pytest.mark.parametrize(
+    ("measured", "bound", "verdict"),
+    [(2.0, {"most": 2.0}, "holds"), (2.01, {"most": 2.0}, "fails"), (2.0, {"least": 2.0}, "holds"),
+     (1.9, {"least": 2.0}, "fails"), (None, {"most": 2.0}, "not measured"), (math.nan, {"least": 2.0}, "not measured")],
+)  # fmt: skip
+def test_a_limit_is_kept_broken_or_not_measured(measured: float | None, bound: dict[str, float], verdict: str) -> None:
+    """A limit belongs to what keeps it; what was not measured keeps none."""
+    assert limit("x", "a number", measured, **bound)["verdict"] == verdict
+
+
+def test_a_limit_is_one_number() -> None:
+    """Two limits, or none, are an error."""
+    for bounds in ({}, {"most": 1.0, "least": 0.0}):
+        with pytest.raises(ArgumentError, match="exactly one limit"):
+            limit("x", "a number", 1.0, **bounds)

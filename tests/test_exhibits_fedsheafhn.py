@@ -265,3 +265,14 @@ def test_one_seed_and_an_empty_store_decide_nothing(monkeypatch: pytest.MonkeyPa
     )
     decided = set(one[one.verdict != "cannot be checked here"].id)
     assert decided == {"SH-C6-server", "SH-C7"}  # a measured time and a bound need no second seed
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.1, "holds"), (1.3, "fails")])
+def test_the_price_of_a_round_is_held_against_the_promise(seconds: float, verdict: str) -> None:
+    """Fifty clients on Cora count, fewer do not, and what was not timed is not promised."""
+    table = pd.DataFrame({
+        "dataset": "Cora", "row": settings.OURS, "clients": [20, 50], "round_seconds": [9.0, seconds],
+        "peak_mebibytes": [4096.0, 1024.0],
+    })  # fmt: skip
+    found = {row["id"]: row["verdict"] for row in frames.promises(table)}
+    assert found == {"SH-T6-a": verdict, "SH-T6-b": "holds", "SH-T6-c": "not measured", "SH-T6-d": "not measured"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedrepro.compare import limit
 from fedrepro.exhibits import Exhibit
 from fedrepro.runs import Run, sweep
 
@@ -77,26 +78,13 @@ def speed_checks(table: pd.DataFrame) -> list[dict[str, str]]:
 
     sparse = table.loc[table["way"] == "sparse loop", "stack is faster by"]
     memory = table.loc[table["way"] == "stack", "peak MiB"].dropna()
-    found = [
-        ("EN-4a", "times faster than the PyG loop, 10 clients, 64 hidden", ratio("PyG loop", 10, 64), 4.0),
-        ("EN-4b", "times faster than the sparse loop, 100 clients, 64 hidden", ratio("sparse loop", 100, 64), 2.5),
-        ("EN-4c", "times faster than the sparse loop, worst size", float(sparse.min()) if len(sparse) else None, 0.87),
-        ("EN-4d", "peak memory over 1 GiB, largest size", float(memory.max()) / GIB if len(memory) else None, 1.0),
-    ]
-    rows = []
-    for id, statement, measured, bound in found:
-        below = id == "EN-4d"
-        holds = measured is not None and (measured <= bound if below else measured >= bound)
-        rows.append(
-            {
-                "id": id,
-                "statement": statement,
-                "measured": "not measured" if measured is None else f"{measured:.3g}",
-                "bound": f"at {'most' if below else 'least'} {bound:g}",
-                "verdict": "not measured" if measured is None else "holds" if holds else "fails",
-            }
-        )
-    return rows
+    return [
+        limit("EN-4a", "times faster than the PyG loop, 10 clients, 64 hidden", ratio("PyG loop", 10, 64), least=4),
+        limit("EN-4b", "times faster than the sparse loop, 100 clients, 64 hidden", ratio("sparse loop", 100, 64),
+              least=2.5),
+        limit("EN-4c", "times faster than the sparse loop, worst size", sparse.min(), least=0.87),
+        limit("EN-4d", "peak memory over 1 GiB, largest size", memory.max() / GIB, most=1),
+    ]  # fmt: skip
 
 
 EXHIBITS = [Exhibit("EN-4", "engine", "engine/4-speed", "Seconds per round and memory, stack against loops", speed)]

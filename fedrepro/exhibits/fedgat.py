@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.compare import Claim, Paired, common, judge
+from fedrepro.compare import Claim, Paired, common, judge, limit
 from fedrepro.exhibits import Exhibit
 from fedrepro.runs import Run, sweep
 
@@ -254,25 +254,16 @@ TIMES, GIBIBYTES = 8.0, 1.5  # a round of FedGAT may cost so many of DistGAT's, 
 
 def price_checks(frame: pd.DataFrame) -> list[dict[str, str]]:
     """FedGAT's round against DistGAT's: rows of id, statement, measured, bound, verdict."""
-    by = frame.set_index("of") if len(frame) else None
-    found: list[tuple[str, str, float | None, float]] = []
-    both = by is not None and {"FedGAT", "DistGAT"} <= set(by.index)
-    seconds = by["timing.seconds_per_round"] if by is not None and both else None
-    times = float(seconds["FedGAT"] / seconds["DistGAT"]) if seconds is not None else None
-    found.append(("FG-M1-time", "a round of FedGAT over one of DistGAT, Cora, 10 clients, degree 16", times, TIMES))
-    peak = by["timing.peak_mebibytes"].get("FedGAT") if by is not None and both else None
-    memory = None if peak is None or math.isnan(peak) else float(peak) / 1024
-    found.append(("FG-M1-memory", "FedGAT's largest memory in GiB, libraries included", memory, GIBIBYTES))
+    of = frame["of"] if len(frame) else frame.index
+    seconds, memory = ({name: float(part[column].iloc[0]) for name, part in frame.groupby(of)} if len(frame) else {}
+                       for column in ("timing.seconds_per_round", "timing.peak_mebibytes"))  # fmt: skip
+    times = seconds.get("FedGAT", math.nan) / seconds.get("DistGAT", math.nan)
     return [
-        {
-            "id": id,
-            "statement": statement,
-            "measured": "not measured" if value is None else f"{value:.3g}",
-            "bound": f"at most {bound:g}",
-            "verdict": "not measured" if value is None else "holds" if value <= bound else "fails",
-        }
-        for id, statement, value, bound in found
-    ]
+        limit("FG-M1-time", "a round of FedGAT over one of DistGAT, Cora, 10 clients, degree 16", times,
+                      most=TIMES),
+        limit("FG-M1-memory", "FedGAT's largest memory in GiB, libraries included",
+                      memory.get("FedGAT", math.nan) / 1024, most=GIBIBYTES),
+    ]  # fmt: skip
 
 
 def means(frame: pd.DataFrame, by: str = "clients") -> pd.DataFrame:

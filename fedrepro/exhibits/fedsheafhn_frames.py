@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
+from fedrepro.compare import limit
 from fedrepro.exhibits.fedsheafhn_settings import (
     ABLATED,
     ARXIV,
@@ -17,6 +18,7 @@ from fedrepro.exhibits.fedsheafhn_settings import (
     NETWORKS,
     OURS,
     PAPER,
+    STANDIN,
     base,
     chosen,
     settings,
@@ -225,6 +227,22 @@ def server_table(frame: pd.DataFrame) -> pd.DataFrame:
         table[name] = [printed.get((r.row, r.clients, metric)) for r in table.itertuples()]
     table["published_relative"] = table["published_seconds"] / printed[OURS, 20, "server seconds per round"]
     return table.reset_index(drop=True)
+
+
+def promises(table: pd.DataFrame) -> list[dict[str, str]]:
+    """Rows of checks: rounds and memory of `server_table` against what the suite promises on two cores."""
+    ours = table[table["row"].eq(OURS)].set_index(["dataset", "clients"])
+
+    def found(dataset: str, clients: int, column: str, scale: float) -> float | None:
+        return float(ours[column].get((dataset, clients), float("nan"))) * scale
+
+    fifty, large = "Cora, 50 clients, 3 local epochs", "ogbn-arxiv's size, 20 clients, 10 local epochs"
+    return [
+        limit("SH-T6-a", f"100 rounds, {fifty} (seconds)", found("Cora", 50, "round_seconds", 100), most=120),
+        limit("SH-T6-b", f"memory, {fifty} (GiB)", found("Cora", 50, "peak_mebibytes", 1 / 1024), most=2),
+        limit("SH-T6-c", f"a round, {large} (seconds)", found(STANDIN, 20, "round_seconds", 1), most=60),
+        limit("SH-T6-d", f"memory, {large} (GiB)", found(STANDIN, 20, "peak_mebibytes", 1 / 1024), most=8),
+    ]
 
 
 STATISTICS = {"classes": "classes", "nodes": "nodes", "edges": "edges", "clustering coefficient": "clustering",
