@@ -5,7 +5,8 @@ Each generator takes a whole graph and gives one row per node (FedStruct, Sectio
     Deg    one-hot degree
     Fed*   one-hot degree beside the diagonals of the random walk's powers (Tan et al. 2023)
     GDV    graphlet degree vector: how often a node sits at each orbit of the connected graphs of 2 to 4 nodes
-           (Przulj 2007); FedStruct's code goes to 5 nodes
+           (Przulj 2007)
+    GDV-73 the same for 2 to 5 nodes, as in FedStruct's code, see `fedrepro.orbits`
     N2V    Node2Vec, see `fedrepro.node2vec`
     H2V    Hop2Vec: random numbers, which training then moves (`hop2vec`)
 
@@ -27,11 +28,11 @@ from scipy.sparse import csr_matrix, diags, eye_array
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro import node2vec, paths, provenance
+from fedrepro import node2vec, orbits, paths, provenance
 from fedrepro.errors import one_of, require
 from fedrepro.nn import random
 
-STRUCTURES = ("Deg", "Fed*", "GDV", "N2V", "H2V")
+STRUCTURES = ("Deg", "Fed*", "GDV", "GDV-73", "N2V", "H2V")
 ORBITS = 15
 KEPT_FROM = 1000  # nodes; features of smaller graphs are not worth a file
 Counts = npt.NDArray[np.float64]
@@ -174,7 +175,16 @@ def graphlets(a: csr_matrix) -> Tensor:
 
     FedStruct's code standardizes the raw counts, which reach 10^7 at hubs.
     """
-    logs = np.log1p(orbit_counts(a))
+    return _standardized(orbit_counts(a))
+
+
+def graphlets_of_five(a: csr_matrix) -> Tensor:
+    """GDV-73: the same of the 73 orbits `fedrepro.orbits` counts."""
+    return _standardized(orbits.orbits(a).numpy())
+
+
+def _standardized(counts: Counts) -> Tensor:
+    logs = np.log1p(counts)
     spread = logs.std(0)
     return torch.from_numpy((logs - logs.mean(0)) / np.where(spread > 1e-12, spread, np.inf)).float()
 
@@ -192,8 +202,8 @@ def features(
     """The structure features of a whole graph by name: `[nodes, columns]`, float32.
 
     Args:
-        kind: "Deg", "Fed*", "GDV" or "N2V".
-        width: number of columns ("GDV" has 15 of its own).
+        kind: "Deg", "Fed*", "GDV", "GDV-73" or "N2V".
+        width: number of columns ("GDV" has 15 of its own, "GDV-73" 73).
         walk, loops: of "Fed*".
         epochs, seed: of "N2V".
     """
@@ -203,6 +213,8 @@ def features(
         return degree(a, width)
     if kind == "GDV":
         return _kept(a, "graphlets", lambda: graphlets(a))
+    if kind == "GDV-73":
+        return _kept(a, "graphlets of five", lambda: graphlets_of_five(a))
     if kind == "Fed*":
         require(0 < walk < width, "walk", f"from 1 to {width - 1} for width {width}", walk)
         slow = _kept(a, f"walk {walk} {loops}", lambda: walk_diagonals(a, walk, loops))
@@ -219,7 +231,8 @@ def _kept(a: csr_matrix, name: str, make: Callable[[], Tensor]) -> Tensor:
 
     The folder is `$FEDREPRO_PROCESSED`, else `data/processed`.
     """
-    source = [provenance.normalized(Path(str(f)).read_text(encoding="utf-8")) for f in (__file__, node2vec.__file__)]
+    files = (__file__, node2vec.__file__, orbits.__file__)
+    source = [provenance.normalized(Path(str(f)).read_text(encoding="utf-8")) for f in files]
     parts = ("".join(source).encode(), name.encode(), a.indptr.tobytes(), a.indices.tobytes())
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
     if key in _MEMORY:

@@ -297,7 +297,7 @@ def test_s_has_a_gradient_and_moves() -> None:
     assert gap(made.state.shared["structure"], method.start(fed)[1].shared["structure"]) > 0.05
 
 
-@pytest.mark.parametrize("kind", ["Deg", "Fed*", "GDV", "N2V"])
+@pytest.mark.parametrize("kind", ["Deg", "Fed*", "GDV", "GDV-73", "N2V"])
 def test_fixed_features_matter(kind: str) -> None:
     """The features of other nodes in their place change predictions."""
     method, fed, state = start({"structure": kind, "prune": 0})

@@ -30,7 +30,7 @@ LAYERS = [
     {"csbm_tasks"},
     {"partition"},
     {"federation", "nn", "traffic"},
-    {"structure", "node2vec"},
+    {"structure", "node2vec", "orbits"},
     {"saint"},
     {"methods.base"},  # the interface, which training calls
     {"training"},

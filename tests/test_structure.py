@@ -83,7 +83,7 @@ def test_relabelling_permutes_all_features() -> None:
     data = block_model(60, seed=3)
     order = torch.from_numpy(np.random.default_rng(0).permutation(60))
     moved = Data(edge_index=order[data.edge_index], num_nodes=60)
-    for kind in ("Deg", "Fed*", "GDV"):
+    for kind in ("Deg", "Fed*", "GDV", "GDV-73"):
         before, after = (structure.features(kind, d, 12, walk=5) for d in (data, moved))
         assert gap(after[order], before) < 1e-5
 

@@ -56,8 +56,9 @@ class Memory(NamedTuple):
 class FedStruct(FedSGD):
     """Args:
     model: f; a DGCN in the paper (L is its `depth`). Its `dropout` is that of g too; its `input_norm` is its own.
-    structure: "H2V" (Hop2Vec), "Deg", "Fed*", "GDV", "N2V" (see `fedrepro.structure`), or "none", f alone.
-    width: d_s, columns of S ("GDV": 15, "direct": classes).
+    structure: "H2V" (Hop2Vec), "Deg", "Fed*", "GDV", "GDV-73", "N2V" (see `fedrepro.structure`), or "none",
+        f alone.
+    width: d_s, columns of S ("GDV": 15, "GDV-73": 73, "direct": classes).
     walk, loops: of "Fed*".
     walk_epochs, feature_seed: of "N2V", which is trained once per graph and the same in all runs.
     head: "mlp" or "direct" (FS-Q6); "direct" for "H2V" alone.

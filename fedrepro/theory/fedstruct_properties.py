@@ -47,7 +47,7 @@ def structures(run: Run) -> dict[str, Any]:
     cycle = Data(edge_index=torch.cat([ring, ring.flip(0)], 1), num_nodes=64)
     timed = graph_and_parts(run)[0] if run.options.get("timed", True) else small
     found = {}
-    for kind in structure.STRUCTURES:
+    for kind in _SETTINGS:
         start = time.perf_counter()
         _uncached(kind, timed, epochs)
         seconds = time.perf_counter() - start
