@@ -100,3 +100,17 @@ def test_speed_promises_can_fail(loop: float, verdict: str) -> None:
         }
     rows = {row["id"]: row["verdict"] for row in speed_checks(speed_table(pd.DataFrame([record])))}
     assert rows == {"EN-4a": verdict, "EN-4b": "not measured", "EN-4c": verdict, "EN-4d": "holds"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "memory", "verdicts"),
+    [(0.05, 500.0, ["holds", "holds"]), (0.09, 2000.0, ["fails", "fails"]), (0.05, None, ["holds", "not measured"])],
+)
+def test_the_price_of_a_round_can_be_too_high(seconds: float, memory: float | None, verdicts: list[str]) -> None:
+    """FedGAT's round against one of DistGAT that takes 0.01 s; memory that was not measured keeps no limit."""
+    frame = pd.DataFrame({
+        "of": ["DistGAT", "FedGAT"], "timing.seconds_per_round": [0.01, seconds],
+        "timing.peak_mebibytes": [None, memory],
+    })  # fmt: skip
+    assert [row["verdict"] for row in fedgat.price_checks(frame)] == verdicts
+    assert {row["verdict"] for row in fedgat.price_checks(frame.iloc[:0])} == {"not measured"}

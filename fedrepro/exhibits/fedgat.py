@@ -254,9 +254,8 @@ TIMES, GIBIBYTES = 8.0, 1.5  # a round of FedGAT may cost so many of DistGAT's, 
 
 def price_checks(frame: pd.DataFrame) -> list[dict[str, str]]:
     """FedGAT's round against DistGAT's: rows of id, statement, measured, bound, verdict."""
-    of = frame["of"] if len(frame) else frame.index
-    seconds, memory = ({name: float(part[column].iloc[0]) for name, part in frame.groupby(of)} if len(frame) else {}
-                       for column in ("timing.seconds_per_round", "timing.peak_mebibytes"))  # fmt: skip
+    columns = ("timing.seconds_per_round", "timing.peak_mebibytes")  # the smoke profile measures no memory: None
+    seconds, memory = ({} if frame.empty else frame.set_index("of")[c].astype(float).to_dict() for c in columns)
     times = seconds.get("FedGAT", math.nan) / seconds.get("DistGAT", math.nan)
     return [
         limit("FG-M1-time", "a round of FedGAT over one of DistGAT, Cora, 10 clients, degree 16", times,
