@@ -293,6 +293,7 @@ def save(
             for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=kind, metadata=metadata)
+                figure.set_layout_engine("none")  # laid out now; doing it again costs as much as drawing
                 written.append(replace_file(place / f"{exhibit_id}.{kind}", buffer.getvalue()))
     return written
 

@@ -199,25 +199,31 @@ def _environment(profile: str, jobs: int) -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _kernel_manager() -> type:
-    """A kernel manager that starts this very interpreter, whatever kernels are registered for the user."""
-    import zmq
+@contextlib.contextmanager
+def _kernel_manager() -> Iterator[type]:
+    """A kernel manager that starts this very interpreter, whatever kernels are registered for the user.
+
+    Client and kernel talk through socket files where the system has them. TCP ports are chosen before the kernel binds
+    them, and another notebook's kernel, or a client that tries to connect too early, can take one in between: such a
+    kernel never answers.
+    """
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
-    class ThisInterpreter(AsyncKernelManager):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            # where it can be had; without it newer kernels warn on the terminal
-            if self.has_trait("transport_encryption") and zmq.has("curve"):
-                self.transport_encryption = "auto"
+    with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
 
-        @property
-        def kernel_spec(self) -> KernelSpec:
-            return KernelSpec(**get_kernel_dict())
+        class ThisInterpreter(AsyncKernelManager):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                if os.name == "posix":
+                    self.transport, self.ip = "ipc", str(Path(folder) / "kernel")
 
-    return ThisInterpreter
+            @property
+            def kernel_spec(self) -> KernelSpec:
+                return KernelSpec(**get_kernel_dict())
+
+        yield ThisInterpreter
 
 
 def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -227,17 +233,18 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     from nbclient.exceptions import DeadKernelError
 
     try:
-        done = papermill.execute_notebook(
-            str(source),
-            str(partial),
-            parameters=dict(values),
-            kernel_name="python3",
-            language="python",
-            kernel_manager_class=_kernel_manager(),
-            cwd=str(source.parent),
-            progress_bar=False,
-            start_timeout=180,
-        )
+        with _kernel_manager() as manager:
+            done = papermill.execute_notebook(
+                str(source),
+                str(partial),
+                parameters=dict(values),
+                kernel_name="python3",
+                language="python",
+                kernel_manager_class=manager,
+                cwd=str(source.parent),
+                progress_bar=False,
+                start_timeout=180,
+            )
     except papermill.PapermillExecutionError as error:
         first = next((line for line in error.source.splitlines() if line.strip()), "")
         return f"cell [{error.exec_count}] `{first.strip()}`", f"{error.ename}: {error.evalue}"

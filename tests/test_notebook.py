@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from pathlib import Path
 
@@ -254,3 +255,15 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     nb = notebook.begin("gfl/5-experiments", profile="quick", device="cpu", seeds=0, engine="dask")
     assert nb.execute([]) == nb.stored([]) == "frame"
     assert asked == [("gfl-5-experiments.jsonl", "dask", None, "cpu"), ("gfl-5-experiments.jsonl", "dask", 0.0, "cpu")]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="socket files are POSIX's")
+def test_a_kernel_needs_no_port(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ports chosen before the kernel binds them can be taken by then; two managers never share a socket file."""
+    from jupyter_client.connect import LocalPortCache
+
+    monkeypatch.setattr(LocalPortCache, "find_available_port", lambda *_: pytest.fail("a port was chosen"))
+    path = write(suite, "gfl/1-answer", "print(6 * 7)")
+    assert printed(notebook.run(path)) == "42\n"
+    with notebook._kernel_manager() as one, notebook._kernel_manager() as two:
+        assert one().ip != two().ip

@@ -91,12 +91,14 @@ def noise(profile: str) -> list[Run]:
     if profile == "smoke":
         return sweep(task="attack", method="FedGAT", dataset="Cora~standin",
                      options={"form": list(FORMS), "nodes": 6, "noise": [0.0, 0.01]}, **shared)  # fmt: skip
-    strengths = list(NOISE[::4] if profile == "quick" else NOISE)
-    seeds = list(SEEDS) if profile == "paper" else [0]
+    quick = profile == "quick"
+    strengths, priced = list(NOISE[::4] if quick else NOISE), list(NOISE[:5:4] if quick else NOISE)
+    seeds = [0] if quick else list(SEEDS)
     attacks = sweep(task="attack", method="FedGAT", dataset="Cora", seed=seeds,
                     options={"form": list(FORMS), "nodes": 200, "noise": strengths}, **shared)  # fmt: skip
+    forms = list(FORMS)[: 1 if quick else None]
     prices = sweep(task="attack", method="FedGAT-price", dataset="Cora", seed=seeds,
-                   options={"form": list(FORMS), "noise": strengths, **training}, **shared)  # fmt: skip
+                   options={"form": forms, "noise": priced, **training}, **shared)  # fmt: skip
     return attacks + prices
 
 

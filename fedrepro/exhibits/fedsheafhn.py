@@ -57,9 +57,8 @@ def table(counts: tuple[int, int]) -> Callable[[str], list[Run]]:
             some = METHODS if 20 in counts else ("Local", *PERSONAL)
             return [run for method in some for run in smoke(method, 20 if 20 in counts else 30)]
         if profile == "quick":
-            return [
-                r for n in counts if n != 50 for m in METHODS for r in cell(m, QUICK, n, range(2 if n == 10 else 1))
-            ]
+            few = {10: METHODS, 20: METHODS, 30: ("Local", *PERSONAL), 50: ()}
+            return [run for n in counts for method in few[n] for run in cell(method, QUICK, n, range(1))]
         runs = [r for d in DATASETS for n in counts for m in METHODS for r in cell(m, d, n, SEEDS)]
         return runs + [r for m in METHODS for r in standin(m, 20 if 20 in counts else 30)]
 
@@ -173,7 +172,7 @@ def local_epochs(profile: str) -> list[Run]:
         return [run for epochs in (1, 2) for run in cell(OURS, "Cora~standin", 20, [0], rounds=2, hidden=16,
                                                          local_epochs=epochs)]  # fmt: skip
     if profile == "quick":
-        return _epochs(QUICK, range(1), (1, EPOCHS[QUICK], 10))
+        return _epochs(QUICK, range(1), (1, EPOCHS[QUICK]))
     return [run for dataset in ("Cora", "Computers") for run in _epochs(dataset, range(3), LOCAL_EPOCHS)]
 
 
@@ -200,8 +199,8 @@ def new_clients(profile: str) -> list[Run]:
 
 def malicious(profile: str) -> list[Run]:
     """SH-F7, SH-A3: a share of 20 clients sends forged embeddings (tau = 1)."""
-    ratios = {"smoke": (0.0, 0.4), "quick": (0.0, 0.4), "paper": MALICIOUS}[profile]
-    return [run for method in (OURS, "FED-PUB") for ratio in ratios for attack in ATTACKS[: 1 if ratio == 0 else 2]
+    ratios, attacks = (MALICIOUS if profile == "paper" else (0.0, 0.4)), (ATTACKS[:1] if profile == "quick" else ATTACKS)
+    return [run for method in (OURS, "FED-PUB") for ratio in ratios for attack in attacks[: 1 if ratio == 0 else 2]
             for run in _ablated(profile, method, 20,
                                 **({"malicious": ratio, "attack": attack} if ratio else {}))]  # fmt: skip
 

@@ -120,10 +120,10 @@ def _seeds(profile: str, dataset: str, row: tuple[str, str]) -> range:
         named = row in ((GFL_ROWS[1], *GFL_ROWS[4:]) if dataset == "csbm-DNC" else (GFL_ROWS[1], *MLP_ROWS[::3]))
         return range(1 if dataset != "subCora" and (named or row in CENTRAL_ROWS) else 0)
     if dataset == "csbm-DNC":
-        return range(4 if row[1] != "I=1" else 2)
+        return range(2)
     if dataset == "csbm-SC":
-        return range(3 if row[1] != "I=1" else 0)
-    return range(2 if row[1] in ("I=20", "I=50") else 0)
+        return range(2 if row[1] != "I=1" else 0)
+    return range(2 if row[1] == "I=50" else 0)
 
 
 def _table(profile: str, columns: tuple[str, ...], rows: Callable[[str], list[tuple[str, str]]]) -> list[Run]:

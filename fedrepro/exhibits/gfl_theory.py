@@ -77,7 +77,7 @@ def rates(profile: str) -> list[Run]:
 
 def privacy(profile: str) -> list[Run]:
     """What server and neighbour rebuild of x, with and without V1's noise, against I and the number of neighbours."""
-    seeds, updates = {"smoke": (1, 60), "quick": (2, 600), "paper": (5, 600)}[profile]
+    seeds, updates = {"smoke": (1, 60), "quick": (1, 600), "paper": (5, 600)}[profile]
     options: dict[str, Any] = {"noise": [0, 1], "updates": updates, "local_epochs": [1, 10, 20, 50]}
     if profile == "smoke":
         options["local_epochs"] = [1, 10]
