@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from torch_geometric.data import Data
 
 from fedrepro.errors import ArgumentError
 from fedrepro.federation import Federation
+from fedrepro.methods import gfl_noise
 from fedrepro.methods.base import Method
 from fedrepro.methods.fedmlp import FedMLP, MLPs
 from fedrepro.methods.gfl import GFLAPPNP, RECEIVED, U
@@ -330,3 +332,59 @@ def test_wrong_options_are_errors(options: dict[str, object], words: str) -> Non
     """An option the method does not know, or cannot do, is named."""
     with pytest.raises(ArgumentError, match=words):
         GFLAPPNP(model=NET, **options)
+
+
+def gaussian(draw: Callable[[torch.Generator], Tensor], times: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a random tensor over independent draws."""
+    source = torch.Generator().manual_seed(3)
+    drawn = np.stack([draw(source).numpy().ravel() for _ in range(times)])
+    return drawn.mean(0), np.cov(drawn.T)
+
+
+@pytest.mark.parametrize("rank", [4, 2])
+@pytest.mark.parametrize("wrong", ["", "independent"])
+def test_the_noise_that_is_used_is_distributed_as_if_all_of_it_were_drawn(rank: int, wrong: str) -> None:
+    """What it does at the samples, together with its weighted sum: zero mean, and the covariance of all of it drawn;
+    a sum drawn without regard to the first has another covariance. Also with samples that depend linearly.
+    """
+    clients, features, classes, times = 4, 5, 2, 20_000
+    make = torch.Generator().manual_seed(rank)
+    off, w = (torch.randn(*shape, generator=make, dtype=torch.float64) for shape in ((clients, 6), (clients, classes)))
+    x = torch.randn(clients, rank, generator=make, dtype=torch.float64)
+    x = x @ torch.randn(rank, features, generator=make, dtype=torch.float64)
+    mix = off @ off.T
+
+    def whole(source: torch.Generator) -> Tensor:
+        noise = torch.empty(clients, classes, features, 1, dtype=torch.float64)
+        gfl_noise.draw(mix, source, noise)
+        return torch.cat([torch.einsum("kp,kcph->kch", x, noise).flatten(), torch.einsum("kc,kcph->p", w, noise)])
+
+    def used(source: torch.Generator) -> Tensor:
+        at = gfl_noise.at_samples(mix, x, classes, 1, source)
+        seen = gfl_noise.at_samples(mix, x, classes, 1, source) if wrong else at
+        return torch.cat([at.flatten(), gfl_noise.total(mix, x, w, seen, source).flatten()])
+
+    (mean, covariance), (_, expected) = gaussian(used, times), gaussian(whole, times)
+    scale = np.sqrt(np.diag(expected))
+    assert np.abs(mean / scale).max() < 5 / times**0.5
+    gap = np.abs((covariance - expected) / np.outer(scale, scale)).max()
+    assert (gap > 0.2) if wrong else (gap < 5 * (4 / times) ** 0.5)
+
+
+def test_noise_is_drawn_whole_only_where_more_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sample a client and nothing else to predict: the layer's noise never exists; two samples: it does."""
+    many = data(split_nodes=True)
+    first = torch.arange(0, NODES * SAMPLES, SAMPLES)
+    names = ("x", "y", "train_mask", "val_mask", "test_mask")
+    one = Data(
+        edge_index=many.edge_index // SAMPLES, num_classes=CLASSES, **{name: many[name][first] for name in names}
+    )
+    alone = Federation.of(one, list(torch.arange(NODES).view(NODES, 1)), 0)
+    sizes: list[int] = []
+    monkeypatch.setattr(gfl_noise, "draw", lambda mix, source, out: sizes.append(out[0].numel()))
+    layers = CLASSES * FEATURES * HIDDEN, CLASSES * HIDDEN * CLASSES
+    method = GFLAPPNP(model=NET, lr=0.1, local_epochs=2, noise=1.0)
+    for fed, drawn in ((alone, layers[1:]), (federate(many), layers)):
+        sizes.clear()
+        method.start(fed)
+        assert tuple(sizes) == drawn

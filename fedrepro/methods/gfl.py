@@ -40,6 +40,7 @@ from torch import Tensor
 
 from fedrepro.errors import one_of, require
 from fedrepro.federation import Federation, Weights
+from fedrepro.methods import gfl_noise
 from fedrepro.methods.base import Method, State, Step, Update
 from fedrepro.methods.gfl_clients import (
     FIRST,
@@ -70,8 +71,8 @@ class Received:
     Shapes: `shared` `[clients, classes]` C_k; `own` `[clients]` A_kk; `active` `[clients, hidden]` grad C_k by layer 2;
     `projected` `[clients, samples, hidden]` grad C_k by layer 1 at the client's own samples; `on`, one a run, `[held
     samples, hidden]` 0/1 for each sample of a mean h_j; `logits` `[nodes, classes]` of what the average predicts;
-    `noise1` `[clients, classes, features, hidden]` and `noise2` `[clients, classes, hidden, classes]` or None;
-    `noise_at` `[clients, samples, classes, hidden]`.
+    `noise1` `[clients, classes, features, hidden]`, where it is needed whole, and `noise2` `[clients, classes, hidden,
+    classes]`, or None; `noise_at` `[clients, samples, classes, hidden]`.
     """
 
     shared: Tensor
@@ -200,8 +201,8 @@ class GFLAPPNP(Method):
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
         """Logits `[nodes, classes]` under each client's own weights after its local steps, with C_k as received."""
         got: Received = state.more.received
-        if not bool(((fed.count("train") > 0) & (fed.count("train") < fed.count("all"))).any()):
-            return got.logits  # who trains holds nothing else: the rest predicts with what it received
+        if _nothing_but_training(fed):
+            return got.logits  # the rest predicts with what it received
         hidden = F.relu(layers.linear(fed, fed.input, self.first_layers(weights, fed, state)))
         h = layers.linear(fed, hidden, weights[SECOND])
         trained = (fed.count("train") > 0)[fed.batch.batch][:, None]
@@ -217,7 +218,11 @@ class GFLAPPNP(Method):
         for run, graph in enumerate(memory.graphs):
             part = graph.trained
             share = by[part] / by[part].sum()
-            shared[FIRST][run] += self._mean_move(memory, own, run, share, after, state.shared[SECOND][run])
+            move = self._mean_move(memory, own, run, share, after, state.shared[SECOND][run])
+            if self.noise and self.compensation:
+                w = share[:, None] * after[RECEIVED][part]
+                move = move + self._noise_in_mean(memory, own, run, w, fed.seeds[run], update.round)
+            shared[FIRST][run] += move
             shared[SECOND][run] = torch.einsum("k,khc->hc", share, after[SECOND][part])
         received = self._exchange(fed, memory.graphs, own, shared, update.round + 1)
         memory.trace.add(fed, memory.graphs, received.logits, votes=self.share == "all")
@@ -245,10 +250,10 @@ class GFLAPPNP(Method):
             projected=new(clients, samples, hidden), on=[], logits=new(fed.nodes, classes),
         )  # fmt: skip
         if self.noise:
+            whole = samples > 1 or not _nothing_but_training(fed)  # W1_k written out, or more than one product with it
             got = replace(
-                got, noise1=unset(clients, classes, fed.features, hidden),
-                noise2=unset(clients, classes, hidden, classes),
-                noise_at=new(clients, samples, classes, hidden),
+                got, noise1=unset(clients, classes, fed.features, hidden) if whole else None,
+                noise2=unset(clients, classes, hidden, classes), noise_at=new(clients, samples, classes, hidden),
             )  # fmt: skip
         for run, graph in enumerate(graphs):
             part = graph.trained
@@ -271,18 +276,28 @@ class GFLAPPNP(Method):
         return got
 
     def _draw_noise(self, got: Received, own: Own, graph: Graph, part: slice, seed: int, t: int) -> None:
-        """What the noise of all neighbours adds to grad C_k, drawn with the covariance A_off A_off^T over the clients:
-        the same distribution as one draw per neighbour, and a function of (seed, round) alone.
-        """
-        assert got.noise1 is not None and got.noise2 is not None and got.noise_at is not None
-        root = graph.root.to(got.own.dtype) * self.noise
-        key = int(random.keys("gfl noise", seed, t) >> np.uint64(1))
-        source = torch.Generator(device="cpu").manual_seed(key)
+        """What the noise of all neighbours adds to grad C_k, a function of (seed, round) alone (`gfl_noise`)."""
+        assert got.noise2 is not None and got.noise_at is not None
+        mix, source = self.noise**2 * graph.mix, _generator("gfl noise", seed, t)
+        if got.noise1 is None:
+            x = own.x[part, 0].double().cpu()
+            got.noise_at[part, 0] = gfl_noise.at_samples(mix, x, got.noise_at.shape[2], got.noise_at.shape[3], source)
         for noise in (got.noise1, got.noise2):
-            drawn = torch.randn(noise[part].flatten(1).shape, generator=source).to(noise)
-            torch.mm(root, drawn, out=noise[part].flatten(1))
-            noise[part.stop : graph.clients.stop] = 0
-        got.noise_at[part] = (own.x[part, None] @ got.noise1[part]).transpose(1, 2)
+            if noise is not None:
+                gfl_noise.draw(mix, source, noise[part])
+                noise[part.stop : graph.clients.stop] = 0
+        if got.noise1 is not None:
+            got.noise_at[part] = (own.x[part, None] @ got.noise1[part]).transpose(1, 2)
+
+    def _noise_in_mean(self, memory: Memory, own: Own, run: int, w: Tensor, seed: int, t: int) -> Tensor:
+        """sum_kc w_kc N_kc of a round, `[features, hidden]`, with `w` `[training clients, classes]`."""
+        graph, got = memory.graphs[run], memory.received
+        if got.noise1 is not None:
+            return torch.einsum("kc,kcph->ph", w, got.noise1[graph.trained])
+        assert got.noise_at is not None
+        x, w64, at = (y.double().cpu() for y in (own.x[graph.trained, 0], w, got.noise_at[graph.trained, 0]))
+        source = _generator("gfl noise in the mean", seed, t)
+        return gfl_noise.total(self.noise**2 * graph.mix, x, w64, at, source).to(w)
 
     def _mean_move(self, memory: Memory, own: Own, run: int, share: Tensor, after: Weights, second: Tensor) -> Tensor:
         """The weighted mean over clients of what the round added to the first layer, `[features, hidden]`."""
@@ -296,10 +311,7 @@ class GFLAPPNP(Method):
         at_node = graph.off.T @ (w @ second.T)
         rows = at_node.index_select(0, graph.node[graph.held])
         rows.mul_(graph.share[graph.held, None]).mul_(memory.received.on[run])
-        move = move + graph.transposed @ rows
-        if memory.received.noise1 is not None:
-            move = move + torch.einsum("kc,kcph->ph", w, memory.received.noise1[part])
-        return move
+        return move + graph.transposed @ rows
 
     def first_layers(self, weights: Weights, fed: Federation, state: State) -> Tensor:
         """W1_k of every client, written out: `[clients, features, hidden]`."""
@@ -315,7 +327,8 @@ class GFLAPPNP(Method):
             each = (x[graph.held][:, :, None] * on[:, None]).flatten(1)
             sums = each.new_zeros(len(graph.a), each.shape[1]).index_add_(0, graph.node[graph.held], each)
             first[graph.trained] += (graph.off @ sums).view(-1, *first.shape[1:]) * scale[graph.trained, None]
-        if got.noise1 is not None:
+        if self.noise:
+            assert got.noise1 is not None, "drawn only where `forward` needs it"
             first += torch.einsum("kc,kcph->kph", w, got.noise1)
         return first
 
@@ -378,6 +391,16 @@ class GFLAPPNP(Method):
 
 
 # -- parts --------------------------------------------------------------------------------------------------------
+
+
+def _generator(name: str, seed: int, t: int) -> torch.Generator:
+    return torch.Generator(device="cpu").manual_seed(int(random.keys(name, seed, t) >> np.uint64(1)))
+
+
+def _nothing_but_training(fed: Federation) -> bool:
+    """Whether every client that trains holds training nodes alone."""
+    count = fed.count("train")
+    return not bool(((count > 0) & (count < fed.count("all"))).any())
 
 
 def _nothing(w: Tensor) -> Tensor:

@@ -102,12 +102,10 @@ class Graph:
         return out
 
     @cached_property
-    def root(self) -> Tensor:
-        """The square root of off off^T, float64: `[training clients, training clients]`."""
-        off = self.off.double()
-        values, vectors = torch.linalg.eigh(off @ off.T)
-        root: Tensor = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
-        return root
+    def mix(self) -> Tensor:
+        """off off^T, float64, on the CPU: `[training clients, training clients]`."""
+        off = self.off.double().cpu()
+        return off @ off.T
 
 
 @dataclass(frozen=True)
