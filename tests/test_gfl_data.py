@@ -166,6 +166,23 @@ def test_claims_without_runs_cannot_be_checked() -> None:
     assert set(judged.verdict) == {"cannot be checked here"}
 
 
+@pytest.mark.parametrize(
+    ("mean", "sd", "runs", "explained"),
+    [
+        (94.0, 1.5, 20, True),
+        (94.0, 0.5, 20, False),
+        (97.0, 1.5, 20, False),
+        (93.5, 4.0, 20, False),
+        (93.5, 1.5, 1, False),
+    ],
+)
+def test_another_graph_explains_what_its_spread_covers(mean: float, sd: float, runs: int, explained: bool) -> None:
+    """93.4 is explained by graphs whose means reach it; not by equal ones, far ones, scattered ones, one run."""
+    redrawn = pd.Series({"ours_mean": mean, "ours_sd": sd, "runs": runs})
+    fixed = pd.Series({"ours_mean": 95.0, "ours_sd": 0.5, "runs": 20})
+    assert gfl._another_graph(redrawn, fixed, 93.4) is explained
+
+
 def test_explained_needs_the_other_reading() -> None:
     """A cell that differs in the text's reading is explained only where runs of the code's agree with the print."""
     frame = gfl.named(frames(0.0))
