@@ -107,6 +107,7 @@ class Notebook:
             executor=None if self.engine == "local" else self.engine,
             budget=budget,
             device=self.device,
+            side_by_side=side_by_side,
             # Starting a worker takes longer than a smoke run, and two benchmarks at once measure each other.
             workers=1 if self.profile == "smoke" or any(run.task == "bench" for run in runs) else None,
         )

@@ -248,13 +248,14 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     asked: list[tuple[object, ...]] = []
 
     def execute(runs: object, *, store: object, **given: object) -> str:
-        asked.append((given["file"], given["executor"], given["budget"], given["device"]))
+        asked.append((given["file"], given["executor"], given["budget"], given["device"], given["side_by_side"]))
         return "frame"
 
     monkeypatch.setattr(fedrepro.engine, "execute", execute)
     nb = notebook.begin("gfl/5-experiments", profile="quick", device="cpu", seeds=0, engine="dask")
-    assert nb.execute([]) == nb.stored([]) == "frame"
-    assert asked == [("gfl-5-experiments.jsonl", "dask", None, "cpu"), ("gfl-5-experiments.jsonl", "dask", 0.0, "cpu")]
+    assert nb.execute([], side_by_side=20) == nb.stored([]) == "frame"
+    file = "gfl-5-experiments.jsonl"
+    assert asked == [(file, "dask", None, "cpu", 20), (file, "dask", 0.0, "cpu", 1)]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="socket files are POSIX's")
