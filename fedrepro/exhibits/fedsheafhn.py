@@ -57,7 +57,7 @@ def table(counts: tuple[int, int]) -> Callable[[str], list[Run]]:
             some = METHODS if 20 in counts else ("Local", *PERSONAL)
             return [run for method in some for run in smoke(method, 20 if 20 in counts else 30)]
         if profile == "quick":
-            few = {10: ("Local", "FedAvg", OURS), 20: METHODS, 30: ("Local", *PERSONAL), 50: ()}
+            few = {10: ("Local", "FedAvg", OURS), 20: METHODS, 30: ("Local", "FedAvg", OURS), 50: ()}
             return [run for n in counts for method in few[n] for run in cell(method, QUICK, n, range(1))]
         runs = [r for d in DATASETS for n in counts for m in METHODS for r in cell(m, d, n, SEEDS)]
         return runs + [r for m in METHODS for r in standin(m, 20 if 20 in counts else 30)]
@@ -81,7 +81,7 @@ def sheaf_and_none(profile: str) -> list[Run]:
 
 
 def _both(profile: str, method: str, **more: Any) -> list[Run]:
-    counts = (20,) if profile != "paper" and more else (20, 30)
+    counts = (20, 30) if profile == "paper" else (20,)
     return [run for clients in counts for run in _ablated(profile, method, clients, **more)]
 
 
