@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -74,9 +75,9 @@ class Notebook:
     @cached_property
     def store(self) -> Store:
         """The store, read once; `engine.execute` looks for what is new in it."""
-        from fedrepro.store import Store
+        from fedrepro.store import opened
 
-        return Store()
+        return opened()
 
     def runs(self, exhibit_id: str) -> list[Run]:
         """The runs of an exhibit under this notebook's profile and seeds."""
@@ -178,6 +179,11 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
         found = torch.cuda.is_available()
         require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
         device = "cuda" if found else "cpu"
+    if "ipykernel" in sys.modules:
+        from matplotlib_inline.config import InlineBackend
+
+        # figures are laid out to their edges: "tight" would draw each a second time to find them
+        InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}
     return Notebook(name, profile, device, seeds, engine)
 
 

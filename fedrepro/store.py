@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -310,3 +311,15 @@ def _flat(result: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
 
 def _hashable(value: Any) -> Any:
     return tuple(_hashable(entry) for entry in value) if isinstance(value, list) else value
+
+
+@cache
+def _opened(folder: Path) -> Store:
+    return Store(folder)
+
+
+def opened() -> Store:
+    """The store of `paths.store()`, read once a process; each call reads what was written since."""
+    store = _opened(paths.store())
+    store.refresh()
+    return store

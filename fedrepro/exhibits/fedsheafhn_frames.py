@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro import paths
 from fedrepro.compare import limit
 from fedrepro.exhibits.fedsheafhn_settings import (
     ABLATED,
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from fedrepro.store import Store
 
 POINT = 1.0  # the least difference that matters: one accuracy point, in percent
 
@@ -121,18 +117,12 @@ def ablation(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
 
 def with_series(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with what its records keep of their rounds and clients, as columns `series.<view>.<entry>`."""
-    store = _store(paths.store())
-    store.refresh()
+    from fedrepro.store import opened
+
+    store = opened()
     kept = [(store.get(key) or {}).get("series") or {} for key in frame["key"]]
     names = dict.fromkeys(name for series in kept for name in series)
     return frame.assign(**{f"series.{name}": [series.get(name) for series in kept] for name in names})
-
-
-@cache
-def _store(folder: Path) -> Store:
-    from fedrepro.store import Store
-
-    return Store(folder)
 
 
 def clients_of(frame: pd.DataFrame) -> pd.DataFrame:

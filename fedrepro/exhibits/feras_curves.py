@@ -19,9 +19,9 @@ def curves(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per run and scored epoch: the columns of `named`, `epoch` and `F1-micro` (mean over hosts)."""
     import pandas as pd
 
-    from fedrepro.store import Store
+    from fedrepro.store import opened
 
-    store, parts = Store(), []
+    store, parts = opened(), []
     for run in frame.to_dict("records"):
         series = (store.get(run["key"]) or {}).get("series") or {}
         scores = series.get("before.test_clients") or []

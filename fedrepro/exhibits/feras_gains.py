@@ -32,8 +32,8 @@ def gaps(frame: pd.DataFrame) -> pd.DataFrame:
     pairs = [(FERAS, ISOLATED), (FERAS, SHARED), (SHARED, ISOLATED)]
     rows: list[dict[str, Any]] = []
     for (dataset, kappa, hosts), group in frame.groupby(["dataset", "kappa", "hosts"], sort=False):
+        wide = chosen(group).pivot_table(index="seed", columns="method", values="score").reindex(columns=METHODS)
         for a, b in pairs:
-            wide = chosen(group).pivot_table(index="seed", columns="method", values="score").reindex(columns=[a, b])
             each, found = (wide[a] - wide[b]).dropna(), compare.common(wide[a], wide[b])
             row = {"dataset": dataset, "setting": f"kappa={kappa}%", "hosts": hosts, "gain": f"{a} over {b}"}
             row |= {"ours": each.mean(), "low": found.low if found else math.nan}
