@@ -337,6 +337,14 @@ class Outcome:
     error: str = ""
 
 
+def _load() -> None:
+    """Import what running and rendering a notebook needs, once a process and before its first one."""
+    import nbconvert
+    import papermill
+
+    assert nbconvert and papermill
+
+
 def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) -> Outcome:
     start = time.monotonic()
     error = ""
@@ -362,7 +370,7 @@ def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *
     for source in sources:
         check_parameters(source.path, values)
     jobs = min(jobs, len(sources))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_load) as pool:
         ends = [
             pool.submit(_attempt, source, values, executed_copy(source, values.get("profile", "")), jobs)
             for source in sources

@@ -183,7 +183,7 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
         from matplotlib_inline.config import InlineBackend
 
         # figures are laid out to their edges: "tight" would draw each a second time to find them
-        InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}
+        InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}  # type: ignore[dict-item]
     return Notebook(name, profile, device, seeds, engine)
 
 
