@@ -179,11 +179,10 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
         found = torch.cuda.is_available()
         require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
         device = "cuda" if found else "cpu"
-    if "ipykernel" in sys.modules:
-        from matplotlib_inline.config import InlineBackend
-
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
         # figures are laid out to their edges: "tight" would draw each a second time to find them
-        InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}  # type: ignore[dict-item]
+        shell.config.InlineBackend.print_figure_kwargs = {"bbox_inches": None}
     return Notebook(name, profile, device, seeds, engine)
 
 
