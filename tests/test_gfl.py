@@ -372,7 +372,7 @@ def test_the_noise_that_is_used_is_distributed_as_if_all_of_it_were_drawn(rank: 
 
 
 def test_noise_is_drawn_whole_only_where_more_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sample a client and nothing else to predict: the layer's noise never exists; two samples: it does."""
+    """One sample a client and nothing else to predict: the layer's noise never exists; several samples: it does."""
     many = data(split_nodes=True)
     first = torch.arange(0, NODES * SAMPLES, SAMPLES)
     names = ("x", "y", "train_mask", "val_mask", "test_mask")

@@ -11,7 +11,7 @@ import pytest
 
 from fedrepro.errors import ArgumentError, StoreError
 from fedrepro.runs import Run, sweep
-from fedrepro.store import Store, Torn
+from fedrepro.store import Store, Torn, opened
 
 
 def record(key: str = "k", status: str = "ok", **changes: Any) -> dict[str, Any]:
@@ -254,3 +254,11 @@ def test_unreadable_places(tmp_path: Path) -> None:
     (tmp_path / "folder" / "a.jsonl").mkdir(parents=True)
     with pytest.raises(StoreError, match=r"cannot be read"):
         Store(tmp_path / "folder")
+
+
+def test_opened_is_one_store_a_process_that_sees_what_was_written_since() -> None:
+    """`opened` reads the folder once, and each call what another store object appended to it."""
+    store = opened()
+    assert "k" not in store
+    Store().append("a", record())
+    assert opened() is store and "k" in store

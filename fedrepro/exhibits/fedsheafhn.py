@@ -199,10 +199,8 @@ def new_clients(profile: str) -> list[Run]:
 
 def malicious(profile: str) -> list[Run]:
     """SH-F7, SH-A3: a share of 20 clients sends forged embeddings (tau = 1)."""
-    ratios, attacks = (
-        (MALICIOUS if profile == "paper" else (0.0, 0.4)),
-        (ATTACKS[:1] if profile == "quick" else ATTACKS),
-    )
+    ratios = MALICIOUS if profile == "paper" else (0.0, 0.4)
+    attacks = ATTACKS[:1] if profile == "quick" else ATTACKS
     return [run for method in (OURS, "FED-PUB") for ratio in ratios for attack in attacks[: 1 if ratio == 0 else 2]
             for run in _ablated(profile, method, 20,
                                 **({"malicious": ratio, "attack": attack} if ratio else {}))]  # fmt: skip
