@@ -155,7 +155,7 @@ def compute_all(
         executor: an executor or the name of one; None for spawned processes, or for this process if there
             is one batch, one worker or a GPU.
         workers: batches computed at once; default `executors.cores()`.
-        device: `cpu` or `cuda`.
+        device: `auto`, `cpu` or `cuda`; looked for only if there is something to compute.
         progress: show a bar with the time left, if the error stream is a terminal.
         wanted: asked before a batch is started.
         deadline: `time.monotonic()` after which nothing new is started.
@@ -164,6 +164,7 @@ def compute_all(
 
     if not batches or time.monotonic() >= deadline:
         return
+    device = executors.resolved(device)
     methods = {(run.task, run.method) for runs in batches for run in runs}
     entries = {method: registry.find(*method) for method in methods}
     # What was written in a notebook or inside a function, worker processes cannot import.

@@ -74,7 +74,7 @@ def execute(
         executor: any `concurrent.futures` executor, or a name for `executor`. Default: a pool of
             spawned processes, or this process if there is one thing to compute, one worker or a GPU.
         budget: minutes after which nothing new is started; 0 computes nothing.
-        device: `cpu` or `cuda`.
+        device: `auto` (a GPU if there is one), `cpu` or `cuda`.
         progress: show a bar with the time left, if the error stream is a terminal.
         workers: runs computed at once; default `$FEDREPRO_WORKERS`, else the number of cores.
         side_by_side: how many training runs that differ in seed alone are trained as one batch.
@@ -86,6 +86,7 @@ def execute(
         runs whose graph cannot be had.
 
     Raises:
+        ArgumentError: `cuda` without a GPU.
         StoreError: a record cannot be written; those before it are kept.
         DataError: with `strict`.
     """

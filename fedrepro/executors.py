@@ -34,6 +34,21 @@ def cores() -> int:
     return max(1, int(given or allowed or 1))
 
 
+def resolved(device: str) -> str:
+    """`cpu` or `cuda` for `device`; `auto` is a GPU if there is one.
+
+    Raises:
+        ArgumentError: `cuda`, and there is none.
+    """
+    if device == "cpu":
+        return device
+    import torch
+
+    found = torch.cuda.is_available()
+    require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
+    return device if device != "auto" else "cuda" if found else "cpu"
+
+
 def executor(engine: str, address: str = "", workers: int | None = None, **parameters: Any) -> Executor:
     """An executor by name.
 

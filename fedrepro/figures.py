@@ -289,11 +289,11 @@ def save(
     place = Path(folder or paths.figures()) / paper
     written = [replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
-        with _style():
+        with _style(), plt.rc_context({"figure.constrained_layout.use": False}):
             for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=kind, metadata=metadata)
-                figure.set_layout_engine("none")  # laid out now; doing it again costs as much as drawing
+                figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
                 written.append(replace_file(place / f"{exhibit_id}.{kind}", buffer.getvalue()))
     return written
 

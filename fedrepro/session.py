@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.errors import one_of, require
-from fedrepro.executors import ENGINES
+from fedrepro.executors import ENGINES, resolved
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -158,7 +158,7 @@ class Notebook:
 
 
 def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> Notebook:
-    """Start a notebook: check its parameters and resolve the device.
+    """Start a notebook: check its parameters.
 
     Args:
         name: `paper/n-section`, which decides where its records and exhibits are kept.
@@ -173,12 +173,8 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
     require(bool(re.fullmatch(r"[\w~-]+/[\w.-]+", name)), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)
-    if device != "cpu":
-        import torch
-
-        found = torch.cuda.is_available()
-        require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
-        device = "cuda" if found else "cpu"
+    if device != "auto":  # that is looked for where something is computed: importing torch takes seconds
+        device = resolved(device)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         # figures are laid out to their edges: "tight" would draw each a second time to find them

@@ -12,6 +12,7 @@ from typing import Any
 
 import fake_tasks
 import pytest
+import torch
 
 import fedrepro
 from fedrepro import engine, executors, registry
@@ -342,3 +343,15 @@ def test_slurm(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with executors.Slurm(str(tmp_path / "logs"), cluster="local", timeout_min=1) as given:
         frame = engine.execute(runs(seeds=2), store=store, file="a", executor=given)
     assert list(frame["seed"]) == [0, 1] and frame.attrs["failed"] == []
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_device_is_looked_for_where_something_is_computed(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` is the GPU if there is one; `cuda` without one is refused."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert executors.resolved("cpu") == "cpu" and executors.resolved("auto") == ("cuda" if gpu else "cpu")
+    if gpu:
+        assert executors.resolved("cuda") == "cuda"
+    else:
+        with pytest.raises(ArgumentError, match="where no GPU is found"):
+            executors.resolved("cuda")

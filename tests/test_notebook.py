@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -256,6 +257,20 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert nb.execute([], side_by_side=20) == nb.stored([]) == "frame"
     file = "gfl-5-experiments.jsonl"
     assert asked == [(file, "dask", None, "cpu", 20), (file, "dask", 0.0, "cpu", 1)]
+
+
+def test_a_notebook_that_computes_nothing_needs_no_torch() -> None:
+    """With `auto`, and all from the store, nothing imports torch, which takes seconds; a run that is missing does."""
+    code = """
+import subprocess
+import sys
+from fedrepro import session
+nb = session.begin("engine/9-none", profile="quick", device="auto", seeds=0, engine="local")
+assert len(nb.execute([])) == 0 and "torch" not in sys.modules
+from fedrepro.exhibits import EXHIBITS
+assert len(nb.execute(EXHIBITS["FG-A1"].runs("smoke")[:1])) == 1 and "torch" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="socket files are POSIX's")
