@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedrepro.errors import ArgumentError
 from fedrepro.federation import Federation
-from fedrepro.methods.fggp import FGGP, reconstruction, soft_labels
+from fedrepro.methods.fggp import FGGP, Graph, reconstruction, soft_labels
 from fedrepro.methods.prototypes import Bank, class_means, contrast, finch
 from fedrepro.nn import random
 from fedrepro.nn.models import GraphSAGE
@@ -261,10 +261,11 @@ def test_without_blend_and_neighbours_view_2_is_view_1() -> None:
     edges = [torch.eye(len(c.x), dtype=F64) for c in clients_of(*task(3))]
     for a, c in zip(edges, clients_of(*task(3))):
         a[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
-    z = torch.rand(fed.nodes, 5, dtype=F64)
-    for got, c in zip(method._sampled(fed.at(0, 0), edges, z, 0), clients_of(*task(3))):
-        assert gap(got, c.s) < 1e-14
-    assert all(bool((graph >= a).all()) for graph, a in zip(state.more.graphs, edges))
+    inner = [torch.rand(len(a), len(a), dtype=F64) for a in edges]
+    for got, c in zip(method._sampled(fed.at(0, 0), [Graph.of(a) for a in edges], inner, 0), clients_of(*task(3))):
+        assert gap(normal(got), c.s) < 1e-14
+    for graph, a in zip(state.more.graphs, edges):
+        assert set(a.flatten().nonzero().flatten().tolist()) <= set(graph.ones.tolist())
 
 
 def test_the_augmentor_learns_from_the_classifier_and_the_graph() -> None:
@@ -300,10 +301,22 @@ def test_others_prototypes_change_predictions() -> None:
 
 def test_reconstruction_of_a_complete_graph_is_nothing() -> None:
     """All entries one: no rest to tell them from, the loss and its gradient are 0."""
-    z = torch.rand(4, 2, dtype=F64).requires_grad_()
-    loss = reconstruction(z, torch.ones(4, 4, dtype=F64))
+    inner = torch.rand(4, 4, dtype=F64).requires_grad_()
+    loss = reconstruction(inner, torch.arange(16))
     loss.backward()
-    assert float(loss.detach()) == 0 and float(z.grad.abs().max()) == 0
+    assert float(loss.detach()) == 0 and float(inner.grad.abs().max()) == 0
+
+
+def test_reconstruction_is_torchs_weighted_cross_entropy() -> None:
+    """Value and gradient, for inner products small and large, to 1e-12."""
+    inner = (40 * torch.randn(30, 30, dtype=F64)).requires_grad_()
+    graph = (torch.rand(30, 30) < 0.2).to(F64)
+    rest = (900 - graph.sum()) / graph.sum()
+    expected = 900 / (2 * (900 - graph.sum())) * F.binary_cross_entropy_with_logits(inner, graph, pos_weight=rest)
+    loss = reconstruction(inner, graph.flatten().nonzero().flatten())
+    assert gap(loss.detach(), expected.detach()) < 1e-12
+    (got,), (wanted,) = torch.autograd.grad(loss, inner), torch.autograd.grad(expected, inner)
+    assert gap(got, wanted) < 1e-12
 
 
 def test_bad_options_of_fggp_are_refused() -> None:

@@ -70,7 +70,8 @@ def dropout(fed: Federation, x: X, p: float, layer: str) -> X:
         kept = random.keep(key[x.pattern.row], x.pattern.col % fed.features, p)
         return x.with_values(x.value * kept / (1 - p))  # type: ignore[return-value]
     column = torch.arange(x.shape[1], device=x.device)
-    return x * random.keep(key[:, None], column, p).to(x.dtype).div_(1 - p)  # type: ignore[return-value]
+    scale = torch.ones((), dtype=x.dtype, device=x.device) / (1 - p)
+    return (x * random.keep(key[:, None], column, p)).mul_(scale)  # type: ignore[return-value]
 
 
 def gcn(

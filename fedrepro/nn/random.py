@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+PIECE = 2**16  # numbers
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -58,11 +59,12 @@ def _signed32(key: int) -> int:
 
 def _scramble(x: Tensor) -> Tensor:
     """A 32-bit finalizer, in place; the masks make torch's arithmetic shifts logical ones."""
-    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    shifted = x >> 16
+    x ^= shifted.bitwise_and_(0xFFFF)
     x *= 0x7FEB352D
-    x ^= (x >> 15).bitwise_and_(0x1FFFF)
+    x ^= torch.bitwise_right_shift(x, 15, out=shifted).bitwise_and_(0x1FFFF)
     x *= _signed32(0x846CA68B)
-    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    x ^= torch.bitwise_right_shift(x, 16, out=shifted).bitwise_and_(0xFFFF)
     return x
 
 
@@ -75,5 +77,12 @@ def row_keys(node_key: Tensor, *call: int | str) -> Tensor:
 
 def keep(row_key: Tensor, column: Tensor, p: float) -> Tensor:
     """True with probability `1 - p`, for each pair of a row key and a column that broadcast together."""
-    x = row_key + column.to(torch.int32) * _signed32(0x9E3779B9)
-    return _scramble(x) >= int(-(2**31) + p * 2**32)
+    column = column.to(torch.int32) * _signed32(0x9E3779B9)
+    kept = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=torch.bool, device=row_key.device)
+    if kept.numel() == 0:
+        return kept
+    # a dozen passes: on a CPU over pieces that stay in its cache, on a GPU over all at once
+    rows = max(1, PIECE * len(kept) // kept.numel()) if kept.device.type == "cpu" else len(kept)
+    for out, *parts in zip(*(torch.split(x.expand_as(kept), rows) for x in (kept, row_key, column))):
+        torch.ge(_scramble(parts[0] + parts[1]), int(-(2**31) + p * 2**32), out=out)
+    return kept
