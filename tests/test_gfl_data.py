@@ -192,3 +192,30 @@ def test_explained_needs_the_other_reading() -> None:
     told = gfl.explained(frame).set_index(["dataset", "method", "setting"]).outcome
     assert told["csbm-DNC", "GFL-APPNP", "I=10"] == "explained: code"
     assert not told["csbm-DNC", "GFL-APPNP", "I=20"].startswith("explained")
+
+
+def test_a_misprinted_cell_is_explained_by_the_row_it_repeats() -> None:
+    """MLPs print FedMLP I=50's number: explained where that row's runs give it, not where MLPs' own are far off."""
+    frame = gfl.named(frames(0.0))
+    sc = frame["reading"].eq("code") & frame["column"].eq("csbm-SC")
+    fedmlp = sc & frame["method"].eq("FedMLP") & frame["setting"].eq("I=50")
+    key = ("csbm-SC", "MLPs", "")
+    for values, explained in (([60.5, 61.0, 61.5], True), ([56.0, 56.5, 57.0], False)):
+        frame.loc[fedmlp, "percent"] = values
+        frame.loc[frame["method"].eq("MLPs"), "percent"] = [63.0, 63.1, 63.2] * 2
+        told = gfl.explained(frame).set_index(["dataset", "method", "setting"]).outcome[key]
+        assert told.startswith("explained: the number of FedMLP I=50, repeated (code)") is explained
+
+
+def test_dnc_at_the_printed_rate_is_a_reading_of_its_own() -> None:
+    """Truncated propagation at rate 0.5 explains DNC's I = 1, without counting as the code's reading (rate 0.2)."""
+    frame = frames(0.0)
+    runs = gfl.cell(gfl.GFL_ROWS[0], "csbm-DNC", "text", range(3), propagation="truncated")
+    more = pd.DataFrame(
+        [{**run.to_dict(), **run.options, gfl.SCORE: 0.93 + 0.002 * run.seed, "status": "ok"} for run in runs]
+    )
+    named = gfl.named(pd.concat([frame, more.drop(columns="options")], ignore_index=True))
+    told = gfl.explained(named).set_index(["dataset", "method", "setting"])
+    for row in (("csbm-DNC", "GFL-APPNP", "I=1"), ("csbm-DNC", "APPNP", "")):
+        assert told.outcome[row] == "explained: code's propagation, printed rate"
+        assert told.code_runs[row] == 3
