@@ -258,10 +258,10 @@ def judged(frame: pd.DataFrame, exhibit: str, reading: str, value: str = "percen
 def explained(frame: pd.DataFrame, exhibit: str = "GFL-T2") -> pd.DataFrame:
     """GFL-T2 with the verdict in the text's reading, and where that is not "reproduced" what explains the cell.
 
-    Explained: stored runs under another reading agree with the printed value: they reproduce it, or it lies within their
-    95% interval, or their mean within the printed one. Readings: the code's, and its propagation at the printed rate;
-    the majority over a node's samples (SNC); the row whose number a cell repeats (`MISPRINTED`); and another graph of
-    the same block model, for the paper's own graphs are not published (`_another_graph`).
+    Explained: stored runs under another reading agree with the printed value: they reproduce it, or it lies within
+    their 95% interval, or their mean within the printed one. Readings: the code's, and its propagation at the printed
+    rate; the majority over a node's samples (SNC); the row whose number a cell repeats (`MISPRINTED`); and another
+    graph of the same block model, for the paper's own graphs are not published (`_another_graph`).
     """
     key = ["dataset", "method", "setting"]
     text, code = judged(frame, exhibit, "text"), judged(frame, exhibit, "code")
