@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PIECE = 2**16  # numbers
+PIECE = 2**16  # numbers made at once: what passes over them stays in a CPU's cache
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -42,9 +42,13 @@ def keys(*parts: int | str | np.ndarray) -> np.ndarray:
 
 def uniform(shape: tuple[int, ...], *parts: int | str) -> Tensor:
     """Numbers in (0, 1), float64, a function of `parts` and of the position alone."""
-    position = np.arange(int(np.prod(shape)), dtype=np.uint64)
-    bits = _mix(position * _GOLDEN + keys(*parts)) >> np.uint64(11)
-    return torch.from_numpy((bits.astype(np.float64) + 0.5) / 2.0**53).reshape(shape)
+    out, key = np.empty(int(np.prod(shape))), keys(*parts)
+    for start in range(0, len(out), PIECE):
+        piece = out[start : start + PIECE]
+        position = np.arange(start, start + len(piece), dtype=np.uint64)
+        bits = _mix(position * _GOLDEN + key) >> np.uint64(11)
+        np.divide(bits.astype(np.float64) + 0.5, 2.0**53, out=piece)
+    return torch.from_numpy(out).reshape(shape)
 
 
 def normal(shape: tuple[int, ...], *parts: int | str) -> Tensor:
@@ -81,7 +85,7 @@ def keep(row_key: Tensor, column: Tensor, p: float) -> Tensor:
     kept = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=torch.bool, device=row_key.device)
     if kept.numel() == 0:
         return kept
-    # a dozen passes: on a CPU over pieces that stay in its cache, on a GPU over all at once
+    # a dozen passes: on a CPU piece by piece, on a GPU over all at once
     rows = max(1, PIECE * len(kept) // kept.numel()) if kept.device.type == "cpu" else len(kept)
     for out, *parts in zip(*(torch.split(x.expand_as(kept), rows) for x in (kept, row_key, column))):
         torch.ge(_scramble(parts[0] + parts[1]), int(-(2**31) + p * 2**32), out=out)
