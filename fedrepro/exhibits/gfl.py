@@ -127,7 +127,7 @@ def _seeds(profile: str, dataset: str, row: tuple[str, str]) -> range:
         named = row in ((GFL_ROWS[1], *GFL_ROWS[4:]) if dataset == "csbm-DNC" else (GFL_ROWS[1], *MLP_ROWS[::3]))
         return range(1 if dataset != "subCora" and (named or row in CENTRAL_ROWS) else 0)
     if dataset == "csbm-DNC":
-        return range(2)
+        return range(0 if row in CENTRAL_ROWS[1:] else 2)
     if dataset == "csbm-SC":
         return range(2 if row[1] != "I=1" else 0)
     return range(2 if row[1] == "I=50" else 0)
@@ -162,7 +162,7 @@ def readings(profile: str) -> list[Run]:
     rounds = 2 if profile == "smoke" else None
     seeds = range({"smoke": 1, "quick": 2, "paper": REPETITIONS}[profile])
     row = ("GFL-APPNP", "I=10")
-    datasets = ("csbm-DNC", "csbm-SC") if profile != "paper" else COLUMNS
+    datasets = {"smoke": ("csbm-DNC", "csbm-SC"), "quick": ("csbm-DNC",), "paper": COLUMNS}[profile]
     out = [run for d in datasets for run in cell(row, d, "text", seeds, rounds, propagation="printed")]
     out += [run for d in datasets if d != "subCora" for run in cell(row, f"{d} Z/p", "text", seeds, rounds)]
     if profile == "paper":
@@ -178,7 +178,8 @@ def redrawn(profile: str) -> list[Run]:
     seeds, rounds = range({"smoke": 1, "quick": 2, "paper": REPETITIONS}[profile]), 2 if profile == "smoke" else None
     out = []
     for dataset in ("csbm-DNC", "csbm-SC"):
-        chosen = rows_of(dataset) if profile == "paper" else [GFL_ROWS[1], *MLP_ROWS[:1]][: 1 + (dataset == "csbm-SC")]
+        few = {"csbm-DNC": [GFL_ROWS[1]], "csbm-SC": MLP_ROWS[:1] if profile == "quick" else [GFL_ROWS[1], MLP_ROWS[0]]}
+        chosen = rows_of(dataset) if profile == "paper" else few[dataset]
         for row in chosen:
             out += cell(row, f"{dataset} redrawn", "code", seeds, rounds)
     if profile == "paper":

@@ -50,13 +50,13 @@ def algorithm(profile: str) -> list[Run]:
 
 def lemma(profile: str) -> list[Run]:
     """GFL-L1."""
-    local, rounds = ([5], 2) if profile == "smoke" else ([1, 10, 20, 50], 20)
+    local, rounds = {"smoke": ([5], 2), "quick": ([1, 10, 20], 20), "paper": ([1, 10, 20, 50], 20)}[profile]
     return _check("gfl-compensation-error", ("csbm-DNC",), {"local_epochs": local, "lr": [0.1, 0.5], "rounds": rounds})
 
 
 def rates(profile: str) -> list[Run]:
     """GFL-Th1 (fixed step) and GFL-Th2 (eta = sqrt(N/T)), one axis at a time around `BASE`."""
-    seeds = {"smoke": 1, "quick": 2, "paper": 5}[profile]
+    seeds = {"smoke": 1, "quick": 1, "paper": 5}[profile]
     smoke = profile == "smoke"
     points: list[tuple[str, dict[str, Any]]] = []
     for axis, values in NEAR.items():
