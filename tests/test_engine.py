@@ -346,7 +346,7 @@ def test_slurm(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-def test_a_device_is_looked_for_where_something_is_computed(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_gpu_if_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """`auto` is the GPU if there is one; `cuda` without one is refused."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     assert executors.resolved("cpu") == "cpu" and executors.resolved("auto") == ("cuda" if gpu else "cpu")

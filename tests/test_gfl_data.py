@@ -194,17 +194,6 @@ def test_explained_needs_the_other_reading() -> None:
     assert not told["csbm-DNC", "GFL-APPNP", "I=20"].startswith("explained")
 
 
-def test_what_another_reading_reproduces_is_explained() -> None:
-    """Runs within the table's margin of a point explain a cell though the narrow intervals miss each other."""
-    frame = gfl.named(frames(0.0)).assign(**{"facts.node_test": 0.5})
-    row = frame["column"].eq("csbm-SNC") & frame["setting"].eq("I=1") & frame["reading"].eq("text")
-    for shift, explained in ((0.3, True), (1.5, False)):
-        frame.loc[row, "facts.node_test"] = [(98.7 + shift + x) / 100 for x in (-0.05, 0.0, 0.05)]
-        told = gfl.explained(frame).set_index(["dataset", "method", "setting"]).outcome
-        found = told["csbm-SNC", "GFL-APPNP", "I=1"] == f"explained: text, {gfl.MAJORITY}"
-        assert found is explained
-
-
 def test_a_misprinted_cell_is_explained_by_the_row_it_repeats() -> None:
     """MLPs print FedMLP I=50's number: explained where that row's runs give it, not where MLPs' own are far off."""
     frame = gfl.named(frames(0.0))

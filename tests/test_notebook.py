@@ -262,7 +262,6 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_notebook_that_computes_nothing_needs_no_torch() -> None:
     """With `auto`, and all from the store, nothing imports torch, which takes seconds; a run that is missing does."""
     code = """
-import subprocess
 import sys
 from fedrepro import session
 nb = session.begin("engine/9-none", profile="quick", device="auto", seeds=0, engine="local")
