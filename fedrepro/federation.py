@@ -1,6 +1,6 @@
 """Many client graphs as one block-diagonal batch: the object every method trains on.
 
-The clients of a run, and several runs (seeds) side by side, are one PyG `Batch`: `batch.batch` says which client a
+The clients of a run, and several runs (seeds) side by side, are one PyG `Data`: `batch.batch` says which client a
 node belongs to and `batch.ptr` where each client starts. Stacked weights have one slice per client; `shared()` is the
 same federation with one slice per run, for weights that are equal on all clients. A central model is a federation of
 one client. Nothing crosses a client boundary in the batch; what a method exchanges goes through `halo`, `average` and
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 
 from fedrepro.errors import require
 from fedrepro.nn import random
@@ -47,9 +47,9 @@ class Federation:
     """Client graphs of one or several runs.
 
     Args:
-        batch: block-diagonal PyG batch with `y`, `edge_index`, `edge_weight` (optional), `train_mask`, `val_mask`,
-            `test_mask`, `node_id` (in the run's graph), `ring` (0 for a client's own nodes, k for a halo node k hops
-            away).
+        batch: block-diagonal graph with `batch`, `ptr`, `y`, `edge_index`, `edge_weight` (optional), `train_mask`,
+            `val_mask`, `test_mask`, `node_id` (in the run's graph), `ring` (0 for a client's own nodes, k for a halo
+            node k hops away).
         x: features of the batch's nodes, dense `[nodes, features]` or `Sparse`.
         run: `[clients]`, which run a client belongs to; clients of a run are consecutive.
         number: `[clients]`, the client's number within its run.
@@ -113,24 +113,20 @@ class Federation:
         device: str | torch.device,
         dtype: torch.dtype,
     ) -> Federation:
-        graphs, features, run, number = [], [], [], []
-        for which, source in enumerate(sources):
-            incoming = _incoming(source.data)
-            for client, part in enumerate(source.parts):
-                graphs.append(_client_graph(source.data, incoming, part, hops))
-                run.append(which)
-                number.append(client)
-            chosen = torch.cat([graph.node_id for graph in graphs[-len(source.parts) :]])
-            features.append(feature_rows(source.data.x, chosen))
-        clients = len(graphs)
+        blocks = [_client_graphs(source, hops) for source in sources]
+        clients = [len(source.parts) for source in sources]
         return cls(
-            batch=Batch.from_data_list(graphs).to(device),
-            x=_concatenate(features, device, dtype),
-            run=torch.tensor(run, device=device),
-            number=torch.tensor(number, device=device),
+            batch=_side_by_side(blocks).to(device),
+            x=_concatenate(
+                [feature_rows(source.data.x, g.node_id) for source, g in zip(sources, blocks, strict=True)],
+                device,
+                dtype,
+            ),
+            run=torch.repeat_interleave(torch.arange(len(sources)), torch.tensor(clients)).to(device),
+            number=torch.cat([torch.arange(count) for count in clients]).to(device),
             seeds=seeds,
             sources=sources,
-            slice_of=torch.arange(clients, device=device),
+            slice_of=torch.arange(sum(clients), device=device),
             traffic=Traffic(len(sources), torch.finfo(dtype).bits // 8),
         )
 
@@ -434,41 +430,74 @@ def _consecutive(chosen: Tensor) -> list[slice]:
 # -- building client graphs -------------------------------------------------------------------------------------------
 
 
-def _incoming(data: Data) -> csr_matrix:
-    """Row `v` lists the nodes with an edge to `v`; the stored number is the edge's place in `edge_index`, plus one."""
-    source, target = data.edge_index.cpu().numpy()
-    shape = (data.num_nodes, data.num_nodes)
-    return csr_matrix((np.arange(1, len(source) + 1), (target, source)), shape=shape)
+def _client_graphs(source: Source, hops: int) -> Data:
+    """One block per client of a run: its own nodes, then those of each ring, in order of their ids; of the edges that
+    arrive at a node of ring `hops - 1` or less those that leave from a node of the block, in the order of the graph.
+    """
+    data, nodes = source.data, source.data.num_nodes
+    sender, target = data.edge_index.numpy()
+    arriving = np.argsort(target, kind="stable")  # places in `edge_index`, by target
+    start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=nodes))])
 
+    def edges_into(copies: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Client and edge for every edge that arrives at a copy. A copy of a node is client * nodes + node."""
+        client, node = np.divmod(copies, nodes)
+        count = start[node + 1] - start[node]
+        first = np.repeat(start[node] - np.cumsum(count) + count, count)
+        return np.repeat(client, count), arriving[first + np.arange(len(first))]
 
-def _client_graph(data: Data, incoming: csr_matrix, part: Tensor, hops: int) -> Data:
-    ring = np.full(data.num_nodes, -1)
-    ring[part.numpy()] = 0
-    frontier = part.numpy()
+    sizes = [len(part) for part in source.parts]
+    frontier = np.repeat(np.arange(len(sizes)), sizes) * nodes + torch.cat(source.parts).numpy()
+    copies, ring, inside = frontier, np.zeros(len(frontier), np.int64), frontier
     for hop in range(1, hops + 1):
-        near = np.unique(incoming[frontier].indices)
-        frontier = near[ring[near] < 0]
-        ring[frontier] = hop
-    nodes = np.concatenate([np.flatnonzero(ring == hop) for hop in range(hops + 1)])
-    local = np.full(data.num_nodes, -1)
-    local[nodes] = np.arange(len(nodes))
-    inside = nodes[ring[nodes] < max(hops, 1)]
-    edges = np.sort(incoming[inside].data) - 1
-    source, target = data.edge_index.numpy()[:, edges]
-    keep = local[source] >= 0
+        inside = copies
+        client, edge = edges_into(frontier)
+        frontier = np.setdiff1d(client * nodes + sender[edge], copies)
+        copies, ring = np.concatenate([copies, frontier]), np.concatenate([ring, np.full(len(frontier), hop)])
+    order = np.lexsort((copies, ring, copies // nodes))
+    copies, ring = copies[order], ring[order]
+    by_id = np.argsort(copies)
+
+    client, edge = edges_into(inside)
+    ends = np.stack([client * nodes + sender[edge], client * nodes + target[edge]])
+    place = by_id[np.searchsorted(copies, ends, sorter=by_id).clip(max=len(copies) - 1)]
+    inner = copies[place[0]] == ends[0]
+    kept = np.lexsort((edge, client))
+    kept = kept[inner[kept]]
+    client, node = np.divmod(copies, nodes)
     graph = Data(
-        edge_index=torch.from_numpy(local[np.stack([source[keep], target[keep]])]),
-        y=data.y[nodes],
-        node_id=torch.from_numpy(nodes),
-        ring=torch.from_numpy(ring[nodes]),
-        num_nodes=len(nodes),
+        edge_index=torch.from_numpy(place[:, kept]),
+        y=data.y[node],
+        node_id=torch.from_numpy(node),
+        ring=torch.from_numpy(ring),
+        num_nodes=len(node),
+        batch=torch.from_numpy(client),
+        ptr=torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(client, minlength=len(sizes)))])),
     )
     if data.get("edge_weight") is not None:
-        graph.edge_weight = data.edge_weight[edges][keep]
+        graph.edge_weight = data.edge_weight[edge[kept]]
     for name in ("train_mask", "val_mask", "test_mask"):
         mask = data.get(name)
-        graph[name] = mask[nodes] if mask is not None else torch.zeros(len(nodes), dtype=torch.bool)
+        graph[name] = mask[node] if mask is not None else torch.zeros(len(node), dtype=torch.bool)
     return graph
+
+
+def _side_by_side(graphs: list[Data]) -> Data:
+    """Several block-diagonal graphs as one."""
+    joined = Data(num_nodes=sum(graph.num_nodes for graph in graphs))
+    nodes = np.cumsum([0] + [graph.num_nodes for graph in graphs])
+    clients = np.cumsum([0] + [len(graph.ptr) - 1 for graph in graphs])
+    shift = {"edge_index": nodes, "batch": clients, "ptr": nodes}
+    for name in graphs[0].keys():  # noqa: SIM118 - iterating a PyG graph yields pairs
+        if name == "num_nodes":
+            continue
+        parts = [graph[name] for graph in graphs]
+        if name in shift:
+            parts = [part + int(by) for part, by in zip(parts, shift[name], strict=False)]  # one more, the end
+        if name == "ptr":
+            parts = [parts[0], *(part[1:] for part in parts[1:])]
+        joined[name] = torch.cat(parts, -1 if name == "edge_index" else 0)
+    return joined
 
 
 def feature_rows(x: Tensor, chosen: Tensor) -> Tensor | Sparse:

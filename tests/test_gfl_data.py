@@ -219,3 +219,19 @@ def test_dnc_at_the_printed_rate_is_a_reading_of_its_own() -> None:
     for row in (("csbm-DNC", "GFL-APPNP", "I=1"), ("csbm-DNC", "APPNP", "")):
         assert told.outcome[row] == "explained: code's propagation, printed rate"
         assert told.code_runs[row] == 3
+
+
+def test_other_initial_weights_are_a_reading_of_their_own() -> None:
+    """GraphSAGE from Glorot explains its DNC cell where its runs agree, and counts in no other reading."""
+    frame = frames(0.0)
+    row = ("csbm-DNC", "GraphSAGE", "")
+    before = gfl.explained(gfl.named(frame)).set_index(["dataset", "method", "setting"]).loc[row]
+    for score, explained in ((0.70, True), (0.80, False)):
+        runs = gfl.cell(("GraphSAGE", ""), "csbm-DNC", "text", range(3), torch_init=False)
+        more = pd.DataFrame(
+            [{**run.to_dict(), **run.options, gfl.SCORE: score + 0.002 * run.seed, "status": "ok"} for run in runs]
+        )
+        named = gfl.named(pd.concat([frame, more.drop(columns="options")], ignore_index=True))
+        told = gfl.explained(named).set_index(["dataset", "method", "setting"]).loc[row]
+        assert (told.outcome == "explained: other initialization") is explained
+        assert (told.ours_mean, told.runs, told.code_runs) == (before.ours_mean, before.runs, before.code_runs)

@@ -17,8 +17,8 @@ class CentralUnbiased(Central):
     """Central training in which biases stay 0.
 
     Args:
-        torch_init: weights of every layer uniform on +-1/sqrt(fan in), PyTorch's default for linear layers, which
-            GraphSAGE's published code uses; else the model's own.
+        torch_init: weights of every layer uniform on +-1/sqrt(fan in), PyTorch's default for linear layers; else, and
+            for attention vectors, the model's own.
     """
 
     torch_init: bool = False
@@ -28,7 +28,7 @@ class CentralUnbiased(Central):
         fed, state = super().start(fed)
         if self.torch_init:
             for name, w in state.personal.items():
-                if w.dim() == 3:
+                if w.dim() == 3 and not name.endswith((".source", ".target")):
                     for client, seed in enumerate(fed.seeds):
                         drawn = 2 * random.uniform(tuple(w.shape[1:]), "init", seed, name) - 1
                         w[client] = (drawn / math.sqrt(w.shape[1])).to(w)
