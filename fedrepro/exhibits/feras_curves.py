@@ -70,7 +70,7 @@ def late_scores(points: pd.DataFrame) -> pd.DataFrame:
 def panels(
     frame: pd.DataFrame, key: Sequence[str], x: str, y: str, by: str, title: str, form: str = "curves", wide: int = 3
 ) -> Figure | None:  # fmt: skip
-    """`figures.curves` or `figures.bars` of `y` against `x`, one panel for each combination of `key`."""
+    """`figures.curves` or `figures.bars` of `y` against `x`, one panel for each combination of `key`, one legend for equal ones."""
     import matplotlib.pyplot as plt
 
     from fedrepro import figures
@@ -83,9 +83,16 @@ def panels(
     size = ((4.2 if form == "curves" else 9.0) * wide, 3.3 * rows)
     with plt.style.context(["default", figures.STYLE], after_reset=True):
         figure, axes = plt.subplots(rows, wide, figsize=size, squeeze=False)
+        told: set[tuple[str, ...]] = set()
         for ax, (name, group) in zip(axes.flat, groups):
             text = ", ".join(str(v) if isinstance(v, str) else f"{k} = {v}" for k, v in zip(key, name))
             getattr(figures, form)(group, x, y, by, axes=ax, title=text)
+            legend = ax.get_legend()
+            if legend is not None:  # one per set of lines
+                lines = tuple(text.get_text() for text in legend.get_texts())
+                if lines in told:
+                    legend.remove()
+                told.add(lines)
         for ax in axes.flat[len(groups) :]:
             ax.set_axis_off()
         figure.suptitle(title, fontsize=10)
