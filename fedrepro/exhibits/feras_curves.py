@@ -70,7 +70,7 @@ def late_scores(points: pd.DataFrame) -> pd.DataFrame:
 def panels(
     frame: pd.DataFrame, key: Sequence[str], x: str, y: str, by: str, title: str, form: str = "curves", wide: int = 3
 ) -> Figure | None:  # fmt: skip
-    """`figures.curves` or `figures.bars` of `y` against `x`, one panel for each combination of `key`, one legend for equal ones."""
+    """`figures.curves` or `bars` of `y` against `x`, one panel for each combination of `key`; equal legends once."""
     import matplotlib.pyplot as plt
 
     from fedrepro import figures
