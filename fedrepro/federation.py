@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -25,6 +26,7 @@ from fedrepro.nn.sparse import Edges, SliceProducts, Sparse
 from fedrepro.traffic import Traffic
 
 Weights = dict[str, Tensor]
+Array = npt.NDArray[np.int64]
 SPARSE_BELOW = 0.25  # denser features are multiplied as they are
 
 
@@ -436,49 +438,50 @@ def _client_graphs(source: Source, hops: int) -> Data:
     """
     data, nodes = source.data, source.data.num_nodes
     sender, target = data.edge_index.numpy()
-    arriving = np.argsort(target, kind="stable")  # places in `edge_index`, by target
-    start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=nodes))])
+    every = np.arange(len(target))
+    arriving = csr_matrix((np.ones(len(target), bool), (target, every)), shape=(nodes, len(target)))
 
-    def edges_into(copies: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Client and edge for every edge that arrives at a copy. A copy of a node is client * nodes + node."""
-        client, node = np.divmod(copies, nodes)
-        count = start[node + 1] - start[node]
-        first = np.repeat(start[node] - np.cumsum(count) + count, count)
-        return np.repeat(client, count), arriving[first + np.arange(len(first))]
+    def edges_into(chosen: Array) -> Array:
+        start = arriving.indptr[chosen].astype(np.int64)
+        count = arriving.indptr[chosen + 1] - start
+        found: Array = arriving.indices[np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())]
+        return found
 
-    sizes = [len(part) for part in source.parts]
-    frontier = np.repeat(np.arange(len(sizes)), sizes) * nodes + torch.cat(source.parts).numpy()
-    copies, ring, inside = frontier, np.zeros(len(frontier), np.int64), frontier
-    for hop in range(1, hops + 1):
-        inside = copies
-        client, edge = edges_into(frontier)
-        frontier = np.setdiff1d(client * nodes + sender[edge], copies)
-        copies, ring = np.concatenate([copies, frontier]), np.concatenate([ring, np.full(len(frontier), hop)])
-    order = np.lexsort((copies, ring, copies // nodes))
-    copies, ring = copies[order], ring[order]
-    by_id = np.argsort(copies)
+    place = np.full(nodes, -1)  # of a node in the batch, for the client at hand
+    node, ring, edge, ends, ptr = [], [], [], [], [0]
+    for part in source.parts:
+        shells = [part.numpy()]
+        place[shells[0]] = 0
+        for _ in range(hops):
+            near = np.unique(sender[edges_into(shells[-1])])
+            shells.append(near[place[near] < 0])
+            place[shells[-1]] = 0
+        mine = np.concatenate(shells)
+        place[mine] = ptr[-1] + np.arange(len(mine))
+        into = np.sort(edges_into(np.concatenate(shells[: max(hops, 1)])))
+        into = into[place[sender[into]] >= 0]
+        node.append(mine)
+        ring.append(np.repeat(np.arange(len(shells)), [len(shell) for shell in shells]))
+        edge.append(into)
+        ends.append(place[np.stack([sender[into], target[into]])])
+        ptr.append(ptr[-1] + len(mine))
+        place[mine] = -1
 
-    client, edge = edges_into(inside)
-    ends = np.stack([client * nodes + sender[edge], client * nodes + target[edge]])
-    place = by_id[np.searchsorted(copies, ends, sorter=by_id).clip(max=len(copies) - 1)]
-    inner = copies[place[0]] == ends[0]
-    kept = np.lexsort((edge, client))
-    kept = kept[inner[kept]]
-    client, node = np.divmod(copies, nodes)
+    chosen, sizes = np.concatenate(node), np.diff(ptr)
     graph = Data(
-        edge_index=torch.from_numpy(place[:, kept]),
-        y=data.y[node],
-        node_id=torch.from_numpy(node),
-        ring=torch.from_numpy(ring),
-        num_nodes=len(node),
-        batch=torch.from_numpy(client),
-        ptr=torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(client, minlength=len(sizes)))])),
+        edge_index=torch.from_numpy(np.concatenate(ends, 1)),
+        y=data.y[chosen],
+        node_id=torch.from_numpy(chosen),
+        ring=torch.from_numpy(np.concatenate(ring)),
+        num_nodes=len(chosen),
+        batch=torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
+        ptr=torch.tensor(ptr),
     )
     if data.get("edge_weight") is not None:
-        graph.edge_weight = data.edge_weight[edge[kept]]
+        graph.edge_weight = data.edge_weight[np.concatenate(edge)]
     for name in ("train_mask", "val_mask", "test_mask"):
         mask = data.get(name)
-        graph[name] = mask[node] if mask is not None else torch.zeros(len(node), dtype=torch.bool)
+        graph[name] = mask[chosen] if mask is not None else torch.zeros(len(chosen), dtype=torch.bool)
     return graph
 
 
