@@ -21,7 +21,7 @@ from fedrepro.methods.fedmlp import FedMLP, MLPs
 from fedrepro.methods.gfl import GFLAPPNP, RECEIVED, U
 from fedrepro.methods.gfl_central import CentralUnbiased
 from fedrepro.methods.gfl_clients import propagation, propagation_weights
-from fedrepro.nn.models import GCN, MLP
+from fedrepro.nn.models import GAT, GCN, MLP
 from fedrepro.training import Trained, train
 
 NODES, SAMPLES, FEATURES, CLASSES, HIDDEN = 9, 4, 5, 3, 6
@@ -316,6 +316,15 @@ def test_central_models_keep_biases_at_zero() -> None:
     start = CentralUnbiased(model=GCN(FEATURES, CLASSES, 400), torch_init=True).start(fed)[1].personal
     bound = float(start["layer1.weight"].abs().max())
     assert bound == pytest.approx(FEATURES**-0.5, rel=0.01)
+
+
+def test_pytorchs_initialization_leaves_attention_vectors_alone() -> None:
+    """A GAT's weights move to the bound of PyTorch's linear layers; its attention vectors stay Glorot's."""
+    fed = Federation.of(data(), [torch.arange(NODES * SAMPLES)], 0)
+    model = GAT(FEATURES, CLASSES, 4, heads=2)
+    own, other = (CentralUnbiased(model=model, torch_init=it).start(fed)[1].personal for it in (False, True))
+    for name, w in own.items():
+        assert torch.equal(w, other[name]) is (not name.endswith("weight")), name
 
 
 @pytest.mark.parametrize(
