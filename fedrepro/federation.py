@@ -181,7 +181,7 @@ class Federation:
     @property
     def slices(self) -> int:
         """Number of slices of a stacked weight: clients, or runs after `shared()`."""
-        found: int = self._cached("slices", self._slices)
+        found: int = self.cached("slices", self._slices)
         return found
 
     def _slices(self) -> int:
@@ -285,7 +285,7 @@ class Federation:
     @property
     def node_slice(self) -> Tensor:
         """`[nodes]`, the weight slice each node uses."""
-        found: Tensor = self._cached("node_slice", self._node_slice)
+        found: Tensor = self.cached("node_slice", self._node_slice)
         return found
 
     def _node_slice(self) -> Tensor:
@@ -296,7 +296,7 @@ class Federation:
         """The features as layers take them: dense `[nodes, features]`, or sparse in blocks `[nodes, slices *
         features]`.
         """
-        found: Tensor | Sparse = self._cached("input", self._input)
+        found: Tensor | Sparse = self.cached("input", self._input)
         return found
 
     def _input(self) -> Tensor | Sparse:
@@ -307,7 +307,7 @@ class Federation:
     @property
     def node_key(self) -> Tensor:
         """`[nodes]`, a 64-bit key made of the run's seed, the client's number and the node's id."""
-        found: Tensor = self._cached("node_key", self._node_key)
+        found: Tensor = self.cached("node_key", self._node_key)
         return found
 
     def _node_key(self) -> Tensor:
@@ -322,13 +322,13 @@ class Federation:
         On a CPU every slice is a product of its own, so that its rounding depends on nobody else's size; on a GPU all
         are one batched product, padded to the longest.
         """
-        counts: list[int] = self._cached("counts", self._counts)
+        counts: list[int] = self.cached("counts", self._counts)
         if self.device.type == "cpu" and max(counts) > 1:
             return SliceProducts.of(x, weight, counts)
         length = max(counts)
         if min(counts) == length:
             return torch.bmm(x.view(len(counts), length, x.shape[1]), weight).flatten(0, 1)
-        position = self._cached("padded", lambda: self._padded(length))
+        position = self.cached("padded", lambda: self._padded(length))
         padding = x.new_zeros(len(counts) * length, x.shape[1]).index_copy(0, position, x)
         return torch.bmm(padding.view(len(counts), length, x.shape[1]), weight).flatten(0, 1)[position]
 
@@ -343,7 +343,7 @@ class Federation:
     @property
     def member(self) -> Sparse:
         """`[nodes, slices]`, one where a node belongs to a slice: turns a value per slice into one per node."""
-        found: Sparse = self._cached("member", self._member)
+        found: Sparse = self.cached("member", self._member)
         return found
 
     def _member(self) -> Sparse:
@@ -359,12 +359,12 @@ class Federation:
             reach: rows of nodes with a larger `ring` are left empty, for no wanted output depends on them; None keeps
                 all.
         """
-        matrix: Sparse = self._cached((kind, reach), lambda: _operator(self, kind, reach))
+        matrix: Sparse = self.cached((kind, reach), lambda: _operator(self, kind, reach))
         return matrix
 
     def attention_edges(self, reach: int) -> Edges:
         """The edges a GAT layer sees, one self-loop per node added, at targets whose `ring` is at most `reach`."""
-        edges: Edges = self._cached(("attention", reach), lambda: _attention_edges(self, reach))
+        edges: Edges = self.cached(("attention", reach), lambda: _attention_edges(self, reach))
         return edges
 
     def rows(self, mask: str) -> tuple[Tensor, Sparse]:
@@ -377,7 +377,7 @@ class Federation:
             `[rows]` node indices and a `Sparse` `[clients, rows]` with 1/count entries; a client without such nodes
             has an empty row.
         """
-        found: tuple[Tensor, Sparse] = self._cached(("rows", mask), lambda: _mask_rows(self, mask))
+        found: tuple[Tensor, Sparse] = self.cached(("rows", mask), lambda: _mask_rows(self, mask))
         return found
 
     def count(self, mask: str = "all") -> Tensor:
@@ -413,10 +413,11 @@ class Federation:
 
     def _view(self, key: Any, make: Callable[[], Federation]) -> Federation:
         """A view made once, with this federation's clock."""
-        view: Federation = self._cached(key, make)
+        view: Federation = self.cached(key, make)
         return replace(view, clock=self.clock)
 
-    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
+    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once under `key`, whatever the clock."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]

@@ -213,7 +213,7 @@ class FedStruct(FedSGD):
         g = s
         if self.head == "mlp":
             clock = None if fed.clock is None else (fed.clock.round, fed.clock.step)
-            key = fed._cached(("structure keys", got.nodes), lambda: rows.keys_of(fed, runs, got.nodes))
+            key = fed.cached(("structure keys", got.nodes), lambda: rows.keys_of(fed, runs, got.nodes))
             if self.backbone == "GraphSAGE":
                 mean = rows.cached(fed, got, "blocks", lambda: rows.of_slices(fed, got, runs))
                 g = net.structure_sage(weights, s, mean, key, clock, self.model.dropout)

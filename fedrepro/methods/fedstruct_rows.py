@@ -43,7 +43,7 @@ def keys_of(fed: Federation, runs: Tensor, nodes: int) -> Tensor:
 
 def cached(fed: Federation, got: Exchanged, name: str, make: Callable[[], Sparse]) -> Sparse:
     """A matrix made once per federation and exchange."""
-    _, matrix = fed._cached(("fedstruct", name, id(got)), lambda: (got, make()))
+    _, matrix = fed.cached(("fedstruct", name, id(got)), lambda: (got, make()))
     found: Sparse = matrix
     return found
 
