@@ -173,8 +173,14 @@ def _machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
+    """Name, family and model: virtual machines call processors alike whose BLAS kernels round differently."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        block = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+        found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
+        if "model name" in found:
+            kind = [f"{short} {found[name]}" for name, short in _KIND.items() if name in found]
+            return f"{found['model name']} ({', '.join(kind)})" if kind else found["model name"]
     return platform.processor()
+
+
+_KIND = {"cpu family": "family", "model": "model"}

@@ -133,3 +133,13 @@ def test_environment() -> None:
     assert found == provenance.environment("cpu")
     assert found["python"].split(".")[:2] == [str(part) for part in sys.version_info[:2]]
     assert found["torch"] and found["cpu"] and found["device"] == "cpu" and found["threads"] >= 1
+
+
+def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Family and model stand beside the name, where the system tells them."""
+    told = []
+    for family, model in ((25, 17), (26, 2)):
+        text = f"processor\t: 0\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: Some CPU\n\nprocessor\t: 1\n"
+        monkeypatch.setattr(Path, "read_text", lambda self, text=text, **_: text)
+        told.append(provenance._processor())
+    assert told == ["Some CPU (family 25, model 17)", "Some CPU (family 26, model 2)"]
