@@ -47,7 +47,7 @@ help:  ## this list
 	@echo "  PROFILE=smoke|quick|paper   how much is computed; what the store holds is never computed again"
 	@echo "  DEVICE=auto|cpu|cuda        where"
 	@echo "  ENGINE=local|dask|slurm     on what (dask: ADDRESS=tcp://host:port)"
-	@echo "  FRESH=1                     start from an empty store: results and figures go to build/fresh"
+	@echo "  FRESH=1                     leave the store aside: results and figures go to build/fresh, and go on from there"
 	@echo "  VENV=none                   the current interpreter instead of .venv;  PYTHON=... another one"
 	@echo "  JOBS=$(JOBS)                      notebooks run at once;  N=5 runs that verify recomputes"
 
