@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -32,23 +32,12 @@ from fedrepro.methods.base import State, Update
 from fedrepro.methods.fedavg import FedAvg
 from fedrepro.methods.personal import clients_of, embed, last_layers, place, require_layers
 from fedrepro.methods.prototypes import Bank, class_means, cluster_means, contrast, finch
-from fedrepro.nn import layers, random
+from fedrepro.methods.second_view import Graph, Sampled, second_view
+from fedrepro.nn import layers
 from fedrepro.nn.models import GCN, glorot
 from fedrepro.nn.sparse import Sparse
 
 AUGMENT = "augment"
-
-
-class Graph(NamedTuple):
-    """A client's A^u, 0/1 with a full diagonal: its ones as `row * nodes + column`, and `D^-1/2 A^u D^-1/2`."""
-
-    ones: Tensor
-    operator: Sparse
-
-    @classmethod
-    def of(cls, dense: Tensor) -> Graph:
-        """From the matrix `[nodes, nodes]`."""
-        return cls(dense.flatten().nonzero()[:, 0], Sparse.from_tensor(normalized(dense)))
 
 
 class Server(NamedTuple):
@@ -122,17 +111,19 @@ class FGGP(FedAvg):
         if not self.augment:
             return loss
         graphs = state.more.graphs[place(fed)]
-        inner = [_Gram.apply(z) for z in _split(fed, self._augmentor(weights, fed, graphs))]  # type: ignore[no-untyped-call]
-        sampled = self._sampled(fed, graphs, inner, t)
-        h2, logits2 = self.view(weights, fed, lambda x: _propagated(fed, sampled, x), " of view 2")
+        sampled, reconstruction = self._second_views(weights, fed, graphs, t)
+
+        def propagate(x: Tensor) -> Tensor:
+            return torch.cat([graph @ rows for graph, rows in zip(sampled, _split(fed, x))])
+
+        h2, logits2 = self.view(weights, fed, propagate, " of view 2")
         loss = loss + layers.cross_entropy(fed, logits2)
         if self.contrast:
             label, weight = soft_labels(fed, logits)
             a, b = (class_means(x, label, weight, fed.batch.batch, fed.clients, fed.classes) for x in (h2, h))
             loss = loss + self.contrast * contrast(a, b, _present(fed, label), self.temperature)
         if self.reconstruct:
-            each = [reconstruction(gram, graph.ones) for gram, graph in zip(inner, graphs)]
-            loss = loss + self.reconstruct * torch.stack(each)
+            loss = loss + self.reconstruct * reconstruction
         return loss
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
@@ -181,7 +172,7 @@ class FGGP(FedAvg):
             source, target = fed.batch.edge_index
             edges = int(((fed.run[fed.batch.batch[target]] == run) & (source != target)).sum())
             nodes = int(fed.batch.ptr[part.stop] - fed.batch.ptr[part.start])
-            total = sum(len(graph.ones) for graph in state.more.graphs[part])
+            total = sum(graph.edges for graph in state.more.graphs[part])
             added = (total - nodes - edges) / nodes if self.augment else 0.0
             found.append({"prototypes": float(bank.filled.sum()), "added_edges": added})
         return found
@@ -212,18 +203,16 @@ class FGGP(FedAvg):
 
         return F.relu(layer(layer(fed.input, weights["augment1.weight"]), weights["augment2.weight"]))
 
-    def _sampled(self, fed: Federation, graphs: Sequence[Graph], inner: Sequence[Tensor], t: int) -> list[Tensor]:
-        """Adjacencies of the sampled graphs, one a client, 0/1 with a full diagonal; the gradient passes straight
-        through to `inner` = Z Z^T.
-        """
+    def _second_views(
+        self, weights: Weights, fed: Federation, graphs: Sequence[Graph], t: int
+    ) -> tuple[list[Sampled], Tensor]:
+        """The clients' sampled graphs and their reconstruction losses `[clients]`."""
         made, step = [], fed.clock.step if fed.clock else 0
-        for client, (gram, graph) in enumerate(zip(inner, graphs)):
-            p = gram * (self.blend / gram.max().clamp(min=1e-12))
-            p = p.flatten().index_add(0, graph.ones, p.new_full(graph.ones.shape, 1 - self.blend)).view(p.shape)
-            seed, number = fed.seeds[int(fed.run[client])], int(fed.number[client])
-            u = random.uniform(tuple(p.shape), "augment", seed, number, t, step).to(p)
-            made.append(_Sample.apply(p, u))  # type: ignore[no-untyped-call]
-        return made
+        for client, z in enumerate(_split(fed, self._augmentor(weights, fed, graphs))):
+            key = ("augment", fed.seeds[int(fed.run[client])], int(fed.number[client]), t, step)
+            made.append(second_view(z, graphs[client], self.blend, *key))
+        sampled, losses = zip(*made)
+        return list(sampled), torch.stack(losses)
 
     def _graphs(self, fed: Federation, state: State) -> tuple[Graph, ...]:
         """A^u of every client: its edges, its nodes' nearest neighbours under the global model, the diagonal."""
@@ -263,76 +252,8 @@ def soft_labels(fed: Federation, logits: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(train, fed.batch.y, best.indices), torch.where(train, 1.0, best.values)
 
 
-class _Gram(torch.autograd.Function):
-    """`Z Z^T`; one product back instead of two, and both losses share it."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
-        ctx.save_for_backward(z)
-        return z @ z.T
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        z: Tensor = ctx.saved_tensors[0]
-        return (grad + grad.T) @ z
-
-
-class _Sample(torch.autograd.Function):
-    """An undirected graph with the edge i < j where `u > 1 - p`, and the diagonal: 0/1, `[nodes, nodes]`.
-
-    Backward it is the relaxed Bernoulli of temperature 1, sigmoid(logit p + logit u) = p u / (p u + (1 - p)(1 - u)),
-    whose slope in p is u (1 - u) / (p u + (1 - p)(1 - u))^2, and 0 within 1e-6 of p = 0 and 1.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, u: Tensor) -> Tensor:
-        ctx.save_for_backward(p, u)
-        upper = torch.triu((u > 1 - p).to(p.dtype), 1)
-        return (upper + upper.T).fill_diagonal_(1.0)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        p, u = ctx.saved_tensors
-        u = u.clamp(1e-6, 1 - 1e-6)
-        slope = (u - u.square()).div_((p * (2 * u - 1)).sub_(u).add_(1).square_())
-        slope.masked_fill_((p < 1e-6) | (p > 1 - 1e-6), 0.0)
-        return torch.triu(grad + grad.T, 1).mul_(slope), None
-
-
-def reconstruction(inner: Tensor, ones: Tensor) -> Tensor:
-    """How well `inner` = Z Z^T tells the entries of A^u from the rest: cross-entropy with both weighing the same.
-
-    Args:
-        inner: `[nodes, nodes]`.
-        ones: places of A^u's ones in the flattened matrix.
-    """
-    total, count = inner.numel(), len(ones)
-    if count == total:
-        return 0.0 * inner.sum()
-    rest = (total - count) / count
-    at = inner.flatten()[ones]
-    # log(1 + e^x) for every entry; rest * log(1 + e^-x) in its stead for those of A^u
-    loss = -F.logsigmoid(-inner).sum() + (F.logsigmoid(-at) - rest * F.logsigmoid(at)).sum()
-    return loss / (2 * (total - count))
-
-
-def normalized(a: Tensor) -> Tensor:
-    """`D^-1/2 A D^-1/2` with the row sums D."""
-    scale = a.sum(1).rsqrt()
-    return scale[:, None] * a * scale
-
-
 def _split(fed: Federation, x: Tensor) -> tuple[Tensor, ...]:
     return torch.split(x, fed.batch.ptr.diff().tolist())
-
-
-def _propagated(fed: Federation, graphs: Sequence[Tensor], x: Tensor) -> Tensor:
-    """Each client's `D^-1/2 A D^-1/2` times its rows, for dense A that takes a gradient."""
-    made = []
-    for a, rows in zip(graphs, _split(fed, x)):
-        scale = a.sum(1).rsqrt()[:, None]
-        made.append(scale * (a @ (scale * rows)))
-    return torch.cat(made)
 
 
 def _present(fed: Federation, label: Tensor) -> Tensor:

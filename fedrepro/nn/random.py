@@ -45,10 +45,21 @@ def uniform(shape: tuple[int, ...], *parts: int | str) -> Tensor:
     out, key = np.empty(int(np.prod(shape))), keys(*parts)
     for start in range(0, len(out), PIECE):
         piece = out[start : start + PIECE]
-        position = np.arange(start, start + len(piece), dtype=np.uint64)
-        bits = _mix(position * _GOLDEN + key) >> np.uint64(11)
-        np.divide(bits.astype(np.float64) + 0.5, 2.0**53, out=piece)
+        _fill(piece, np.arange(start, start + len(piece), dtype=np.uint64), key)
     return torch.from_numpy(out).reshape(shape)
+
+
+def uniform_at(position: np.ndarray, *parts: int | str) -> Tensor:
+    """What `uniform` has at some positions of its flattened array, in the shape of `position`."""
+    out = np.empty(position.shape)
+    _fill(out, position.astype(np.uint64), keys(*parts))
+    return torch.from_numpy(out)
+
+
+def _fill(out: np.ndarray, position: np.ndarray, key: np.ndarray) -> None:
+    """Uniform numbers of positions (uint64), into `out`."""
+    bits = _mix(position * _GOLDEN + key) >> np.uint64(11)
+    np.divide(bits.astype(np.float64) + 0.5, 2.0**53, out=out)
 
 
 def normal(shape: tuple[int, ...], *parts: int | str) -> Tensor:

@@ -1,0 +1,244 @@
+"""FGGP's second view of a client's graph: probabilities from an augmentor's output Z, a graph sampled from them, and
+the loss that makes Z Z^T rebuild the first one.
+
+Matrices of nodes by nodes are passed over a few rows at a time, and above the diagonal only: Z Z^T and the sampled
+graph are symmetric, and what stays in a CPU's cache costs a fraction of what does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fedrepro.nn import random
+from fedrepro.nn.sparse import Sparse
+
+EDGE = 1e-6  # probabilities as near to 0 or 1 take no gradient, and uniform numbers are kept as far away
+
+
+class Block(NamedTuple):
+    """Some rows i of an `[nodes, nodes]` matrix, from the column of the first of them on.
+
+    Args:
+        rows, columns: which, as slices.
+        pair: places, in the flattened block, of the pairs i <= j with a one of A^u at (i, j) or (j, i).
+        ones: how many of the two are, `[pairs]`; on the diagonal 1.
+        edge: whether (i, j) is, as a number, `[pairs]`.
+    """
+
+    rows: slice
+    columns: slice
+    pair: Tensor
+    ones: Tensor
+    edge: Tensor
+
+
+class Graph(NamedTuple):
+    """A client's A^u, 0/1 with a full diagonal, not symmetric: `D^-1/2 A^u D^-1/2`, how many ones, its blocks."""
+
+    operator: Sparse
+    edges: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def rest(self) -> float:
+        """How many entries are no ones, for each that is."""
+        return self.operator.shape[0] ** 2 / self.edges - 1
+
+    @property
+    def weight(self) -> float:
+        """Of an entry's cross-entropy in the reconstruction loss."""
+        others = self.operator.shape[0] ** 2 - self.edges
+        return 1 / (2 * others) if others else 0.0
+
+    def empty(self, like: Tensor) -> list[Tensor]:
+        """Room for every block of a matrix, `[rows, columns]` each, in one piece of memory."""
+        n = self.operator.shape[0]
+        widths = [n - block.columns.start for block in self.blocks]
+        sizes = [(block.rows.stop - block.rows.start) * width for block, width in zip(self.blocks, widths)]
+        return [part.view(-1, width) for part, width in zip(torch.split(like.new_empty(sum(sizes)), sizes), widths)]
+
+    @classmethod
+    def of(cls, dense: Tensor) -> Graph:
+        """From the matrix `[nodes, nodes]`."""
+        n = len(dense)
+        rows = max(1, random.PIECE // n) if dense.device.type == "cpu" else n
+        blocks = []
+        for first in range(0, n, rows):
+            mine, later = slice(first, min(first + rows, n)), slice(first, n)
+            upper = dense[mine, later].triu()
+            both = upper + dense[later, mine].T.triu(1)
+            pair = both.flatten().nonzero()[:, 0]
+            blocks.append(Block(mine, later, pair, both.flatten()[pair], upper.flatten()[pair]))
+        scale = dense.sum(1).rsqrt()
+        operator = Sparse.from_tensor(scale[:, None] * dense * scale)
+        return cls(operator, int(dense.count_nonzero()), tuple(blocks))
+
+
+class Sampled:
+    """A sampled graph, 0/1, symmetric, with a full diagonal.
+
+    What comes back to its entries is a sum of products of tall matrices; `returned` holds those, and `handle` is what
+    automatic differentiation sees in the graph's place: it calls on them when all are there. Ask for the gradients
+    at Z and at what was multiplied in one call.
+
+    Args:
+        a: `[nodes, nodes]`.
+    """
+
+    def __init__(self, a: Tensor) -> None:
+        self.a = a
+        self.scale = a.sum(1, keepdim=True).rsqrt()
+        self.handle = a.new_zeros(())
+        self.returned: list[tuple[Tensor, Tensor]] = []
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """`D^-1/2 A D^-1/2 X` with the row sums D, `[nodes, columns]`."""
+        product: Tensor = _Product.apply(self.handle, x, self)  # type: ignore[no-untyped-call]
+        return product
+
+
+def second_view(z: Tensor, graph: Graph, blend: float, *key: int | str) -> tuple[Sampled, Tensor]:
+    """A sampled graph and the reconstruction loss, a scalar; both pass a gradient to `z`.
+
+    An edge i < j is where u > 1 - p, with p = blend Z Z^T / max Z Z^T + (1 - blend) A^u and u uniform. Backward it is
+    the relaxed Bernoulli of temperature 1, sigmoid(logit p + logit u) = p u / (p u + (1 - p)(1 - u)), whose slope in p
+    is u (1 - u) / (p u + (1 - p)(1 - u))^2.
+
+    The loss tells the entries of A^u from the rest by Z Z^T: cross-entropy with both weighing the same, 0 for a
+    complete A^u.
+
+    Args:
+        z: `[nodes, hidden]`, no entry negative.
+        blend: in [0, 1].
+        key: what the uniform numbers are a function of, beside the place in the matrix.
+    """
+    factor = blend / z.square().sum(1).max().clamp(min=1e-12)  # the largest of Z Z^T is on its diagonal
+    a, loss = z.new_zeros(len(z), len(z)), z.new_zeros(())
+    grams, draws, number = graph.empty(z), graph.empty(z), np.arange(len(z))
+    with torch.no_grad():
+        for block, gram, u in zip(graph.blocks, grams, draws):
+            torch.mm(z[block.rows], z[block.columns].T, out=gram)
+            place = number[block.rows, None] * len(z) + number[block.columns]
+            u.copy_(random.uniform_at(place, *key))
+            drawn = (u > 1 - _chance(gram, factor, block, blend)).to(z.dtype).triu_(1)
+            a[block.rows, block.columns] += drawn
+            a[block.columns, block.rows] += drawn.T
+            loss += _cross_entropy(gram, block, graph.rest)
+    sampled = Sampled(a.fill_diagonal_(1.0))
+    held = _Held(sampled.returned, graph, blend, grams, draws)  # not `sampled`, whose handle leads back here: a cycle
+    sampled.handle, loss = _SecondView.apply(z, factor, loss * graph.weight, held)  # type: ignore[no-untyped-call]
+    return sampled, loss
+
+
+class _Held(NamedTuple):
+    """What the backward pass of a second view needs; Z Z^T and the uniform numbers block by block."""
+
+    returned: list[tuple[Tensor, Tensor]]
+    graph: Graph
+    blend: float
+    grams: list[Tensor]
+    draws: list[Tensor]
+
+
+class _SecondView(torch.autograd.Function):
+    """The gradient of `second_view` in Z and in the factor of Z Z^T."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, factor: Tensor, loss: Tensor, held: _Held) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(z, factor)
+        ctx.held = held
+        return z.new_zeros(()), loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor, to_loss: Tensor) -> tuple[Tensor | None, ...]:
+        z, factor = ctx.saved_tensors
+        returned, graph, blend, grams, draws = ctx.held
+        both = _both_ways(returned)
+        returned.clear()
+        to_z, to_factor = torch.zeros_like(z), torch.zeros_like(factor)
+        for block, gram, u in zip(graph.blocks, grams, draws):
+            # by pair i <= j: the sum of what comes back to the entries (i, j) and (j, i) of Z Z^T
+            pairs = to_loss * graph.weight * _cross_entropy_slope(gram, block, graph.rest)
+            if both is not None:
+                to_p = both[0][block.rows] @ both[1][block.columns].T
+                to_p *= _slope(_chance(gram, factor, block, blend), u)
+                to_p.triu_(1)
+                to_factor += torch.dot(to_p.flatten(), gram.flatten())
+                pairs += to_p * factor
+            to_z[block.rows] += pairs @ z[block.columns]
+            to_z[block.columns].addmm_(pairs.T, z[block.rows])
+        return to_z, to_factor, None, None
+
+
+class _Product(torch.autograd.Function):
+    """The product of a sampled graph's operator with X, `[nodes, columns]`."""
+
+    @staticmethod
+    def forward(ctx: Any, handle: Tensor, x: Tensor, sampled: Sampled) -> Tensor:
+        inner = sampled.a @ (sampled.scale * x)
+        ctx.save_for_backward(x, inner)
+        ctx.sampled = sampled
+        return sampled.scale * inner
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, inner = ctx.saved_tensors
+        sampled: Sampled = ctx.sampled
+        outer = sampled.scale * grad
+        back = sampled.a @ outer
+        to_scale = (grad * inner + x * back).sum(1, keepdim=True)
+        # to A: outer (scale x)^T, and its row sums' share to every entry of a row
+        one = torch.ones_like(to_scale)
+        sampled.returned.append((torch.cat([outer, -0.5 * to_scale * sampled.scale**3], 1),
+                                 torch.cat([sampled.scale * x, one], 1)))  # fmt: skip
+        return grad.new_zeros(()), sampled.scale * back, None
+
+
+def _both_ways(products: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+    """Two matrices whose product `left right^T` is the sum of the products `p q^T` and of their transposes; none
+    for no products.
+    """
+    if not products:
+        return None
+    left, right = (torch.cat(part, dim=1) for part in zip(*products))
+    return torch.cat([left, right], dim=1), torch.cat([right, left], dim=1)
+
+
+def _cross_entropy(gram: Tensor, block: Block, rest: float) -> Tensor:
+    """Sum over a block's pairs, both ways: log(1 + e^x), and rest * log(1 + e^-x) in its stead for A^u's ones."""
+    each, at = F.logsigmoid(-gram), gram.flatten()[block.pair]
+    total = each.diagonal().sum() - 2 * each.triu_().sum()
+    return total + (block.ones * (F.logsigmoid(-at) - rest * F.logsigmoid(at))).sum()
+
+
+def _cross_entropy_slope(gram: Tensor, block: Block, rest: float) -> Tensor:
+    """The derivative of `_cross_entropy` by pair, 0 below the diagonal."""
+    slope = torch.sigmoid(gram)
+    at = slope.flatten()[block.pair]
+    slope *= 2
+    slope.diagonal().mul_(0.5)
+    slope.triu_()
+    slope.view(-1).index_add_(0, block.pair, block.ones * (rest * (at - 1) - at))
+    return slope
+
+
+def _chance(gram: Tensor, factor: Tensor, block: Block, blend: float) -> Tensor:
+    """p for the pairs of a block."""
+    p = gram * factor
+    p.view(-1).index_add_(0, block.pair, block.edge * (1 - blend))
+    return p
+
+
+def _slope(p: Tensor, u: Tensor) -> Tensor:
+    """Of the relaxed Bernoulli in p."""
+    u = u.clamp(EDGE, 1 - EDGE)
+    slope = (u - u.square()).div_((p * (2 * u - 1)).sub_(u).add_(1).square_())
+    return slope.masked_fill_((p < EDGE) | (p > 1 - EDGE), 0.0)
