@@ -490,7 +490,7 @@ def limit(
 
 def judge(
     parts: Mapping[str, tuple[Paired | Slope | Interval | None, float, float]],
-    *, scale: float = 1.0, unit: str = "points", digits: int = 1,
+    *, scale: float = 1.0, unit: str = "points", digits: int = 1, most: bool = False,
 ) -> tuple[str, str]:  # fmt: skip
     """Evidence line and verdict of a claim from named differences (or slopes, or means), each with the open range it
     should lie in.
@@ -503,6 +503,8 @@ def judge(
         scale: of the printed numbers (100 for points where scores are fractions).
         unit: named behind them.
         digits: decimals printed.
+        most: the claim is of most parts, not of all: it holds where more than half are shown, and fails where half or
+            more are contradicted.
     """
     marks, texts = [], []
     for name, (gap, low, high) in parts.items():
@@ -515,6 +517,9 @@ def judge(
     shown, against = marks.count("shown"), marks.count("contradicted")
     if not shown and not against:
         return "; ".join(texts) or "no two runs of one seed to compare", "cannot be checked here"
-    verdict = "holds" if shown == len(marks) else "holds in part" if shown else "fails"
     undecided = len(marks) - shown - against
+    holds = 2 * shown > len(marks) if most else shown == len(marks)
+    fails = 2 * against >= len(marks) if most else not shown
+    open_part = "holds in part" if shown else "cannot be checked here"
+    verdict = "holds" if holds else "fails" if fails else open_part
     return f"{shown} shown, {against} contradicted, {undecided} undecided: {'; '.join(texts)} ({unit})", verdict

@@ -22,6 +22,7 @@ import pandas as pd
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedrepro import paths
 from fedrepro.compare import DIFFERS, NOT_COMPARABLE, REPRODUCED, UNDECIDED, interval, slope
@@ -87,6 +88,8 @@ def curves(
             ax.plot(means[x], means["mean"], marker=marker, color=colour, label=label)
             if band != "none" and means[low].notna().any():
                 ax.fill_between(means[x], means[low], means[high], color=colour, alpha=0.15, linewidth=0)
+        if pd.api.types.is_integer_dtype(frame[x]):
+            ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
         ax.legend()
     return _figure(ax)
 

@@ -91,7 +91,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "FedSheafHN-identities"): Entry("fedrepro.theory.fedsheafhn:identities"),
     ("check", "FedSheafHN-convergence"): Entry("fedrepro.theory.fedsheafhn_convergence:convergence"),
     ("check", "FedSheafHN-generalization"): Entry("fedrepro.theory.fedsheafhn_generalization:generalization"),
-    ("check", "FedSheafHN-statistics"): Entry("fedrepro.theory.fedsheafhn_data:statistics"),
+    ("check", "FedSheafHN-statistics"): Entry("fedrepro.theory.fedsheafhn_data:statistics", 2),
     ("check", "FedSheafHN-new-clients"): Entry("fedrepro.theory.fedsheafhn_clients:new_clients"),
     ("bench", "FedSheafHN-server"): Entry("fedrepro.theory.fedsheafhn_clients:server_cost"),
     ("bench", "feras"): Entry("fedrepro.bench_feras:feras"),

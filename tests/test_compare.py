@@ -16,9 +16,11 @@ from fedrepro.compare import (
     CLAIM_COLUMNS,
     VERDICTS,
     Claim,
+    Paired,
     Verdict,
     claims_table,
     interval,
+    judge,
     limit,
     paired,
     rank_agreement,
@@ -386,6 +388,23 @@ def test_slope_recovers_an_exponent() -> None:
     assert math.isnan(slope([1, 2], [1, 2]).low)
     with pytest.raises(ArgumentError, match="positive"):
         slope([1, 0], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("signs", "of_all", "of_most"),
+    [("+++", "holds", "holds"), ("++-", "holds in part", "holds"), ("++0", "holds in part", "holds"),
+     ("+-0", "holds in part", "holds in part"), ("+--", "holds in part", "fails"), ("--0", "fails", "fails"),
+     ("+00", "holds in part", "holds in part"), ("-00", "fails", "cannot be checked here"),
+     ("000", "cannot be checked here", "cannot be checked here")],
+)  # fmt: skip
+def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_most: str) -> None:
+    """A claim of all parts holds where all are shown; of most, where more than half are; half against refute it."""
+    ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
+    parts = {
+        f"{place}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
+        for place, sign in enumerate(signs)
+    }
+    assert (judge(parts)[1], judge(parts, most=True)[1]) == (of_all, of_most)
 
 
 def test_claims_are_judged_by_their_checks() -> None:

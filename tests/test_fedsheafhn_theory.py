@@ -248,6 +248,12 @@ def test_statistics() -> None:
         assert found["edges"] == pytest.approx(np.mean([2 * g.number_of_edges() for g in graphs]))
         assert found["clustering"] == pytest.approx(np.mean([networkx.average_clustering(g) for g in graphs]))
         assert (found["clients"], found["classes"]) == (clients, 3)
+        guesses = []
+        for part in parts:
+            train, test = ([int(data.y[v]) for v in part if data[f"{split}_mask"][v]] for split in ("train", "test"))
+            guess = max(range(3), key=train.count)
+            guesses += [test.count(guess) / len(test)] if test else []
+        assert found["majority"] == pytest.approx(np.mean(guesses))
         labels = [torch.bincount(data.y[part], minlength=3).double().numpy() for part in parts]
         shares = [x / x.sum() for x in labels]
         values = [jensen_shannon(p, q) for i, p in enumerate(shares) for q in shares[:i]]

@@ -40,12 +40,13 @@ Part = tuple["Paired | None", float, float]
 NOTHING = "cannot be checked here"
 NEW_LOSS = 2.0  # "minimal performance reduction": points
 OVERHEAD = 0.1  # "modest": the server's time at 50 or 100 clients above that at 20
+SMALL = 0.1  # "small": the server's share of a round at 20 clients
 REACHED = 1.0  # a method has converged when its validation accuracy stays within a point of its best
 
 
-def _scores(frame: pd.DataFrame, method: str, dataset: str, clients: int) -> pd.Series:
+def _scores(frame: pd.DataFrame, method: str, dataset: str, clients: int, of: str = "percent") -> pd.Series:
     cell = frame[frame["method"].eq(method) & frame["dataset"].eq(dataset) & frame["clients"].eq(clients)]
-    return cell.set_index("seed")["percent"].sort_index()
+    return cell.set_index("seed")[of].sort_index()
 
 
 def _columns(frame: pd.DataFrame) -> list[tuple[str, int]]:
@@ -59,17 +60,21 @@ def _tables(get: Get) -> list[pd.DataFrame]:
 
 
 def _claim_best(get: Get) -> tuple[str, str]:
-    """FedSheafHN minus the best other method of each column of Tables 1 and 2, paired: the interval lies above zero."""
+    """FedSheafHN minus the other method of best validation accuracy, most columns of Tables 1 and 2: above zero.
+
+    The rival is named on validation nodes: the best of ten by the test scores it is then held against would be too
+    good by what chance added to it.
+    """
     parts: dict[str, Part] = {}
     for frame in _tables(get):
         for dataset, clients in _columns(frame):
             ours = _scores(frame, OURS, dataset, clients)
-            others = {name: _scores(frame, name, dataset, clients) for name in OTHERS}
-            means = {name: each.mean() for name, each in others.items() if common(ours, each)}
+            gaps = {name: common(ours, _scores(frame, name, dataset, clients)) for name in OTHERS}
+            means = {name: _scores(frame, name, dataset, clients, "val").mean() for name, gap in gaps.items() if gap}
             if means:
                 best = max(means, key=lambda name: means[name])
-                parts[f"{dataset}, {clients}, over {best}"] = (common(ours, others[best]), 0.0, math.inf)
-    return judge(parts)
+                parts[f"{dataset}, {clients}, over {best}"] = (gaps[best], 0.0, math.inf)
+    return judge(parts, most=True)
 
 
 def _claim_local(get: Get) -> tuple[str, str]:
@@ -95,20 +100,22 @@ def _claim_spread(get: Get) -> tuple[str, str]:
 
 
 def reached(points: pd.DataFrame) -> pd.DataFrame:
-    """The first round from which on a run's validation accuracy is within `REACHED` points of its best so far until
-    that best, per data set, method and seed: columns of these and `percent`, the round.
+    """The first round from which on a run's validation accuracy stays within `REACHED` points of its best until that
+    best, per data set, method and seed: columns of these and `percent`, the round.
     """
     import pandas as pd
 
     rows = []
     for (dataset, method, seed), one in points.groupby(["dataset", "method", "seed"], sort=False):
-        near = one.loc[one["val"] >= one["val"].max() - REACHED, "round"]
-        rows.append({"dataset": dataset, "method": method, "seed": seed, "clients": 20, "percent": float(near.min())})
+        rise = one.sort_values("round").loc[: one["val"].idxmax()]
+        below = rise.loc[rise["val"] < one["val"].max() - REACHED, "round"]
+        first = float(below.max() + 1) if len(below) else float(rise["round"].min())
+        rows.append({"dataset": dataset, "method": method, "seed": seed, "clients": 20, "percent": first})
     return pd.DataFrame(rows, columns=["dataset", "method", "seed", "clients", "percent"])
 
 
 def _claim_fast(get: Get) -> tuple[str, str]:
-    """First round within a point of the run's best validation accuracy: FedSheafHN minus each other method, below 0."""
+    """The round from which on a run stays within a point of its best validation accuracy: FedSheafHN's less others'."""
 
     parts: dict[str, Part] = {}
     for panel in PANELS:
@@ -192,7 +199,7 @@ def losses(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _claim_scales(get: Get) -> tuple[str, str]:
-    """The server's seconds per round at 50 and 100 clients over those at 20, less one: at most 10%."""
+    """The server's share of a round at 20 clients is at most 10%, and so is what 50 and 100 clients cost it more."""
 
     frame = get("SH-T6")
     if not len(frame):
@@ -201,10 +208,15 @@ def _claim_scales(get: Get) -> tuple[str, str]:
     table = table[table["row"].eq(OURS)]
     texts, held = [], []
     for dataset, rows in table.groupby("dataset", sort=False):
-        seconds = rows.set_index("clients")["server_seconds"]
+        at = rows.set_index("clients")
+        if 20 not in at.index or not base_name(str(dataset)):
+            continue
+        share = float(at["server_share"][20])
+        held.append(share <= SMALL)
+        texts.append(f"{dataset}, 20: {100 * share:.0f}% of a round")
         for clients in (50, 100):
-            if 20 in seconds and clients in seconds and base_name(str(dataset)):
-                more = float(seconds[clients] / seconds[20] - 1)
+            if clients in at.index:
+                more = float(at["server_seconds"][clients] / at["server_seconds"][20] - 1)
                 held.append(more <= OVERHEAD)
                 texts.append(f"{dataset}, {clients}: {100 * more:+.0f}%")
     return _all_or(texts, held)
@@ -216,11 +228,11 @@ def base_name(dataset: str) -> bool:
 
 
 def _claim_guarantees(get: Get) -> tuple[str, str]:
-    """The bounds of Theorem 1, Lemmas 1 to 4 and Theorem 2 hold in every check, as printed and as corrected."""
+    """The bounds of Theorem 1, Lemmas 1 to 4 and Theorem 2 hold in every check, and Theorem 1's goes to zero."""
 
     frames = [get(name) for name in ("SH-Th1", "SH-Th2")]
     rows = [row for frame in frames if len(frame) for row in check_rows(frame, "SH-Th", "SH-L").itertuples()]
-    rows = [row for row in rows if not row.id.endswith(("-control", "-floor"))]
+    rows = [row for row in rows if not row.id.endswith("-control")]
     texts = [f"{row.id}: {row.verdict.removesuffix(', as it must')}" for row in rows]
     return _all_or(texts, [row.verdict == "holds" for row in rows])
 

@@ -29,25 +29,26 @@ if TYPE_CHECKING:
 POINT = 1.0  # the least difference that matters: one accuracy point, in percent
 
 
-def named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Runs with the scores of the view their own paper evaluates (`METHODS`), in percent.
+def named(frame: pd.DataFrame, view: str = "") -> pd.DataFrame:
+    """Runs with the scores of the view their own paper evaluates (`METHODS`), or all of one `view`, in percent.
 
     Returns:
         The frame with `view`, `percent` (federated accuracy at the best validation round), `other` (the same in the
-        other view) and `last` (at the last round).
+        other view), `last` (at the last round) and `val` (on validation nodes, at the best round).
     """
-    views = [METHODS.get(name, METHODS[OURS]).view for name in frame.get("method", [])]
+    views = [view or METHODS.get(name, METHODS[OURS]).view for name in frame.get("method", [])]
     others = ["after" if view == "before" else "before" for view in views]
 
-    def scores(of: list[str], where: str) -> list[float]:
+    def scores(of: list[str], where: str, on: str = "test") -> list[float]:
         """In percent, NaN where the record has none."""
-        columns = {view: frame.get(f"{view}.{where}.test_clients", {}) for view in ("before", "after")}
+        columns = {view: frame.get(f"{view}.{where}.{on}_clients", {}) for view in ("before", "after")}
         found = [columns[view].get(index) for index, view in zip(frame.index, of, strict=True)]
         return [float("nan") if value is None else 100 * float(value) for value in found]
 
     return frame.assign(
-        view=views, percent=scores(views, "best"), last=scores(views, "last"), other=scores(others, "best")
-    )
+        view=views, percent=scores(views, "best"), last=scores(views, "last"), other=scores(others, "best"),
+        val=scores(views, "best", "val"),
+    )  # fmt: skip
 
 
 def judged(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
@@ -80,9 +81,10 @@ def _number(mean: float, sd: float) -> str:
 
 def rows_of(frame: pd.DataFrame, rows: dict[str, dict[str, Any]]) -> pd.DataFrame:
     """Runs under the row names of SH-T4, T5 or M2: the row whose options, where they differ from those of SH-T1, are
-    the run's; FedAvg is the base model.
+    the run's; FedAvg is the base model. All are scored after local training (SH-V): from FedAvg as averaged to
+    FedSheafHN as trained is a change of view first, and of module second.
     """
-    frame = named(frame)
+    frame = named(frame, "after")
     options = sorted({name for more in rows.values() for name in more})
     found = []
     for run in frame.to_dict("records"):
@@ -325,10 +327,45 @@ def other_view(frame: pd.DataFrame) -> pd.DataFrame:
     return mine.groupby(["dataset", "method", "clients"])["other"].mean().rename("other_mean").reset_index()
 
 
-def per_client(each: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of each client's accuracy, with the number of runs."""
-    table = each.groupby(["dataset", "method", "clients", "client"], sort=False)["percent"].agg(["mean", "count"])
-    return table.rename(columns={"count": "runs"}).reset_index()
+def majority(frame: pd.DataFrame) -> pd.DataFrame:
+    """What needs no training, from the runs of SH-T7 or T8: per data set and number of clients the federated accuracy
+    in percent of each client's most frequent class, mean over seeds, `majority`.
+    """
+    import pandas as pd
+
+    mine = frame[frame["clients"].gt(1)] if len(frame) else pd.DataFrame(columns=["dataset", "clients", "majority"])
+    mine = mine.assign(clients=mine["clients"].astype(str), majority=100 * mine["majority"].astype(float))
+    return mine.groupby(["dataset", "clients"], sort=False)["majority"].mean().reset_index()
+
+
+def untrained(table: pd.DataFrame) -> pd.DataFrame:
+    """Of SH-T1 and T2 with `majority`: per method how many published and how many of our means lie at or below it, of
+    how many columns that have both numbers.
+    """
+    import pandas as pd
+
+    known = table.dropna(subset=["majority"])
+    parts = {}
+    for name, column in (("published", "published_mean"), ("ours", "ours_mean")):
+        have = known.dropna(subset=[column])
+        rows = have.assign(low=have[column].le(have["majority"])).groupby("method", sort=False)["low"]
+        parts |= {f"{name}, at or below": rows.sum(), f"{name}, of": rows.count()}
+    return pd.DataFrame(parts).reindex(list(METHODS)).fillna(0).astype(int)
+
+
+def one_run(each: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `clients_of` of the first seed that all methods of a data set share, else of each method's first: a
+    client of one seed's partition has nothing but its number in common with that of another's.
+    """
+    import pandas as pd
+
+    parts = [each.iloc[:0]]
+    for _, rows in each.groupby("dataset", sort=False):
+        seeds = [set(one["seed"]) for _, one in rows.groupby("method")]
+        shared = set.intersection(*seeds)
+        first = rows.groupby("method")["seed"].transform("min")
+        parts.append(rows[rows["seed"].eq(min(shared) if shared else first)])
+    return pd.concat(parts).drop(columns="vectors").reset_index(drop=True)
 
 
 def steps(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,10 @@
-"""Statistics of the clients' graphs (FedSheafHN, Tables 7 and 8): sizes, clustering, heterogeneity of labels."""
+"""Statistics of the clients' graphs (FedSheafHN, Tables 7 and 8): sizes, clustering, heterogeneity of labels; and what
+a client scores that looks at its labels alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -27,7 +30,8 @@ def statistics(run: Run) -> dict[str, Any]:
         nodes, then over clients), and over pairs of clients the median of the Jensen-Shannon distance of their label
         distributions with natural logarithms, `heterogeneity`, beside it with logarithms to base 2,
         `heterogeneity_base2`, and its square, the divergence proper, `divergence` and `divergence_base2`. The paper
-        names the divergence, but its digits are near the distance. All four are None for one client.
+        names the divergence, but its digits are near the distance. All four are None for one client. `majority` is
+        what no training is needed for, see there.
     """
     data = tasks.graph(run)
     parts = partition.partition(data, run.partition or "single", run.clients, run.seed)
@@ -40,12 +44,26 @@ def statistics(run: Run) -> dict[str, Any]:
         "nodes": float(np.mean(sizes)),
         "edges": float(np.mean([edges.shape[1] for edges in graphs])),
         "clustering": float(np.mean([clustering(e, n).mean() for e, n in zip(graphs, sizes, strict=True)])),
+        "majority": majority(data, parts),
     }
     for base, end in ((None, ""), (2, "_base2")):
         median = median_distance(labels.astype(float), base) if len(parts) > 1 else None
         square = median_distance(labels.astype(float), base, power=2) if len(parts) > 1 else None
         result |= {f"heterogeneity{end}": median, f"divergence{end}": square}
     return {"result": result}
+
+
+def majority(data: Data, parts: Sequence[Tensor]) -> float:
+    """Federated test accuracy where each client predicts the class that is most frequent among its training nodes, the
+    first of equals: a mean over clients with test nodes.
+    """
+    scores = []
+    for part in parts:
+        y, test = data.y[part], data.test_mask[part]
+        most = torch.bincount(y[data.train_mask[part]], minlength=data.num_classes).argmax()
+        if bool(test.any()):
+            scores.append(float((y[test] == most).double().mean()))
+    return float(np.mean(scores))
 
 
 def client_edges(data: Data, part: Tensor) -> npt.NDArray[np.int64]:
