@@ -345,7 +345,7 @@ def untrained(table: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     known = table.dropna(subset=["majority"])
-    parts = {}
+    parts: dict[str, pd.Series] = {}
     for name, column in (("published", "published_mean"), ("ours", "ours_mean")):
         have = known.dropna(subset=[column])
         rows = have.assign(low=have[column].le(have["majority"])).groupby("method", sort=False)["low"]
