@@ -196,6 +196,16 @@ def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
         engine.verify(store, 0)
 
 
+def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training on the package's own generated graphs is verified; on a graph registered in a notebook it is not."""
+    from test_engine import fake_training
+
+    fake_training(monkeypatch)
+    graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora in set order", "mine"]
+    store.append("a", *(engine.compute([Run("train", "p", "FedAvg", dataset=graph)])[0] for graph in graphs))
+    assert set(engine.verify(store, 9, workers=1)["dataset"]) == {*graphs} - {"mine"}
+
+
 def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that fails now, or whose graph is not here now, says so."""
     fill(store, runs(seeds=1, dataset="Cora"), fingerprint="old")
