@@ -355,3 +355,37 @@ def test_auto_is_the_gpu_if_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPa
     else:
         with pytest.raises(ArgumentError, match="where no GPU is found"):
             executors.resolved("cuda")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> str:
+    """As if there were a GPU; its name."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
+    return "some GPU"
+
+
+def devices(store: Store) -> set[str]:
+    return {store.environments[record["environment"]]["device"] for record in store}
+
+
+@pytest.mark.parametrize("task", ["check", "bench"])
+def test_what_needs_no_gpu(store: Store, gpu: str, task: str) -> None:
+    """With a GPU, what only computes on the CPU says so, and takes all cores."""
+    registry.register(task, "quick", "fake_tasks:threads")
+    frame = engine.execute(runs(seeds=2, task=task), store=store, file="a", device="auto")
+    assert devices(store) == {"cpu"} and os.getpid() not in list(frame["process"])
+
+
+def test_lost_workers_and_a_gpu(store: Store, gpu: str) -> None:
+    """The record of a run that ended its worker names the CPU as well."""
+    engine.execute(runs("kills", 2), store=store, file="a", device="cuda", workers=2)
+    failure = store.failure(runs("kills", 2)[1].key)
+    assert failure is not None and store.environments[failure["environment"]]["device"] == "cpu"
+
+
+def test_training_takes_the_gpu(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU training runs one after the other in this process, and its records name the GPU."""
+    calls = fake_training(monkeypatch)
+    engine.execute([Run("train", "p", "FedAvg", seed=s) for s in (0, 1)], store=store, file="a", device="auto")
+    assert calls == [[0], [1]] and devices(store) == {gpu}
