@@ -208,9 +208,11 @@ def _engine(given: Executor | str | None, workers: int | None, on_gpu: bool) -> 
         yield None, workers or (1 if on_gpu else executors.cores())
         return
     engine = executors.executor(given) if isinstance(given, str) else given
+    known: int = getattr(engine, "_max_workers", IN_FLIGHT)
+    abandoned = True
     try:
-        known: int = getattr(engine, "_max_workers", IN_FLIGHT)
         yield engine, workers or known
+        abandoned = False
     finally:
         if engine is not given:
-            engine.shutdown()
+            engine.shutdown(wait=not abandoned, cancel_futures=abandoned)

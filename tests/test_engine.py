@@ -4,8 +4,9 @@ import json
 import os
 import sys
 import threading
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,63 @@ def test_slurm(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with executors.Slurm(str(tmp_path / "logs"), cluster="local", timeout_min=1) as given:
         frame = engine.execute(runs(seeds=2), store=store, file="a", executor=given)
     assert list(frame["seed"]) == [0, 1] and frame.attrs["failed"] == []
+
+
+class Job:
+    """A job of a faked submitit: the first is done at once, another after five seconds unless it is cancelled."""
+
+    all: list[Job] = []  # noqa: RUF012
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work, self.end, self.cancelled = work, time.monotonic() + 5 * bool(Job.all), False
+        Job.all.append(self)
+
+    def done(self) -> bool:
+        return time.monotonic() >= self.end
+
+    def result(self) -> Any:
+        return self.work()
+
+    def cancel(self, check: bool = True) -> None:
+        self.cancelled = True
+
+
+class Jobs:
+    def __init__(self, folder: Path, cluster: str) -> None:
+        Job.all = []
+
+    def update_parameters(self, **parameters: Any) -> None:
+        pass
+
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Job:
+        return Job(lambda: fn(*args))
+
+
+@pytest.mark.parametrize("trouble", ["an interrupt", "a full disk"])
+def test_slurm_abandoned(store: Store, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    """After an interrupt or an error of the store, jobs are cancelled and not waited for."""
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(AutoExecutor=Jobs))  # type: ignore[arg-type]
+
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt if trouble == "an interrupt" else StoreError("the disk is full")
+
+    monkeypatch.setattr(store, "append", stop)
+    start = time.monotonic()
+    with pytest.raises((KeyboardInterrupt, StoreError)):
+        engine.execute(runs(seeds=4), store=store, file="a", executor="slurm")
+    assert time.monotonic() - start < 5 and [job.cancelled for job in Job.all] == [False, True, True, True]
+
+
+def test_slurm_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shutting down cancels what is pending only if asked; a cancelled future ends its job, a failed one tells why."""
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(AutoExecutor=Jobs))  # type: ignore[arg-type]
+    given = executors.Slurm()
+    failed, waiting = given.submit(int, "x"), given.submit(int, "3")
+    assert isinstance(failed.exception(timeout=5), ValueError)
+    given.shutdown(wait=False)
+    assert not waiting.cancelled()
+    given.shutdown(cancel_futures=True)
+    assert waiting.cancelled() and [job.cancelled for job in Job.all] == [False, True]
 
 
 @pytest.mark.parametrize("gpu", [True, False])
