@@ -73,13 +73,13 @@ verify: $(ENVIRONMENT)  ## recompute N stored runs and compare, stale ones first
 	$(FEDREPRO) verify -n $(N)
 
 bench: $(ENVIRONMENT)  ## the speed tables of engine/4-speed (FRESH=1 measures this machine)
-	$(FEDREPRO) run engine/4-speed --profile paper --device $(DEVICE)
+	$(FEDREPRO) run engine/4-speed --profile paper --device cpu
 
 report: $(ENVIRONMENT)  ## rewrite the gallery and the state of every exhibit
 	$(FEDREPRO) report
 
-clean:  ## remove what was built; results, figures, downloads and .venv stay
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove what was built; results, figures, those of FRESH=1, downloads and .venv stay
+	rm -rf $(filter-out build/fresh,$(wildcard build/*)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find fedrepro tests notebooks -name __pycache__ -o -name .ipynb_checkpoints 2>/dev/null | xargs rm -rf
 
 environment: $(ENVIRONMENT)  ## set up .venv (done by the others when needed)

@@ -8,18 +8,15 @@ memory   one epoch of 3 hosts on Reddit's stand-in, in a process of its own (the
 from __future__ import annotations
 
 import multiprocessing
-import re
-import resource
 import statistics
 import time
 from dataclasses import fields
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedrepro import datasets, partition
+from fedrepro import datasets, partition, process
 from fedrepro.errors import one_of
 from fedrepro.federation import Federation
 from fedrepro.methods.base import State, Update
@@ -128,10 +125,6 @@ def _resident(given: dict[str, Any]) -> dict[str, Any]:
     source = held[0].sources[0].data
     start = time.perf_counter()
     train(method, held.pop(), 1)
-    seconds, status = time.perf_counter() - start, Path("/proc/self/status")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if status.exists():  # getrusage would also count the parent's memory, inherited through fork
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        peak = int(found.group(1)) / 1024 if found else peak
-    edges = source.edge_index.shape[1] // 2
-    return {"timing": {"peak_mebibytes": peak, "seconds": seconds}, "nodes": source.num_nodes, "edges": edges}
+    seconds = time.perf_counter() - start
+    timing = {"peak_mebibytes": process.resident_mebibytes(), "seconds": seconds}
+    return {"timing": timing, "nodes": source.num_nodes, "edges": source.edge_index.shape[1] // 2}

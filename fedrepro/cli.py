@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import notebook
 from fedrepro.errors import ArgumentError, FedreproError, one_of, require
-from fedrepro.session import CHOICES, PARAMETERS
+from fedrepro.session import CHOICES, check_parameter
 
 if TYPE_CHECKING:
     from fedrepro.runs import Run
@@ -137,10 +137,11 @@ def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, An
     """Compute missing runs of the exhibits of notebooks until the time is up."""
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
     require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
-    for name in given:
-        one_of("with --budget, a parameter", name, PARAMETERS)
+    settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
+    for name, value in given.items():
+        default = settings[one_of("with --budget, a parameter", name, settings)]
+        settings[name] = check_parameter(name, value, default)
     end = time.monotonic() + 60 * minutes
-    settings = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local", **given}
     work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
     computed = 0
     for name, runs in _portions(work, beside):
@@ -210,6 +211,9 @@ def show_(options: argparse.Namespace) -> int:
         raise ArgumentError(f"KEY must name one record. Got {options.key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
     print(json.dumps(record, indent=1, ensure_ascii=False))
+    if "verified" in record["result"]:
+        print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
+        return 0
     code = f"from fedrepro import Run, engine; print(engine.compute([Run.from_dict({record['run']!r})], 'cpu'))"
     print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
     return 0

@@ -24,7 +24,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
 
     Args:
         runs: of task `train` they may differ in their seed alone, and are trained side by side.
-        device: `cpu` or `cuda`.
+        device: `cpu` or `cuda`, for training; other tasks compute on the CPU.
 
     Returns:
         One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
@@ -32,6 +32,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
     """
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
+    device = _placed(runs, device)
     with process.restored_threads():
         start = time.perf_counter()
         try:
@@ -44,6 +45,11 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
             outputs = [{"error": describe(error), "unavailable": isinstance(error, DataError)}]
         batch = _batch(runs, time.perf_counter() - start)
         return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
+
+
+def _placed(runs: Sequence[Run], device: str) -> str:
+    """Where runs of one task compute when `device` is asked for: only training has a part on a GPU."""
+    return device if runs[0].task == "train" else "cpu"
 
 
 def describe(error: BaseException) -> str:
@@ -153,9 +159,9 @@ def compute_all(
         batches: runs that `compute` takes together.
         keep: called in this process.
         executor: an executor or the name of one; None for spawned processes, or for this process if there
-            is one batch, one worker or a GPU.
+            is one batch, one worker or training on a GPU.
         workers: batches computed at once; default `executors.cores()`.
-        device: `auto`, `cpu` or `cuda`; looked for only if there is something to compute.
+        device: `auto`, `cpu` or `cuda`, for training; looked for only if there is something to compute.
         progress: show a bar with the time left, if the error stream is a terminal.
         wanted: asked before a batch is started.
         deadline: `time.monotonic()` after which nothing new is started.
@@ -179,31 +185,34 @@ def compute_all(
     def groups() -> Iterator[_Group]:
         for runs in batches:
             if wanted(runs):
-                yield _Group(runs, device, entries)
+                yield _Group(runs, _placed(runs, device), entries)
             else:
                 bar.update(len(runs))
 
     def land(group: _Group, outcome: list[Record] | Exception) -> None:
         if isinstance(outcome, Exception):
             batch = _batch(group.runs, 0.0)
-            outcome = [record(run, device, batch, {"error": describe(outcome)}) for run in group.runs]
+            outcome = [record(run, group.device, batch, {"error": describe(outcome)}) for run in group.runs]
         keep(outcome)
         bar.update(len(group.runs))
 
-    with bar, _engine(executor, workers, device) as (engine, width):
+    on_gpu = any(_placed(runs, device) != "cpu" for runs in batches)
+    with bar, _engine(executor, workers, on_gpu) as (engine, width):
         executors.gather(groups(), _compute, land, executor=engine, workers=width, deadline=deadline)
 
 
 @contextmanager
-def _engine(given: Executor | str | None, workers: int | None, device: str) -> Iterator[tuple[Executor | None, int]]:
+def _engine(given: Executor | str | None, workers: int | None, on_gpu: bool) -> Iterator[tuple[Executor | None, int]]:
     """The executor (None: the default), and how many batches it takes at once."""
     if given is None or given == "local":
-        yield None, workers or (1 if device.startswith("cuda") else executors.cores())
+        yield None, workers or (1 if on_gpu else executors.cores())
         return
     engine = executors.executor(given) if isinstance(given, str) else given
+    known: int = getattr(engine, "_max_workers", IN_FLIGHT)
+    abandoned = True
     try:
-        known: int = getattr(engine, "_max_workers", IN_FLIGHT)
         yield engine, workers or known
+        abandoned = False
     finally:
         if engine is not given:
-            engine.shutdown()
+            engine.shutdown(wait=not abandoned, cancel_futures=abandoned)

@@ -25,7 +25,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from fedrepro import paths, sources, synthetic
+from fedrepro import paths, registry, sources, synthetic
 from fedrepro.errors import ArgumentError, DataError, one_of, require
 from fedrepro.formats import PARTS, csr_matrix, csr_tensor, pack, standard, unpack
 from fedrepro.shapes import SHAPES
@@ -50,7 +50,6 @@ STEPS = (
 
 _FORMAT = 1  # of the files in data/processed; raise it when a reader or `formats.standard` changes
 _own: dict[str, Callable[..., Data]] = {}
-_PROVIDERS = {"csbm-": "fedrepro.csbm_tasks", "subCora": "fedrepro.csbm_tasks"}  # by the first letters of a name
 
 
 def load(name: str, seed: int = 0) -> Data:
@@ -85,7 +84,7 @@ def load(name: str, seed: int = 0) -> Data:
 
 def _provide(name: str) -> None:
     """Import the module that registers data sets of this name, if there is one."""
-    for first, module in _PROVIDERS.items():
+    for first, module in registry.GENERATORS.items():
         if name.startswith(first):
             importlib.import_module(module)
 

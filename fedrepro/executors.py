@@ -131,7 +131,7 @@ class Dask(Executor):
 
 
 class Slurm(Executor):
-    """Jobs of submitit as futures; logs go to `data/slurm`, which the nodes must see.
+    """Jobs of submitit as futures, which cancel their jobs; logs go to `data/slurm`, which the nodes must see.
 
     Args:
         folder: another place for the logs.
@@ -149,29 +149,40 @@ class Slurm(Executor):
             raise ArgumentError("engine 'slurm' needs the extra: pip install 'fedrepro[slurm]'.") from error
         self._jobs = submitit.AutoExecutor(folder or paths.store().parent / "slurm", cluster=cluster)
         self._jobs.update_parameters(**({"timeout_min": 24 * 60, "cpus_per_task": 1} | parameters))
-        self._watched: list[threading.Thread] = []
+        self._watched: dict[Future[Any], threading.Thread] = {}
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         job = self._jobs.submit(fn, *args, **kwargs)
         future: Future[T] = Future()
-        future.set_running_or_notify_cancel()
-        watcher = threading.Thread(target=_watch, args=(job, future), daemon=True)
+        watcher = self._watched[future] = threading.Thread(target=_watch, args=(job, future), daemon=True)
+
+        def ended(future: Future[T]) -> None:
+            del self._watched[future]
+            if future.cancelled():
+                job.cancel(check=False)
+
+        future.add_done_callback(ended)
         watcher.start()
-        self._watched.append(watcher)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        for watcher in self._watched if wait else []:
+        watched = dict(self._watched)
+        for future in watched if cancel_futures else ():
+            future.cancel()
+        for watcher in watched.values() if wait else ():
             watcher.join()
 
 
 def _watch(job: Any, future: Future[Any]) -> None:
+    """Give a future what becomes of its job. Until then it is pending, since a running one cannot be cancelled."""
     try:
-        while not job.done():
+        while not (future.cancelled() or job.done()):
             time.sleep(1.0)
-        future.set_result(job.result())
+        if future.set_running_or_notify_cancel():
+            future.set_result(job.result())
     except Exception as error:
-        future.set_exception(error)
+        if future.running() or future.set_running_or_notify_cancel():
+            future.set_exception(error)
 
 
 def gather(

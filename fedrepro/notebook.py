@@ -173,7 +173,7 @@ def parse(text: str) -> Any:
 
 @contextlib.contextmanager
 def _environment(profile: str, jobs: int) -> Iterator[None]:
-    """What the kernel inherits; the smoke profile sees no store, no raw graphs and no network."""
+    """What the kernel inherits; the smoke profile sees an empty store, raw graphs in `data/raw` only, no network."""
     changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     if jobs > 1:  # two processes a core at worst, so that the last notebook is not left with one core
         changes["FEDREPRO_WORKERS"] = str(max(1, 2 * (os.cpu_count() or 1) // jobs))
@@ -203,21 +203,24 @@ def _environment(profile: str, jobs: int) -> Iterator[None]:
 def _kernel_manager() -> Iterator[type]:
     """A kernel manager that starts this very interpreter, whatever kernels are registered for the user.
 
-    Client and kernel talk through socket files where the system has them. TCP ports are chosen before the kernel binds
-    them, and another notebook's kernel, or a client that tries to connect too early, can take one in between: such a
-    kernel never answers.
+    Client and kernel talk through socket files where the system has them and takes their paths. TCP ports are chosen
+    before the kernel binds them, and another notebook's kernel, or a client that tries to connect too early, can take
+    one in between: such a kernel never answers.
     """
+    import zmq
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
     with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
+        path = str(Path(folder) / "kernel")  # the files are path-1, path-2, ...
+        files = os.name == "posix" and len(os.fsencode(f"{path}-99")) <= zmq.IPC_PATH_MAX_LEN
 
         class ThisInterpreter(AsyncKernelManager):
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
-                if os.name == "posix":
-                    self.transport, self.ip = "ipc", str(Path(folder) / "kernel")
+                if files:
+                    self.transport, self.ip = "ipc", path
 
             @property
             def kernel_spec(self) -> KernelSpec:
@@ -290,7 +293,7 @@ def run(
     Args:
         path_or_name: `paper/n-section`, or the path of an .ipynb file.
         parameters: values for names of its parameters cell; the four that all have may be given by keyword.
-        profile: `smoke` runs from an empty throw-away store, without raw graphs or network.
+        profile: `smoke` runs from an empty throw-away store, without `$FEDREPRO_DATA` or network.
         device: `auto`, `cpu` or `cuda`.
         seeds: number of seeds; 0 for the profile's own.
         engine: `local`, `dask` or `slurm`.

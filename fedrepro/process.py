@@ -58,6 +58,11 @@ def peak_mebibytes(work: Callable[..., Any], *arguments: Any) -> float:
 def _resident(work: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
     settle()
     work(*arguments)
+    return resident_mebibytes()
+
+
+def resident_mebibytes() -> float:
+    """Largest resident memory of this process until now, in MiB."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would also count the parent's memory, inherited through fork
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"))
@@ -65,4 +70,5 @@ def _resident(work: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
             return int(found.group(1)) / 1024
     import resource  # not on every system
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts in bytes, other systems in KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

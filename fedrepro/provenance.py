@@ -49,6 +49,12 @@ def fingerprint(task: str, method: str) -> str:
         modules += bases
     else:
         modules.append(module)
+    return _hashed(own, *modules)
+
+
+@cache
+def _hashed(own: str, *modules: str) -> str:
+    """The fingerprint of some source and of modules, which are read once a process anyway."""
     code = {"": own, **_code(*modules)}
     return hashlib.sha256(repr(sorted(code.items())).encode()).hexdigest()
 

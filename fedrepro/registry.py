@@ -99,6 +99,9 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("bench", "training"): Entry("fedrepro.bench:training"),
 }
 
+# Modules that register graphs made by this package, by the first letters of the graphs' names.
+GENERATORS = {"csbm-": "fedrepro.csbm_tasks", "subCora": "fedrepro.csbm_tasks"}
+
 _own: dict[tuple[str, str], Any] = {}
 
 

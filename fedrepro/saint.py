@@ -141,7 +141,7 @@ class Sampler:
             streams: `[streams]` uint64, such as `random.keys` makes; one sub-graph each.
         """
         kept = np.zeros((len(streams), graph.nodes), bool)
-        if self.kind == "full" or (self.kind == "edge" and not len(graph.col)):
+        if self.kind == "full" or not graph.nodes or (self.kind == "edge" and not len(graph.col)):
             kept[:] = True
             return kept
         {"node": self._nodes, "edge": self._edges, "rw": self._walks, "mrw": self._frontiers}[self.kind](

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import http.client
 import os
-import urllib.error
 import urllib.request
 import zipfile
 from dataclasses import dataclass
@@ -226,9 +225,9 @@ def fetch(name: str, *, limit: float = float("inf")) -> Path:
 
 def _download(url: str, target: Path, expected: str | None, limit: float) -> None:
     """Fetch one file, whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, partial.open("wb") as file:
             size = 0
             while chunk := answer.read(1 << 20):
@@ -239,13 +238,16 @@ def _download(url: str, target: Path, expected: str | None, limit: float) -> Non
         if expected:
             _check(partial, expected, _sha256(partial), f" of {url}")
         partial.replace(target)
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+    except DataError:
+        raise
+    except (OSError, http.client.HTTPException) as error:  # the network, the host, or a folder one cannot write to
         reason = getattr(error, "reason", None) or error
         raise DataError(
             f"{url} could not be downloaded: {reason}. Without a network, put the file at {target}."
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def _unzip(archive: Path, folder: Path, files: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ took long is kept in `data/processed` and read back.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -244,9 +245,10 @@ def _kept(a: csr_matrix, name: str, make: Callable[[], Tensor]) -> Tensor:
     else:
         made = make()
         if a.shape[0] >= KEPT_FROM:
-            folder.mkdir(parents=True, exist_ok=True)
-            partial = file.with_suffix(f".partial{os.getpid()}.npy")
-            np.save(partial, made.numpy())
-            partial.replace(file)
+            with contextlib.suppress(OSError):  # in a read-only checkout it is computed again in each process
+                folder.mkdir(parents=True, exist_ok=True)
+                partial = file.with_suffix(f".partial{os.getpid()}.npy")
+                np.save(partial, made.numpy())
+                partial.replace(file)
     _MEMORY[key] = made
     return made

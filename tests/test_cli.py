@@ -50,7 +50,9 @@ def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         paper="fedgat",
         notebook="fedgat/6-experiments",
         title="Table 1",
-        runs=lambda profile, seeds=0: runs if profile == "paper" else runs[:4],
+        runs=lambda profile, seeds=0: [
+            run for run in (runs if profile == "paper" else runs[:4]) if not seeds or run.seed < seeds
+        ],
     )
     monkeypatch.setitem(sys.modules, "fedrepro.exhibits", SimpleNamespace(EXHIBITS={"FG-T1": exhibit}))
     return runs
@@ -75,6 +77,8 @@ def test_an_error_is_one_line_and_status_2() -> None:
         (["fedgat", "--jobs", "0"], "jobs must be an integer >= 1. Got 0"),
         (["fedgat", "--budget", "0"], "--budget must be a number of minutes > 0. Got 0.0"),
         (["fedgat", "--budget", "1", "-p", "split=public"], "Got 'split'"),
+        (["fedgat", "--budget", "1", "-p", "seeds=abc"], "seeds must be an integer >= 0"),
+        (["fedgat", "--budget", "1", "-p", "seeds=-1"], "Got -1"),
         (["fedgta"], "Did you mean 'fedgat'"),
     ],
 )
@@ -174,6 +178,17 @@ def test_show_prints_the_record_and_its_command(capsys: pytest.CaptureFixture[st
     assert (program, option) == ("python", "-c")
     start = code.index("{")
     assert Run.from_dict(eval(code[start : code.rindex("}") + 1])).key == CELL.key
+
+
+def test_show_of_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    """For what `verify` found, `show` prints the command that shows the run it recomputed."""
+    run = {**CELL.to_dict(), "task": "check", "method": "verify"}
+    result = {"verified": CELL.key, "verdict": "identical"}
+    Store().append("verify", {**record(CELL), "key": "f" * 64, "run": run, "result": result})
+    assert cli.main(["show", "ffff"]) == 0
+    text, _, command = capsys.readouterr().out.partition("# the run that was computed again, and its command:")
+    assert json.loads(text)["result"]["verdict"] == "identical"
+    assert shlex.split(command) == ["fedrepro", "show", CELL.key]
 
 
 @pytest.mark.parametrize(("key", "message"), [("zz", "Got 'zz'"), ("", "KEY must name one record")])

@@ -210,6 +210,15 @@ def test_unreachable_host(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         datasets.load("Amazon Ratings")
 
 
+def test_a_folder_that_cannot_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download that has no place to go is an error of the data, with the address and the reason."""
+    (home / "data").touch()
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    relinked(monkeypatch, "Amazon Ratings", urls=("http://host/amazon_ratings.npz",))
+    with pytest.raises(DataError, match=r"^http://host/\S+ could not be downloaded: .*Not a directory"):
+        datasets.load("Amazon Ratings")
+
+
 def test_silent_host(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that accepts and then says nothing is given up after the time limit."""
     monkeypatch.setattr(sources, "TIMEOUT_SECONDS", 0.2)

@@ -481,7 +481,7 @@ def test_a_server_that_knows_the_graph_sends_embeddings_and_jacobians() -> None:
         ({"beta": (1.0,)}, "beta must be"),
         ({"prune": -1}, "prune must be"),
         ({"graph": "known", "prune": 30}, "prune must be 0"),
-        ({"backbone": "GraphSAGE"}, "backbone must be"),
+        ({"backbone": "GraphSAGE"}, r"backbone must be .*\. Got 'GraphSAGE'"),
         ({"combine": "layer"}, "combine must be"),
         ({"sharing": "aggregates"}, "head must be 'direct'"),
         ({"structure_depth": -1}, "structure_depth must be"),

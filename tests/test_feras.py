@@ -439,6 +439,19 @@ def test_hosts_hold_every_node_and_see_their_own() -> None:
     assert apart.batch.visible[ends].all() and (fed.batch.edge_index % NODES).max() < NODES
 
 
+@pytest.mark.parametrize("name", ["GraphSAINT", "GraphSAINT-SW", "Feras"])
+@pytest.mark.parametrize("sampler", saint.SAMPLERS)
+def test_a_host_without_training_nodes_draws_nothing(name: str, sampler: str) -> None:
+    """Of the visible topology it has no node to sample: the others train as without it."""
+    graph = data()
+    trained, aside = graph.train_mask.nonzero().squeeze(1), (~graph.train_mask).nonzero().squeeze(1)
+    parts = [torch.cat([trained[:35], aside[:8]]), torch.cat([trained[25:], aside[8:16]]), aside[16:]]
+    method = build(name, topology="visible", sampler=sampler)
+    beside, alone = (train(method, Federation.of(graph, some, dtype=torch.float64), 3) for some in (parts, parts[:2]))
+    assert len(beside.state.more.hosts[2].train) == 0
+    assert all(torch.equal(w, beside.state.personal[name][:2]) for name, w in alone.state.personal.items())
+
+
 def test_training_never_meets_a_test_node() -> None:
     """Inductive: other features, labels and edges of held-out nodes leave the weights bitwise as they were."""
     graph, other = data(), data()

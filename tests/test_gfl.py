@@ -330,7 +330,9 @@ def test_pytorchs_initialization_leaves_attention_vectors_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"optimizer": "adam"}, "'sgd' without momentum"),
+        ({"optimizer": "adam"}, r"optimizer must be 'sgd'\. Got 'adam'"),
+        ({"weight_decay": 0.1}, r"weight_decay must be 0\. Got 0\.1"),
+        ({"momentum": 0.9}, r"momentum must be 0\. Got 0\.9"),
         ({"propagation": "ppr"}, "propagation"),
         ({"update": "epoch"}, "update"),
         ({"share": "val"}, "share"),

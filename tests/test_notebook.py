@@ -120,7 +120,7 @@ def test_parse_reads_literals(text: str, value: object) -> None:
 
 
 def test_smoke_run_is_isolated_and_complete(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A smoke run gets its parameters, this interpreter, an empty store, no raw graphs, no network."""
+    """A smoke run gets its parameters, this interpreter, an empty store, no folder of raw graphs, no network."""
     monkeypatch.setenv("HOME", str(suite.parent / "home"))
     monkeypatch.setenv("FEDREPRO_DATA", "elsewhere")
     cells = [
@@ -282,3 +282,12 @@ def test_a_kernel_needs_no_port(suite: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert printed(notebook.run(path)) == "42\n"
     with notebook._kernel_manager() as one, notebook._kernel_manager() as two:
         assert one().ip != two().ip
+
+
+def test_a_temporary_folder_of_any_length(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the path of a socket file would be too long, notebooks run all the same."""
+    folder = suite.parent / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)  # asked anew
+    assert printed(notebook.run(write(suite, "gfl/1-answer", "print(6 * 7)"))) == "42\n"

@@ -112,6 +112,25 @@ def test_a_gradient_that_is_no_number_stays_in_its_slice(rule: Optimizer) -> Non
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("turned", ["gradient", "weight"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_layout_in_memory_does_not_matter(rule: Optimizer, turned: str) -> None:
+    """Three steps with a gradient or a weight that is transposed in memory equal torch.optim to 1e-12."""
+    weights = {name: w for name, w in draw(0).items() if name == "a"}
+    if turned == "weight":
+        weights["a"] = weights["a"].mT.contiguous().mT
+    each = [reference(rule, weights, i) for i in range(4)]
+    state = rule.init(weights)
+    for step in (1, 2, 3):
+        grad = draw(step)["a"]
+        rule.step(weights, {"a": grad.mT.contiguous().mT if turned == "gradient" else grad}, state)
+        for i, (mine, optimizer) in enumerate(each):
+            mine["a"].grad = grad[i].clone()
+            optimizer.step()
+    difference = max(float((weights["a"][i] - mine["a"].detach()).abs().max()) for i, (mine, _) in enumerate(each))
+    assert difference < 1e-12
+
+
 def test_a_view_of_the_state_writes_to_it() -> None:
     """Stepping a view of consecutive slices moves those of the whole state and no other."""
     rule, weights = RULES["adam"], draw(0)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -82,11 +83,11 @@ def imported(path: Path, top_level_only: bool) -> set[str]:
 def tracked() -> list[Path]:
     """Files git tracks, or would on `git add`; every source file where this is no git checkout."""
     command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, capture_output=True, text=True)
-    if listed.returncode == 0:
-        files = [ROOT / line for line in listed.stdout.splitlines()]
-    else:
-        files = [*ROOT.glob("*"), *MODULES, *NOTEBOOKS, *(ROOT / "tests").rglob("*.py")]
+    files = [*ROOT.glob("*"), *MODULES, *NOTEBOOKS, *(ROOT / "tests").rglob("*.py")]
+    with suppress(FileNotFoundError):  # no git
+        listed = subprocess.run(command, capture_output=True, text=True)
+        if listed.returncode == 0:
+            files = [ROOT / line for line in listed.stdout.splitlines()]
     return [path for path in files if path.is_file()]
 
 
@@ -101,6 +102,12 @@ def test_notebooks_are_sources(path: Path) -> None:
     assert set(PARAMETERS) <= set(defaults)
     notebook.check_parameters(path, defaults)
     assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
+
+
+def test_files_are_listed_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no git on the path, the sources are listed."""
+    monkeypatch.setenv("PATH", "")
+    assert {ROOT / "pyproject.toml", Path(__file__), *MODULES, *NOTEBOOKS} <= set(tracked())
 
 
 def test_files_belong_to_no_machine() -> None:
@@ -235,3 +242,14 @@ def test_make_help_lists_the_targets() -> None:
     done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory"], capture_output=True, text=True)
     listed = set(re.findall(r"^  ([a-z-]+) {2,}\S", done.stdout, re.MULTILINE))
     assert {"all", "test", "smoke", "lab", "verify", "bench", "report", "clean", "help"} <= listed
+
+
+def test_make_clean_keeps_results(tmp_path: Path) -> None:
+    """`make clean` removes what can be built again; results stay, those of FRESH=1 too."""
+    kept = {"build/fresh/results/a.jsonl", "data/results/a.jsonl"}
+    for name in (*kept, "build/notebooks/engine/1-a.html", ".mypy_cache/a.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    command = ["make", "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), "clean"]
+    subprocess.run(command, capture_output=True, check=True)
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept

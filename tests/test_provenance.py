@@ -47,11 +47,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for task in ("check", "train"):
         monkeypatch.setitem(registry.REGISTRY, (task, "mine"), registry.Entry("fedrepro.main:method"))
     yield tmp_path / "package"
+    forget()
+
+
+def forget() -> None:
     provenance._module.cache_clear()
+    provenance._hashed.cache_clear()
 
 
 def look(task: str = "check") -> str:
-    provenance._module.cache_clear()
+    forget()
     return provenance.fingerprint(task, "mine")
 
 
@@ -87,6 +92,13 @@ def test_absent_and_none_are_one(package: Path) -> None:
                 delattr(node, field)
     assert provenance._shape(tree) == provenance._shape(without)
     assert provenance.normalized("return_ = None") != provenance.normalized("return_ = 0")
+
+
+def test_the_code_is_hashed_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again, as for every record of a method, the fingerprint is known."""
+    first = look()
+    monkeypatch.delattr(provenance, "_code")
+    assert provenance.fingerprint("check", "mine") == first
 
 
 def test_known_digest() -> None:

@@ -264,6 +264,16 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (tmp_path / "none").exists()
 
 
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What took long is there all the same, and stays in memory."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDREPRO_PROCESSED", str(tmp_path / "file" / "processed"))
+    monkeypatch.setattr(structure, "KEPT_FROM", 40)
+    monkeypatch.setattr(structure, "_MEMORY", {})
+    made = structure.features("GDV", block_model(48))
+    assert structure.features("GDV", block_model(48)) is made
+
+
 def test_unknown_features_are_refused() -> None:
     """Hop2Vec is no function of the graph."""
     for kind in ("H2V", "degree"):

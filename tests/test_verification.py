@@ -117,6 +117,20 @@ def test_losses_and_sizes(store: Store) -> None:
     assert frame["field"].to_dict() == {0: "bytes", 1: "bytes", 2: "best_loss.test", 3: "train_loss"}
 
 
+@pytest.mark.parametrize(("new", "difference"), [([9, -7, 3], 8.0), ([1, -8, 3], 5.0), ([1, 2, 3], 0.0)])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_every_entry_of_a_list_counts(store: Store, new: list[int], difference: float, elsewhere: bool) -> None:
+    """The change of a list is that of the entry that changed most, wherever it stands."""
+    registry.register("check", "quick", lambda run: {"result": {"entries": new}})
+    (record,) = engine.compute(runs(seeds=1))
+    if elsewhere:
+        record["environment"]["cpu"] = "another"
+    store.append("a", record | {"result": {"entries": [1, 2, 3]}})
+    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    verdict = "differs" if difference else ("close" if elsewhere else "identical")
+    assert (row["verdict"], row["difference"], row["field"]) == (verdict, difference, "entries" if difference else "")
+
+
 def test_rounds_of_training(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere the best round of a training run, a whole number, may be another one."""
     from test_engine import fake_training
@@ -180,6 +194,16 @@ def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     assert [record["run"]["method"] for record in engine.stale(store)] == ["once"]
     with pytest.raises(ArgumentError, match="n must be an integer >= 1"):
         engine.verify(store, 0)
+
+
+def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training on the package's own generated graphs is verified; on a graph registered in a notebook it is not."""
+    from test_engine import fake_training
+
+    fake_training(monkeypatch)
+    graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora in set order", "mine"]
+    store.append("a", *(engine.compute([Run("train", "p", "FedAvg", dataset=graph)])[0] for graph in graphs))
+    assert set(engine.verify(store, 9, workers=1)["dataset"]) == {*graphs} - {"mine"}
 
 
 def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,9 @@ class FedStruct(FedSGD):
         require(not direct or self.structure == "H2V", "head", "'mlp' for structure features that are fixed", self.head)
         known = self.graph == "known"
         require(not (known and self.prune), "prune", "0 where the server knows the graph", self.prune)
-        require(known or self.backbone == "decoupled", "backbone", "'decoupled' where no one knows the graph", "")
+        require(
+            known or self.backbone == "decoupled", "backbone", "'decoupled' where no one knows the graph", self.backbone
+        )
         require(known or self.combine == "add", "combine", "'add' where no one knows the graph", self.combine)
         sage = self.backbone == "GraphSAGE"
         require(not (sage and direct), "head", "'mlp' for a GraphSAGE", self.head)

@@ -37,8 +37,6 @@ from fedrepro.nn import layers
 from fedrepro.nn.models import GCN, glorot
 from fedrepro.nn.sparse import Sparse
 
-AUGMENT = "augment"
-
 
 class Server(NamedTuple):
     """Each run's bank, and each client's A^u."""

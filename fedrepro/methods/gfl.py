@@ -134,8 +134,9 @@ class GFLAPPNP(Method):
         propagation_weights(self.propagation, self.alpha, self.steps)
         one_of("update", self.update, ("step", "pass"))
         one_of("share", self.share, ("all", "train"))
-        plain = self.optimizer == "sgd" and not self.momentum and not self.weight_decay
-        require(plain, "optimizer", "'sgd' without momentum and weight decay", self.optimizer)
+        require(self.optimizer == "sgd", "optimizer", "'sgd'", self.optimizer)
+        for name in ("momentum", "weight_decay"):
+            require(getattr(self, name) == 0, name, "0", getattr(self, name))
         require(type(self.model) is MLP and self.model.layers == 2, "model", "an MLP of 2 layers", self.model)
         require(self.noise >= 0, "noise", "at least 0", self.noise)
 

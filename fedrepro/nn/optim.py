@@ -91,6 +91,11 @@ class Optimizer:
     def _move(self, weights: list[Tensor], grads: list[Tensor], moments: list[list[Tensor]], count: float) -> None:
         first, second = moments
         if self.name == "adam":
+            # The fused kernel of a CPU ignores strides: it takes entries in the order in which they lie in memory.
+            grads = [
+                g if g.stride() == w.stride() else torch.empty_like(w).copy_(g)
+                for w, g in zip(weights, grads, strict=True)
+            ]
             steps = list(torch.full((len(weights),), count, device=weights[0].device).unbind())
             adam(
                 weights, grads, first, second, [], steps,

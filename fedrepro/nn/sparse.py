@@ -198,7 +198,6 @@ class Edges:
         count = torch.arange(len(source), device=source.device)
         self._by_source = Pattern.of(count, self.source, (len(source), nodes))
         self._by_target = Pattern.of(count, self.target, (len(source), nodes))
-        self._ones = torch.ones(len(source), device=source.device)
 
     def at_source(self, rows: Tensor) -> Tensor:
         """`rows[source]`: `[edges, ...]`."""

@@ -25,14 +25,6 @@ from fedrepro.nn.models import MLP
 from fedrepro.runs import Run
 from fedrepro.training import train
 
-EXPONENTS = {
-    "T": "first term 1/sqrt(NT), so -1/2; the others fall as 1/T",
-    "I": "at most 2 (I^2 eta^2); 0 while the first term leads",
-    "N": "-1/2 at I = 1 (1/sqrt(NT)): linear speed-up",
-    "sigma_H": "2 (I^2 eta^2 sigma_H^2); 0 while the others lead",
-    "lambda_max": "at most 1; 0 while the others lead",
-}
-
 
 def federation(name: str, seed: int, dtype: torch.dtype = torch.float64) -> Federation:
     """A repetition of a data set of `csbm_tasks`, one client per node of its graph."""
