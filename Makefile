@@ -73,7 +73,7 @@ verify: $(ENVIRONMENT)  ## recompute N stored runs and compare, stale ones first
 	$(FEDREPRO) verify -n $(N)
 
 bench: $(ENVIRONMENT)  ## the speed tables of engine/4-speed (FRESH=1 measures this machine)
-	$(FEDREPRO) run engine/4-speed --profile paper --device cpu
+	$(FEDREPRO) run engine/4-speed --profile paper --device $(DEVICE)
 
 report: $(ENVIRONMENT)  ## rewrite the gallery and the state of every exhibit
 	$(FEDREPRO) report

@@ -34,7 +34,7 @@ LR, WEIGHT_DECAY = 0.01, 5e-4
 WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 
 
-def rounds(run: Run) -> dict[str, Any]:
+def rounds(run: Run, device: str = "cpu") -> dict[str, Any]:
     """Median seconds per round of each way over interleaved repeats, and its peak memory in a process of its own.
 
     Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "memory" (True; False leaves out
@@ -45,12 +45,12 @@ def rounds(run: Run) -> dict[str, Any]:
         "chunk".
     """
     repeats, count = int(run.options.get("repeats", 5)), int(run.options.get("rounds", 10))
-    steppers = {way: stepper(run, way) for way in WAYS}
+    steppers = {way: stepper(run, way, device) for way in WAYS}
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     test: dict[str, float] = {}
     for repeat in range(repeats + 1):
         for way, step in steppers.items():
-            elapsed, test[way] = _timed(step, count if repeat else 1)
+            elapsed, test[way] = _timed(step, count if repeat else 1, device)
             if repeat:  # the first is a warm-up
                 seconds[way].append(elapsed / count)
     result: dict[str, Any] = {
@@ -59,10 +59,10 @@ def rounds(run: Run) -> dict[str, Any]:
     }
     for way in WAYS:
         result[way]["test"] = test[way]
+        measure = _peak_cuda if device.startswith("cuda") else _peak
         memory = bool(run.options.get("memory", True))
-        peak = process.peak_mebibytes(_two_rounds, run.to_dict(), way) if memory else None
-        result[way]["timing"]["peak_mebibytes"] = peak
-    result["stack"]["chunk"] = _chunk(run)
+        result[way]["timing"]["peak_mebibytes"] = measure(run, way, device) if memory else None
+    result["stack"]["chunk"] = _chunk(run, device)
     return {"result": result}
 
 
@@ -107,10 +107,10 @@ def _three_rounds(run: dict[str, Any]) -> None:
     tasks.train([chosen.replace(options={**chosen.options, "rounds": 3})])
 
 
-def stepper(run: Run, way: str) -> Callable[[int], float]:
+def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:
     """A function that trains for some rounds from the start and returns the last round's pooled test accuracy."""
     one_of("way", way, WAYS)
-    fed = tasks.federation([run])
+    fed = tasks.federation([run], device)
     epochs, hidden = int(run.options.get("local_epochs", 3)), int(run.options["hidden"])
     if way == "PyG loop":
         return _pyg_loop(fed, hidden, epochs)
@@ -164,7 +164,7 @@ def _pyg_loop(fed: Federation, hidden: int, epochs: int) -> Callable[[int], floa
     start = GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device)
 
     def go(count: int) -> float:
-        nets = [_Net(fed.features, hidden, fed.classes) for _ in graphs]
+        nets = [_Net(fed.features, hidden, fed.classes).to(fed.device) for _ in graphs]
         optimizers = [torch.optim.Adam(net.parameters(), lr=LR, weight_decay=WEIGHT_DECAY) for net in nets]
         shared = {
             "first.lin.weight": start["layer1.weight"][0].T, "first.bias": start["layer1.bias"][0],
@@ -237,17 +237,32 @@ def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Call
     return go
 
 
-def _timed(step: Callable[[int], float], count: int) -> tuple[float, float]:
+def _timed(step: Callable[[int], float], count: int, device: str) -> tuple[float, float]:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
     start = time.perf_counter()
     test = step(count)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
     return time.perf_counter() - start, test
 
 
-def _chunk(run: Run) -> int:
-    fed = tasks.federation([run])
+def _chunk(run: Run, device: str) -> int:
+    fed = tasks.federation([run], device)
     method = _method(fed, int(run.options["hidden"]), int(run.options.get("local_epochs", 3)))
     return train(method, fed, 1, evaluate=()).history.chunk
 
 
+def _peak(run: Run, way: str, device: str) -> float:
+    return process.peak_mebibytes(_two_rounds, run.to_dict(), way)
+
+
 def _two_rounds(run: dict[str, Any], way: str) -> None:
     stepper(Run.from_dict(run), way)(2)
+
+
+def _peak_cuda(run: Run, way: str, device: str) -> float:
+    """Largest allocation on the GPU during two rounds, in MiB."""
+    torch.cuda.reset_peak_memory_stats(device)
+    stepper(run, way, device)(2)
+    return torch.cuda.max_memory_allocated(device) / 2**20

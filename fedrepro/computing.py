@@ -24,7 +24,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
 
     Args:
         runs: of task `train` they may differ in their seed alone, and are trained side by side.
-        device: `cpu` or `cuda`, for training; other tasks compute on the CPU.
+        device: `cpu` or `cuda`, for training and what else is a function of the device.
 
     Returns:
         One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
@@ -48,8 +48,9 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
 
 
 def _placed(runs: Sequence[Run], device: str) -> str:
-    """Where runs of one task compute when `device` is asked for: only training has a part on a GPU."""
-    return device if runs[0].task == "train" else "cpu"
+    """Where runs of one method compute when `device` is asked for."""
+    run = runs[0]
+    return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 
 
 def describe(error: BaseException) -> str:
@@ -99,6 +100,8 @@ def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
         return tasks.train
     single = registry.load(run.task, run.method)
     process.settle()
+    if registry.find(run.task, run.method).on_device:
+        return lambda runs, device: [single(run, device) for run in runs]
     return lambda runs, device: [single(run) for run in runs]
 
 
@@ -161,7 +164,7 @@ def compute_all(
         executor: an executor or the name of one; None for spawned processes, or for this process if there
             is one batch, one worker or training on a GPU.
         workers: batches computed at once; default `executors.cores()`.
-        device: `auto`, `cpu` or `cuda`, for training; looked for only if there is something to compute.
+        device: `auto`, `cpu` or `cuda`, where it matters; looked for only if there is something to compute.
         progress: show a bar with the time left, if the error stream is a terminal.
         wanted: asked before a batch is started.
         deadline: `time.monotonic()` after which nothing new is started.

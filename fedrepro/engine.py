@@ -74,7 +74,8 @@ def execute(
         executor: any `concurrent.futures` executor, or a name for `executor`. Default: a pool of
             spawned processes, or this process if there is one thing to compute, one worker or training on a GPU.
         budget: minutes after which nothing new is started; 0 computes nothing.
-        device: `auto` (a GPU if there is one), `cpu` or `cuda`, for training; other tasks compute on the CPU.
+        device: `auto` (a GPU if there is one), `cpu` or `cuda`, for training and benchmarks of rounds; the rest is
+            computed on the CPU.
         progress: show a bar with the time left, if the error stream is a terminal.
         workers: runs computed at once; default `$FEDREPRO_WORKERS`, else the number of cores.
         side_by_side: how many training runs that differ in seed alone are trained as one batch.

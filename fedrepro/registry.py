@@ -17,10 +17,13 @@ from fedrepro.errors import one_of
 
 @dataclass(frozen=True)
 class Entry:
-    """Where something lives (`"package.module:Name"`) and which version of its results it gives."""
+    """Where something lives (`"package.module:Name"`), which version of its results it gives, and whether it is a
+    function of the device too; what is not computes on the CPU, but for training.
+    """
 
     target: str
     version: int = 1
+    on_device: bool = False
 
 
 REGISTRY: dict[tuple[str, str], Entry] = {
@@ -95,7 +98,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "FedSheafHN-new-clients"): Entry("fedrepro.theory.fedsheafhn_clients:new_clients"),
     ("bench", "FedSheafHN-server"): Entry("fedrepro.theory.fedsheafhn_clients:server_cost"),
     ("bench", "feras"): Entry("fedrepro.bench_feras:feras"),
-    ("bench", "rounds"): Entry("fedrepro.bench:rounds"),
+    ("bench", "rounds"): Entry("fedrepro.bench:rounds", on_device=True),
     ("bench", "training"): Entry("fedrepro.bench:training"),
 }
 

@@ -184,11 +184,12 @@ class _Finding:
             return
         alike = all(old[name] == new[name] for name in ("environment", "chunk"))
         if alike and old["batch"]["seeds"] == new["batch"]["seeds"]:
-            pairs = _pairs([old["result"], old.get("series")], [new["result"], new.get("series")])
-            self.changes = _changes((at, a, b) for at, a, b in pairs if repr(a) != repr(b))
+            pairs = list(_pairs([old["result"], old.get("series")], [new["result"], new.get("series")]))
+            other = {at for at, a, b in pairs if repr(a) != repr(b)}
+            self.changes = _changes(pair for pair in pairs if pair[0] in other)
             self.verdict = "differs" if self.changes else "identical"
         else:
-            pairs = _pairs(old["result"], new["result"])
+            pairs = list(_pairs(old["result"], new["result"]))
             train = old["run"]["task"] == "train"  # the best round, a whole number, may be another one
             self.changes = _changes(
                 (at, a, b)
@@ -244,11 +245,13 @@ def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def _changes(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
-    """Change by field; of a list's entries, which share a name, the one that changed most."""
-    changes: dict[str, float] = {}
+    """Change by field; of a list's entries, which share a name, the mean size with the sign of the sum: a single
+    client's score is coarse.
+    """
+    entries: defaultdict[str, list[float]] = defaultdict(list)
     for at, old, new in pairs:
-        changes[at] = max(changes.get(at, 0.0), _change(old, new), key=abs)
-    return changes
+        entries[at].append(_change(old, new))
+    return {at: math.copysign(statistics.fmean(map(abs, each)), sum(each)) for at, each in entries.items()}
 
 
 def _change(old: Any, new: Any) -> float:

@@ -435,6 +435,13 @@ def test_what_needs_no_gpu(store: Store, gpu: str, task: str) -> None:
     assert devices(store) == {"cpu"} and os.getpid() not in list(frame["process"])
 
 
+def test_rounds_are_timed_on_the_device(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is a function of the device is given it, and its record names it."""
+    monkeypatch.setattr("fedrepro.bench.rounds", lambda run, device: {"result": {"on": device}})
+    frame = engine.execute([Run("bench", "p", "rounds")], store=store, file="a", device="auto")
+    assert list(frame["on"]) == ["cuda"] and devices(store) == {gpu}
+
+
 def test_lost_workers_and_a_gpu(store: Store, gpu: str) -> None:
     """The record of a run that ended its worker names the CPU as well."""
     engine.execute(runs("kills", 2), store=store, file="a", device="cuda", workers=2)
