@@ -259,6 +259,10 @@ OPEN: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {
         "linear classifier on the last layer as it is": {"bare": True},
         "ReLU and dropout before the linear classifier": {"bare": False},
     },
+    ("FedGCN-1hop", "FedGCN-2hop"): {
+        "gradient descent at 0.5, as its code": {"optimizer": "sgd", "lr": 0.5},
+        "Adam at 0.01": {"optimizer": "adam", "lr": 0.01},
+    },
     ("FedPub",): {
         "penalties without gradient, as its code": {"penalties": "coded"},
         "penalties as printed": {"penalties": "printed"},
