@@ -71,6 +71,17 @@ def test_choices_follow_from_the_stored_trials() -> None:
     assert settings.chosen() == {(row.dataset, row.method): row.place for row in rows.itertuples()}
 
 
+@pytest.mark.parametrize(
+    ("method", "fact"),
+    [("pFedHN", "spread"), ("FED-PUB", "similarity_spread"), ("FedSheafHN", "generated_spread")],
+)
+def test_methods_are_alive_with_the_settings_of_the_tables(method: str, fact: str) -> None:
+    """In every stored run of SH-T1 and T2 the server tells clients apart: a dead hypernetwork's differ by 1e-7."""
+    runs = [run for counts in ((10, 20), (30, 50)) for run in sh.table(counts)("paper") if run.method == method]
+    spread = Store(paths.root() / "data" / "results").frame(runs)[f"facts.{fact}"]
+    assert len(spread) >= 24 and spread.min() > 1e-3
+
+
 def test_the_best_trial_is_chosen_on_validation() -> None:
     """The place of the highest validation accuracy in the method's own view, the first of equals; test scores and a
     method with a missing trial have no say.
