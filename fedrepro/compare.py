@@ -499,16 +499,18 @@ def judge(
     few runs speak for no claim.
 
     Args:
-        parts: `{name: (difference, low, high)}`; one that is None is left out.
+        parts: `{name: (difference, low, high)}`; None where there are no two runs to compare: it is named, and a claim
+            of all parts then holds in part at best.
         scale: of the printed numbers (100 for points where scores are fractions).
         unit: named behind them.
         digits: decimals printed.
         most: the claim is of most parts, not of all: it holds where more than half are shown, and fails where half or
             more are contradicted.
     """
-    marks, texts = [], []
+    marks, texts, missing = [], [], []
     for name, (gap, low, high) in parts.items():
         if gap is None:
+            missing.append(name)
             continue
         inside, outside = low < gap.low and gap.high < high, gap.high <= low or gap.low >= high
         marks.append("shown" if inside else "contradicted" if outside else "undecided")
@@ -518,8 +520,10 @@ def judge(
     if not shown and not against:
         return "; ".join(texts) or "no two runs of one seed to compare", "cannot be checked here"
     undecided = len(marks) - shown - against
-    holds = 2 * shown > len(marks) if most else shown == len(marks)
+    holds = 2 * shown > len(marks) if most else shown == len(parts)
     fails = 2 * against >= len(marks) if most else not shown
     open_part = "holds in part" if shown else "cannot be checked here"
     verdict = "holds" if holds else "fails" if fails else open_part
-    return f"{shown} shown, {against} contradicted, {undecided} undecided: {'; '.join(texts)} ({unit})", verdict
+    counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
+    rest = f"; not compared: {', '.join(missing)}" if missing else ""
+    return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict

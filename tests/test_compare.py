@@ -407,6 +407,17 @@ def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_
     assert (judge(parts)[1], judge(parts, most=True)[1]) == (of_all, of_most)
 
 
+def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None:
+    """What has no two runs is named, and keeps a claim from holding, but not from failing."""
+    up, down = (Paired(x, x - 0.5, x + 0.5, 0.5, 0.5, 3) for x in (1.0, -1.0))
+    text, verdict = judge({"Cora": (up, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})
+    assert verdict == "holds in part"
+    assert text.endswith("(points); not compared: Photo")
+    assert judge({"Cora": (up, 0.0, math.inf)})[1] == "holds"
+    assert judge({"Cora": (down, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})[1] == "fails"
+    assert judge({"Photo": (None, 0.0, math.inf)})[1] == "cannot be checked here"
+
+
 def test_claims_are_judged_by_their_checks() -> None:
     """A claim's row holds what was checked, the evidence and the verdict its check returns."""
 
