@@ -63,7 +63,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "gfl-algorithm"): Entry("fedrepro.theory.gfl:algorithm1"),
     ("check", "gfl-subcora"): Entry("fedrepro.theory.gfl:subcora_statistics"),
     ("check", "gfl-rate"): Entry("fedrepro.theory.gfl:rate"),
-    ("check", "feras-identities"): Entry("fedrepro.theory.feras_identities:identities"),
+    ("check", "feras-identities"): Entry("fedrepro.theory.feras_identities:identities", 2),
     ("check", "feras-contraction"): Entry("fedrepro.theory.feras_theorems:contraction"),
     ("check", "feras-rate"): Entry("fedrepro.theory.feras_theorems:rate"),
     ("check", "feras-looser"): Entry("fedrepro.theory.feras_looser:looser"),
