@@ -69,7 +69,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "feras-looser"): Entry("fedrepro.theory.feras_looser:looser"),
     ("check", "feras-conditions"): Entry("fedrepro.theory.feras_looser:conditions"),
     ("attack", "gfl-reconstruction"): Entry("fedrepro.attacks.gfl:reconstruct"),
-    ("attack", "feras-inversion"): Entry("fedrepro.attacks.feras:inversion"),
+    ("attack", "feras-inversion"): Entry("fedrepro.attacks.feras:inversion", 2),
     ("partition", "manifest"): Entry("fedrepro.tasks:partition_manifest"),
     ("check", "graph statistics"): Entry("fedrepro.tasks:graph_statistics"),
     ("check", "FedGAT-identities"): Entry("fedrepro.theory.fedgat_identities:identities"),
