@@ -141,7 +141,8 @@ def _claim_sharing(get: Get) -> tuple[str, str]:
     frame = _table2(get)
     gaps = {f"{d}, {k}%, N={n}": gap(frame, SHARED, ISOLATED, d, k, n) for d, k, n in _cells(frame)}
     parts: dict[str, Part] = {f"{name}, very limited": (_judged(each), -math.inf, NEAR) for name, each in gaps.items()}
-    parts["the lowest of all, sometimes worse"] = (lowest(list(gaps.values())), -math.inf, 0.0)
+    least = lowest(list(gaps.values()))
+    parts[f"the lowest of {least.runs if least else 0}, sometimes worse"] = (least, -math.inf, 0.0)
     text, verdict = judge(parts, scale=100)
     means = [each.mean() for each in gaps.values() if len(each)]
     below, above = sum(mean < 0 for mean in means), sum(mean > 0 for mean in means)
