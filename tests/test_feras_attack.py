@@ -89,8 +89,9 @@ def test_the_attack_reads_the_message_and_nothing_else() -> None:
     other = torch.from_numpy(np.random.default_rng(1).normal(size=(60, FEATURES)))
     x = other[seen.nodes] * seen.sees[:, None]
     h = torch.relu(seen.a @ x @ seen.weights["layer1.weight"] + seen.weights["layer1.bias"])
-    nodes, guess = attacks.rebuild([seen._replace(h=h[seen.sees])], 60, FEATURES, 1, 500, 0)
-    assert float((guess - other[nodes]).abs().max()) < 1e-8 < 0.1 < float((guess - data.x[nodes]).abs().max())
+    nodes, fit = attacks.rebuild([seen._replace(h=h[seen.sees])], 60, FEATURES, 1, 500, 0)
+    assert float((fit.x - other[nodes]).abs().max()) < 1e-8 < 0.1 < float((fit.x - data.x[nodes]).abs().max())
+    assert fit.residual < 1e-10
 
 
 def test_conjugate_gradients_give_the_shortest_solution() -> None:
@@ -98,8 +99,21 @@ def test_conjugate_gradients_give_the_shortest_solution() -> None:
     for rows in (4, 12):
         a = torch.from_numpy(np.random.default_rng(rows).normal(size=(rows, 7)))
         b = torch.from_numpy(np.random.default_rng(9).normal(size=(rows, 2)))
-        x = attacks.conjugate_gradients(lambda x, a=a: [a @ x], lambda v, a=a: a.T @ v[0], [b], (7, 2), 200)
-        assert np.abs(x.numpy() - np.linalg.pinv(a.numpy()) @ b.numpy()).max() < 1e-9
+        fit = attacks.conjugate_gradients(lambda x, a=a: [a @ x], lambda v, a=a: a.T @ v[0], [b], (7, 2), 200, 1e-12)
+        best = np.linalg.pinv(a.numpy()) @ b.numpy()
+        assert np.abs(fit.x.numpy() - best).max() < 1e-9 and fit.steps < 200
+        left = np.linalg.norm(a.numpy() @ best - b.numpy()) / np.linalg.norm(b.numpy())
+        assert fit.residual == pytest.approx(left, abs=1e-9) and (left < 1e-9) == (rows == 4)
+
+
+def test_a_fit_tells_whether_it_converged() -> None:
+    """Ten steps leave a residual and say so; given its steps the same attack ends within the tolerance."""
+    early, late = (attack(hidden=6, observations=8, **more) for more in ({"steps": 10}, {}))
+    assert early["steps"] == 10 and not early["converged"] and early["residual"] > attacks.TOLERANCE
+    assert late["converged"] and late["residual"] <= attacks.TOLERANCE and 10 < late["steps"] < attacks.STEPS[1]
+    assert late["relative_error"] < early["relative_error"] and late["recovered"] > early["recovered"]
+    deep = attack(hidden=8, depth=2, steps=5)
+    assert deep["steps"] == 5 and not deep["converged"] and 0 < deep["residual"] < 1
 
 
 def test_comparison_by_hand() -> None:

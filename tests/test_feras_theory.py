@@ -234,8 +234,17 @@ def _radii(run: Run) -> tuple[float, float]:
     return theory.radius(m1), theory.radius(m2)
 
 
-def test_literal_algorithms_differ_from_each_other() -> None:
-    """The table and the average are two algorithms; each literal form is matched by its own alone."""
+def test_algorithms_match_line_by_line_and_no_broken_line_does() -> None:
+    """Weights, embeddings of every iteration and the table agree with the literal forms, and not with broken ones."""
     rows = {row["id"]: row["measured"] for row in identities.algorithms(3)}
-    assert rows["FR-A1"] < 1e-12 and rows["FR-A2"] < 1e-12
-    assert min(rows["FR-A1-control"], rows["FR-A2-control"]) > 1e-3
+    wanted = ["FR-A1", "FR-A1-embeddings", "FR-A2", "FR-A2-embeddings", "FR-A2-table"]
+    assert sorted(rows) == sorted([*wanted, *(f"{id}-control" for id in wanted)])
+    assert all(rows[id] < 1e-12 < 1e-3 < rows[f"{id}-control"] for id in wanted)
+
+
+def test_the_other_algorithm_is_told_apart() -> None:
+    """The literal table is not the average: each has embeddings and weights of its own."""
+    (average, fed), (table, _) = (identities._instance(3, exchange) for exchange in ("average", "table"))
+    holding, state = average.start(fed)
+    left, right = (identities.literal(method, holding, state, 3) for method in (average, table))
+    assert min(identities._gap(left[name], right[name]) for name in ("weights", "embeddings")) > 1e-3

@@ -7,12 +7,16 @@ convolution a host sends, for every node it sees and drew,
 
 of which each entry above zero is a linear equation in the features x: half the width in equations per node, and as
 many more in every further iteration, with another sub-graph and other weights. The host's unseen neighbours are zero
-and no unknowns. Once equations exceed unknowns x follows by least squares. After two convolutions the server fits x by
-gradient descent through both.
+and no unknowns. Once equations exceed unknowns x follows by least squares, for every node of which enough was sent.
+After two convolutions the server fits x by gradient descent through both.
+
+Both fits go on until what they explain of the messages is off by less than `TOLERANCE`, or to a number of steps. A fit
+that stopped there tells less of x than the messages give away: what is rebuilt is then a lower bound.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,6 +39,8 @@ from fedrepro.runs import Run
 from fedrepro.training import train
 
 RECOVERED = 0.01  # relative error of a row that counts as rebuilt
+TOLERANCE = 1e-6  # of the residual, as a share of the messages' norm
+STEPS = {1: 20000, 2: 500}  # at most, of conjugate gradients and of Adam
 
 
 class Seen(NamedTuple):
@@ -51,21 +57,32 @@ class Seen(NamedTuple):
     h: Tensor
 
 
+class Fit(NamedTuple):
+    """Features that explain the messages, the norm of what they leave unexplained over the messages' norm, and the
+    steps taken (0 for a direct solution).
+    """
+
+    x: Tensor
+    residual: float
+    steps: int
+
+
 def inversion(run: Run) -> dict[str, Any]:
     """How well the server rebuilds the first host's features.
 
     Options: depth (1 or 2, convolutions before sharing), hidden (256), observations (1, iterations), nodes (300, of the
-    part of the graph it is tried on; 0 all of it), steps (500; of conjugate gradients, or of Adam for depth 2),
-    sampler ("rw").
+    part of the graph it is tried on; 0 all of it), steps (at most; `STEPS` of conjugate gradients for depth 1, of Adam
+    for depth 2), sampler ("rw").
 
     Returns:
         "cosine": mean over the rows sent; "relative_error": median; "recovered": share of rows with a relative error
         below `RECOVERED`; "control_cosine": of the guess to other nodes' features; "rows"; "equations_per_feature":
-        entries above zero over unknowns; "kappa", as it came out.
+        entries above zero over unknowns; "kappa", as it came out; "residual" and "steps" of the fit; "converged":
+        whether the residual is within `TOLERANCE`.
     """
     options = run.options
     depth = one_of("option 'depth'", int(options.get("depth", 1)), (1, 2))
-    observations, steps = int(options.get("observations", 1)), int(options.get("steps", 500))
+    observations, steps = int(options.get("observations", 1)), int(options.get("steps", STEPS[depth]))
     require(observations >= 1, "option 'observations'", "at least 1", observations)
     data = neighbourhood(
         datasets.assemble(run.dataset, run.prepare, run.split, run.seed), run, int(options.get("nodes", 300))
@@ -74,14 +91,14 @@ def inversion(run: Run) -> dict[str, Any]:
     fed = Federation.of(data, parts, run.seed, dtype=torch.float64)
     model = GCN(fed.features, fed.classes, int(options.get("hidden", 256)), layers=depth + 2)
     seen = overheard(model, fed, depth, observations, str(options.get("sampler", "rw")))
-    nodes, guess = rebuild(seen, data.num_nodes, fed.features, depth, steps, run.seed)
+    nodes, fit = rebuild(seen, data.num_nodes, fed.features, depth, steps, run.seed)
     truth = (data.x if data.x.layout == torch.strided else data.x.to_dense()).double()[nodes]
     equations = sum(int((each.h > 0).sum()) for each in seen)
-    scores = compared(guess, truth)
-    kappa = 1 - len(parts[0]) / data.num_nodes
-    return {
-        "result": {**scores, "rows": len(nodes), "equations_per_feature": equations / truth.numel(), "kappa": kappa}
-    }
+    found = compared(fit.x, truth) | {
+        "rows": len(nodes), "equations_per_feature": equations / truth.numel(), "residual": fit.residual,
+        "steps": fit.steps, "converged": fit.residual <= TOLERANCE, "kappa": 1 - len(parts[0]) / data.num_nodes,
+    }  # fmt: skip
+    return {"result": found}
 
 
 def neighbourhood(data: Data, run: Run, size: int) -> Data:
@@ -132,8 +149,8 @@ def overheard(model: GCN, fed: Federation, depth: int, observations: int, sample
     return out
 
 
-def rebuild(seen: list[Seen], count: int, features: int, depth: int, steps: int, seed: int) -> tuple[Tensor, Tensor]:
-    """The nodes of which rows were sent, and the guess of their features `[nodes, features]`."""
+def rebuild(seen: list[Seen], count: int, features: int, depth: int, steps: int, seed: int) -> tuple[Tensor, Fit]:
+    """The nodes of which rows were sent, and the fit of their features `[nodes, features]`."""
     sent = torch.zeros(count, dtype=torch.bool)
     for each in seen:
         sent[each.nodes[each.sees]] = True
@@ -146,7 +163,7 @@ def rebuild(seen: list[Seen], count: int, features: int, depth: int, steps: int,
     return nodes, _descent(seen, columns, (len(nodes), features), steps, seed)
 
 
-def _least_squares(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], steps: int) -> Tensor:
+def _least_squares(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], steps: int) -> Fit:
     """What fits all entries above zero; the shortest solution, by conjugate gradients, where they are too few."""
 
     system = [
@@ -165,7 +182,8 @@ def _least_squares(seen: list[Seen], columns: list[Tensor], shape: tuple[int, in
 
     wanted = [(each.h - each.weights["layer1.bias"]) * (each.h > 0) for each in seen]
     if len(seen) == 1 and int((seen[0].h > 0).sum(1).min()) >= shape[1]:
-        return _row_by_row(seen[0], wanted[0])
+        x = _row_by_row(seen[0], wanted[0])
+        return Fit(x, _norm([a - b for a, b in zip(forward(x), wanted, strict=True)]) / _norm(wanted), 0)
     return conjugate_gradients(forward, adjoint, wanted, shape, steps)
 
 
@@ -180,47 +198,60 @@ def _row_by_row(seen: Seen, wanted: Tensor) -> Tensor:
     return solved
 
 
+def _norm(values: list[Tensor]) -> float:
+    return math.sqrt(sum(float(value.detach().square().sum()) for value in values))
+
+
 def conjugate_gradients(
     forward: Callable[[Tensor], list[Tensor]], adjoint: Callable[[list[Tensor]], Tensor], wanted: list[Tensor],
-    shape: tuple[int, int], steps: int,
-) -> Tensor:  # fmt: skip
-    """The least-squares solution of `forward(x) = wanted` nearest to 0 (CGLS)."""
+    shape: tuple[int, int], steps: int, tolerance: float = TOLERANCE,
+) -> Fit:  # fmt: skip
+    """The least-squares solution of `forward(x) = wanted` nearest to 0 (CGLS).
+
+    It stops where the residual is within `tolerance` of the norm of `wanted`, or no longer falls because the equations
+    contradict each other (its gradient is within 1e-10 of the first), or after `steps`.
+    """
     x = torch.zeros(shape, dtype=torch.float64)
-    residual = [value.clone() for value in wanted]
+    residual, whole = [value.clone() for value in wanted], _norm(wanted)
     s = adjoint(residual)
     p, size = s.clone(), float(s.square().sum())
-    first = size
-    for _ in range(steps):
-        if size <= 1e-20 * first:
-            break
+    first, step = size, 0
+    while step < steps and _norm(residual) > tolerance * whole and size > 1e-20 * first:
         q = forward(p)
-        alpha = size / sum(float(value.square().sum()) for value in q)
+        alpha = size / _norm(q) ** 2
         x += alpha * p
         for value, moved in zip(residual, q, strict=True):
             value -= alpha * moved
         s = adjoint(residual)
         after = float(s.square().sum())
         p = s + (after / size) * p
-        size = after
-    return x
+        size, step = after, step + 1
+    return Fit(x, _norm(residual) / whole, step)
 
 
-def _descent(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], steps: int, seed: int) -> Tensor:
-    """Adam on the squared error of both convolutions, from small random features."""
+def _descent(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], steps: int, seed: int) -> Fit:
+    """Adam on the squared error of both convolutions, from small random features, until within `TOLERANCE`."""
     x = (0.1 * random.normal(shape, "inversion", seed)).requires_grad_()
     optimizer = torch.optim.Adam([x], lr=0.05)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        losses = []
+    whole = _norm([each.h for each in seen])
+
+    def missed() -> list[Tensor]:
+        out = []
         for each, column in zip(seen, columns, strict=True):
             held = torch.zeros(len(each.nodes), shape[1], dtype=torch.float64)
             h = held.index_copy(0, each.sees.nonzero().squeeze(1), x[column])
             for i in (1, 2):
                 h = F.relu(each.a @ (h @ each.weights[f"layer{i}.weight"]) + each.weights[f"layer{i}.bias"])
-            losses.append((h[each.sees] - each.h).square().mean())
-        torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
+            out.append(h[each.sees] - each.h)
+        return out
+
+    step, gaps = 0, missed()
+    while step < steps and _norm(gaps) > TOLERANCE * whole:
+        optimizer.zero_grad()
+        torch.stack([gap.square().mean() for gap in gaps]).mean().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return x.detach()
+        step, gaps = step + 1, missed()
+    return Fit(x.detach(), _norm(gaps) / whole, step)
 
 
 def compared(guess: Tensor, truth: Tensor) -> dict[str, float]:

@@ -24,8 +24,8 @@ def gaps(frame: pd.DataFrame) -> pd.DataFrame:
     """FR-Q1: for each graph, kappa and number of hosts what Feras gains over isolation and over shared weights, and
     these over isolation, ours (mean over common seeds) and published (with the root of the summed squared spreads).
 
-    Isolation counts with its best sampler: by validation in ours, by the printed score in the paper's, whose isolated
-    rows have no number of hosts.
+    Every method counts with its best sampler: in ours by validation, among those that all methods of the cell have
+    (FR-S2); in the paper's by the printed score of the isolated rows, which have no number of hosts.
     """
     import pandas as pd
 

@@ -5,7 +5,7 @@ A check is a row (see `fedrepro.theory.fedgat_identities`); beside each stands a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedrepro import partition, synthetic
-from fedrepro.federation import Federation, Weights
+from fedrepro.federation import Federation
 from fedrepro.methods.base import State
 from fedrepro.methods.feras import Feras, Rows
+from fedrepro.methods.saint import Sample
 from fedrepro.nn.models import GCN
 from fedrepro.runs import Run
 from fedrepro.theory import feras as theory
@@ -54,45 +55,79 @@ def figure_1() -> list[Row]:
 
 
 def algorithms(seed: int) -> list[Row]:
-    """The method's weights after some rounds against Algorithm 1, and the sequential table, host by host."""
+    """What hosts use as embeddings in every iteration, the weights and the table after the last: the method against
+    Algorithm 1 and against the sequential table, host by host. A control breaks one line of the latter.
+    """
     out = []
-    for id, exchange, text in (
-        ("FR-A1", "average", "Algorithm 1, line by line, against the method: largest difference of weights"),
-        ("FR-A2", "table", "hosts one after another with a table (Section 5.2), against the method"),
+    for id, exchange, text, broken in (
+        ("FR-A1", "average", "Algorithm 1, line by line", "with rows of hosts that do not see the node in the mean"),
+        ("FR-A2", "table", "hosts one after another with a table", "with the table as it was before the iteration"),
     ):
-        trained, same, other = _trained(seed, exchange)
-        gap, apart = (
-            max(float((trained[name][n] - w).abs().max()) for n, own in enumerate(each) for name, w in own.items())
-            for each in (same, other)
-        )
-        out += [row(id, text, gap, 1e-10), control(id, "against the other of the two algorithms", apart, 1e-3)]
+        method, fed = _instance(seed, exchange)
+        trained = _trained(method, fed)
+        holding, state = method.start(fed)
+        same, other = (literal(method, holding, state, ROUNDS, broken=wrong) for wrong in (False, True))
+        for name in trained:
+            each = id if name == "weights" else f"{id}-{name}"
+            out.append(row(each, f"{text}: largest difference of the {name}", _gap(trained[name], same[name]), 1e-10))
+            out.append(control(each, broken, _gap(trained[name], other[name]), 1e-3))
     return out
 
 
-def _trained(seed: int, exchange: str) -> tuple[Weights, list[Weights], list[Weights]]:
-    """Weights after `ROUNDS` iterations of the method, of its algorithm written out, and of the other algorithm."""
+def _gap(left: list[Tensor], right: list[Tensor]) -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Watched(Feras):
+    """Feras that keeps in `seen` what hosts use as embeddings, one entry an iteration."""
+
+    seen: list[Tensor] = field(default_factory=list, compare=False)
+
+    def share(self, sample: Sample, h: Tensor, layer: int, state: State, t: int) -> Tensor:
+        used = super().share(sample, h, layer, state, t)
+        if layer == self.p:
+            self.seen.append(used.detach())
+        return used
+
+
+def _instance(seed: int, exchange: str) -> tuple[_Watched, Federation]:
+    """The method with small sub-graphs and weights averaged every iteration, and three hosts on a random graph."""
     data = synthetic.csbm(120, 8, 1.5, 2.0, 6, seed)
     split = np.random.default_rng(seed).permutation(120) % 4
     data.train_mask, data.val_mask, data.test_mask = (
         torch.from_numpy(part) for part in (split < 2, split == 2, split > 2)
     )
-    method = Feras(
+    method = _Watched(
         model=GCN(6, 2, hidden=5, layers=3), optimizer="sgd", lr=0.5, exchange=exchange, unit="iteration", q=1,
         budget=15, coverage=10.0,
     )  # fmt: skip
-    fed = Federation.of(
-        data, partition.partition(data, "private-public(kappa=0.4)", 3, seed), seed, dtype=torch.float64
-    )
-    holding, state = method.start(fed)
-    trained = train(method, fed, ROUNDS, evaluate=()).state.personal
-    other = replace(method, exchange="table" if exchange == "average" else "average")
-    return trained, literal(method, holding, state, ROUNDS), literal(other, holding, state, ROUNDS)
+    parts = partition.partition(data, "private-public(kappa=0.4)", 3, seed)
+    return method, Federation.of(data, parts, seed, dtype=torch.float64)
 
 
-def literal(method: Feras, fed: Federation, state: State, rounds: int) -> list[Weights]:
-    """Algorithm 1 or the table, host by host on the sub-graphs the method draws, in dense matrices and dictionaries."""
+def _trained(method: _Watched, fed: Federation) -> dict[str, list[Tensor]]:
+    """`ROUNDS` iterations of the method, as `literal` returns them."""
+    state = train(method, fed, ROUNDS, evaluate=()).state
+    weights = [torch.cat([w[n].flatten() for w in state.personal.values()]) for n in range(fed.clients)]
+    found = {"weights": weights, "embeddings": method.seen}
+    return found | ({"table": [state.more.table]} if method.exchange == "table" else {})
+
+
+def literal(method: Feras, fed: Federation, state: State, rounds: int, broken: bool = False) -> dict[str, list[Tensor]]:
+    """Algorithm 1 or the table, host by host on the sub-graphs the method draws, in dense matrices and dictionaries.
+
+    Args:
+        broken: with one line changed: the mean takes rows of hosts that do not see the node, or a host takes nothing
+            that was written in this iteration.
+
+    Returns:
+        "weights", one vector a host; "embeddings", one `[nodes, width]` an iteration, as used in the layers after the
+        first; "table", one `[nodes, width]`.
+    """
     own = [{name: w[n].clone().requires_grad_() for name, w in state.personal.items()} for n in range(fed.clients)]
     table: dict[int, Tensor] = {}
+    embeddings: list[Tensor] = []
     for t in range(rounds):
         sample = method.sample(fed.at(t, 0), state, t)
         batch, a = sample.fed.batch, sample.a.dense()
@@ -105,8 +140,9 @@ def literal(method: Feras, fed: Federation, state: State, rounds: int) -> list[W
         pushed: dict[int, dict[int, Tensor]] = {}  # line 8: node -> host -> row
         for n, p in enumerate(part):
             for node, sees, h in zip(batch.node_id[p].tolist(), batch.visible[p].tolist(), hidden[n], strict=True):
-                if sees:
+                if sees or (broken and method.exchange == "average"):
                     pushed.setdefault(node, {})[n] = h
+        used = []
         for n, p in enumerate(part):
             rows = []
             for node, sees in zip(batch.node_id[p].tolist(), batch.visible[p].tolist(), strict=True):
@@ -115,18 +151,23 @@ def literal(method: Feras, fed: Federation, state: State, rounds: int) -> list[W
                     each = [h if m == n else h.detach() for m, h in got.items()]
                     rows.append(torch.stack(each).mean(0) if each else torch.zeros_like(hidden[n][0]))
                 else:
-                    before = [h.detach() for m, h in got.items() if m < n]
+                    before = [] if broken else [h.detach() for m, h in got.items() if m < n]
                     stale = table.get(node, torch.zeros_like(hidden[n][0]))
                     rows.append(got[n] if sees else before[-1] if before else stale)
-            h = F.relu(a[p, p] @ torch.stack(rows) @ own[n]["layer2.weight"] + own[n]["layer2.bias"])
+            used.append(torch.stack(rows))
+            h = F.relu(a[p, p] @ used[n] @ own[n]["layer2.weight"] + own[n]["layer2.bias"])
             logits = h @ own[n]["layer3.weight"] + own[n]["layer3.bias"]
             loss = (F.cross_entropy(logits, batch.y[p], reduction="none") * sample.share[p]).sum()
             grads = torch.autograd.grad(loss, list(own[n].values()), retain_graph=True)
             own[n] = {k: (w - method.lr * g).detach().requires_grad_() for (k, w), g in zip(own[n].items(), grads)}
+        embeddings.append(torch.cat(used).detach())
         table |= {node: list(got.values())[-1].detach() for node, got in pushed.items()}
         mean = {name: torch.stack([w[name] for w in own]).mean(0).detach() for name in own[0]}  # line 18
         own = [{name: w.clone().requires_grad_() for name, w in mean.items()} for _ in own]
-    return [{name: w.detach() for name, w in each.items()} for each in own]
+    empty = torch.zeros_like(hidden[0][0])
+    stacked = torch.stack([table.get(v, empty).detach() for v in range(fed.sources[0].data.num_nodes)])
+    weights = [torch.cat([w.detach().flatten() for w in each.values()]) for each in own]
+    return {"weights": weights, "embeddings": embeddings, "table": [stacked]}
 
 
 # -- Eq. 7 to 24 and 38 to 40 -----------------------------------------------------------------------------------------
