@@ -60,7 +60,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "gfl-one-local-step"): Entry("fedrepro.theory.gfl:one_local_step"),
     ("check", "gfl-identity-aggregator"): Entry("fedrepro.theory.gfl:identity_aggregator"),
     ("check", "gfl-compensation-error"): Entry("fedrepro.theory.gfl:compensation_error"),
-    ("check", "gfl-algorithm"): Entry("fedrepro.theory.gfl:algorithm1"),
+    ("check", "gfl-algorithm"): Entry("fedrepro.theory.gfl:algorithm1", 2),
     ("check", "gfl-subcora"): Entry("fedrepro.theory.gfl:subcora_statistics"),
     ("check", "gfl-rate"): Entry("fedrepro.theory.gfl:rate"),
     ("check", "feras-identities"): Entry("fedrepro.theory.feras_identities:identities"),

@@ -152,10 +152,17 @@ def frames(better: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("better", "verdicts"), [(9.0, ["fails", "holds", "holds"]), (-9.0, ["fails", "fails", "fails"])]
+    ("better", "verdicts"),
+    [
+        (9.0, ["fails", "holds", "holds"]),
+        (20.0, ["fails", "holds", "holds in part"]),
+        (-9.0, ["fails", "fails", "fails"]),
+    ],
 )
 def test_claims_come_out_either_way(better: float, verdicts: list[str]) -> None:
-    """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything."""
+    """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything; 20 points
+    are not about 9.
+    """
     judged = claims_table(gfl.CLAIMS[:3], lambda _: frames(better))
     assert judged.verdict.tolist() == verdicts
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedrepro.exhibits import Exhibit
 from fedrepro.runs import Run, sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GRAPHS = ("csbm-DNC", "csbm-SNC", "csbm-SC", "csbm-d25", "csbm-d15", "csbm-d10", "csbm-d5")
 NEAR = {"T": (125, 250, 500, 1000, 2000), "I": (1, 2, 5, 10, 25, 50), "sigma_H": (0.1, 0.3, 1, 3, 10)}
@@ -44,8 +47,39 @@ def identities(profile: str) -> list[Run]:
 
 
 def algorithm(profile: str) -> list[Run]:
-    """GFL-A1, A2."""
+    """GFL-A1, A2, F1a, F1b."""
     return _check("gfl-algorithm", ("csbm-DNC", "csbm-SC"), {"local_epochs": [1, 5]})
+
+
+STEPS = {  # of Figure 1(a)
+    "up.weights": "(i) models", "down.weights": "(ii) aggregated model",
+    "up.h": "(iii) hidden representations", "up.gradient of h": "(iii) their gradients",
+    "down.C": "(iv) aggregated representations", "down.gradient of C": "(iv) their gradients",
+}  # fmt: skip
+
+
+def steps(frame: pd.DataFrame) -> pd.DataFrame:
+    """GFL-F1a: scalars of a round by step of Figure 1(a), all clients together."""
+    import pandas
+
+    rows = [
+        {"dataset": row["dataset"], "clients": row["clients"], "step": step, "direction": name.partition(".")[0],
+         "scalars": row[f"sent.{name}"], "runs": 1}
+        for row in frame.drop_duplicates("dataset").to_dict("records") for name, step in STEPS.items()
+    ]  # fmt: skip
+    return pandas.DataFrame(rows, columns=["dataset", "clients", "step", "direction", "scalars", "runs"])
+
+
+def parts(frame: pd.DataFrame) -> pd.DataFrame:
+    """GFL-F1b: what a client computes with: its size, how many differ between clients, whether it is trained."""
+    import pandas
+
+    rows = [
+        {"dataset": row["dataset"], "clients": row["clients"], "part": part, "scalars": row[f"{part}.scalars"],
+         "different": row[f"{part}.different"], "trained": part == "encoder", "runs": 1}
+        for row in frame.drop_duplicates("dataset").to_dict("records") for part in ("encoder", "aggregator")
+    ]  # fmt: skip
+    return pandas.DataFrame(rows, columns=["dataset", "clients", "part", "scalars", "different", "trained", "runs"])
 
 
 def lemma(profile: str) -> list[Run]:
@@ -90,6 +124,8 @@ EXHIBITS = [
     *(Exhibit(name, "gfl", "gfl/5-gfl-appnp", title, grid) for name, title, grid in (
         ("GFL-A1", "Algorithm 1 word by word against the method", algorithm),
         ("GFL-A2", "The messages of a round", algorithm),
+        ("GFL-F1a", "The messages of a round, step by step", algorithm),
+        ("GFL-F1b", "One encoder, an aggregator for each client", algorithm),
         ("GFL-I1", "Weights of the propagation matrix", weights),
         ("GFL-I2", "The gradient split of Eq. 15b", identities),
         ("GFL-I3", "One local step equals central APPNP", identities),

@@ -257,6 +257,8 @@ def rate(run: Run) -> dict[str, Any]:
 def algorithm1(run: Run) -> dict[str, Any]:
     """GFL-A1, GFL-A2: Algorithm 1 with each client's weights and the Jacobian of every h_j written out (the sign that
     descends, GFL-Q3), against the method; the largest difference of weights after some rounds, and what was sent.
+
+    GFL-F1b: weights of the encoder, entries of a client's row of A, and how many of each differ between clients.
     """
     fed = federation(run.dataset, run.seed)
     local, rounds, lr = int(run.options["local_epochs"]), 2, 0.5
@@ -288,8 +290,12 @@ def algorithm1(run: Run) -> dict[str, Any]:
             total = [a + w / len(graph.train) for a, w in zip(total, ws)]
         server = total
     gap = max(float((made.state.shared[name][0] - w).abs().max()) for name, w in zip((FIRST, SECOND), server))
+    broadcast = method.begin_round(ordered, state, 0)
+    encoders = torch.cat([method.first_layers(broadcast, ordered, state).flatten(1), broadcast[SECOND].flatten(1)], 1)
+    found = {"encoder": encoders, "aggregator": graph.a}
+    parts = {name: {"scalars": rows.shape[1], "different": len(rows.unique(dim=0))} for name, rows in found.items()}
     sent = made.fed.traffic.round(0)
-    return {"result": {"largest_difference": gap, "rounds": rounds, "sent": sent}}
+    return {"result": {"largest_difference": gap, "rounds": rounds, "clients": len(graph.a), "sent": sent, **parts}}
 
 
 def subcora_statistics(run: Run) -> dict[str, Any]:
