@@ -114,16 +114,9 @@ def test_identities_hold() -> None:
     split = check(theory.gradient_split)
     assert split["relative_error"] < 1e-10 and split["printed_cosine"] == pytest.approx(-1)
     assert check(theory.one_local_step, rounds=3)["largest_difference"] < 1e-10
-    assert check(theory.identity_aggregator, "csbm-n10")["largest_difference"] < 1e-10
+    assert check(theory.identity_aggregator, "csbm-n10x40")["largest_difference"] < 1e-10
     assert check(theory.algorithm1, local_epochs=3)["largest_difference"] < 1e-10
     assert check(theory.weights)["truncated"]["sum"] == pytest.approx(0.686, abs=1e-3)  # type: ignore[index]
-
-
-def test_lemma_bounds_the_compensation() -> None:
-    """GFL-L1: the largest error is below the bound with measured constants, and grows with I."""
-    few, many = (check(theory.compensation_error, local_epochs=i, lr=0.5, rounds=3) for i in (2, 8))
-    assert 0 < few["largest_error"] < many["largest_error"]
-    assert max(few["largest_ratio_to_bound"], many["largest_ratio_to_bound"]) <= 1
 
 
 def test_the_server_rebuilds_features_and_noise_hides_them_for_a_while() -> None:

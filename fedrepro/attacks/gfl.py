@@ -9,7 +9,8 @@ Noise of a fixed size averages out over rounds. Fitting x_j to h_j too, `classes
 the fit (`from_h`) ends in a worse guess than the gradients alone give.
 
 Client k receives sums over its neighbours, grad C_k = (sum_j A_kj x_j m_j^T) W2[:, c]: with one neighbour that is the
-server's case again, with more it is a mixture.
+server's case again. With more, the direction found here is a mixture, but the neighbours can be told apart
+(`gfl_differences`).
 """
 
 from __future__ import annotations
