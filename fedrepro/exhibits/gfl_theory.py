@@ -65,8 +65,8 @@ def steps(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas
 
     rows = [
-        {"dataset": row["dataset"], "clients": row["clients"], "step": step, "direction": name.partition(".")[0],
-         "scalars": row[f"sent.{name}"], "runs": 1}
+        {"dataset": row["dataset"], "clients": int(row["aggregator.scalars"]), "step": step,
+         "direction": name.partition(".")[0], "scalars": row[f"sent.{name}"], "runs": 1}
         for row in frame.drop_duplicates("dataset").to_dict("records") for name, step in STEPS.items()
     ]  # fmt: skip
     return pandas.DataFrame(rows, columns=["dataset", "clients", "step", "direction", "scalars", "runs"])
@@ -77,8 +77,9 @@ def parts(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas
 
     rows = [
-        {"dataset": row["dataset"], "clients": row["clients"], "part": part, "scalars": row[f"{part}.scalars"],
-         "different": row[f"{part}.different"], "trained": part == "encoder", "runs": 1}
+        {"dataset": row["dataset"], "clients": int(row["aggregator.scalars"]), "part": part,
+         "scalars": row[f"{part}.scalars"], "different": row[f"{part}.different"],
+         "trained": part == "encoder", "runs": 1}
         for row in frame.drop_duplicates("dataset").to_dict("records") for part in ("encoder", "aggregator")
     ]  # fmt: skip
     return pandas.DataFrame(rows, columns=["dataset", "clients", "part", "scalars", "different", "trained", "runs"])
