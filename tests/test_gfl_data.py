@@ -14,7 +14,7 @@ import torch
 from fedrepro import csbm_tasks, datasets, partition, published
 from fedrepro.attacks.gfl import reconstruct
 from fedrepro.compare import claims_table
-from fedrepro.exhibits import gfl
+from fedrepro.exhibits import gfl, gfl_theory
 from fedrepro.runs import Run
 from fedrepro.theory import gfl as theory
 
@@ -130,6 +130,21 @@ def test_the_server_rebuilds_features_and_noise_hides_them_for_a_while() -> None
         found[party, noise] = reconstruct(run)["result"]["cosine"]
     assert found["server", 0] > 0.999 and found["client", 0] > 0.999
     assert abs(found["server", 50]) < 0.5
+
+
+def test_the_diagrams_are_counted() -> None:
+    """GFL-F1a, F1b: a step's scalars are those of all clients; one encoder for all, an aggregator for each."""
+    found = theory.algorithm1(Run("check", "gfl", "gfl-algorithm", dataset="csbm-SC", options={"local_epochs": 1}))
+    parts_of = {name: part for name, part in found["result"].items() if isinstance(part, dict)}
+    flat = {f"{name}.{key}": value for name, part in parts_of.items() for key, value in part.items()}
+    frame = pd.DataFrame([{"dataset": "csbm-SC", **flat}])
+    steps = gfl_theory.steps(frame).set_index("step").scalars
+    model = (100 + 2) * 64
+    assert steps["(i) models"] == steps["(ii) aggregated model"] == 50 * model
+    assert steps["(iii) hidden representations"] == 50 * 2 and steps["(iii) their gradients"] == 50 * 2 * model
+    parts = gfl_theory.parts(frame).set_index("part")
+    assert parts.scalars.to_dict() == {"encoder": model, "aggregator": 50}
+    assert parts.different.to_dict() == {"encoder": 1, "aggregator": 50}
 
 
 def frames(better: float) -> pd.DataFrame:
