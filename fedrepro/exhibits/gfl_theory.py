@@ -124,7 +124,7 @@ def rates(profile: str) -> list[Run]:
     """GFL-Th1 and Th2, one axis at a time around `BASE`: T and N at eta = sqrt(N/T), N also at BASE's fixed step, I,
     sigma_H and lambda_max at the fixed step; and steps of the printed sign, which climb.
     """
-    seeds = range({"smoke": 1, "quick": 1, "paper": 3}[profile])
+    seeds = range({"smoke": 1, "quick": 1, "paper": 5}[profile])
     smoke = profile == "smoke"
     points: list[tuple[str, dict[str, Any]]] = []
     for axis, values in NEAR.items():
