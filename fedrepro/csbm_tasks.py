@@ -8,7 +8,10 @@ client; an edge of the graph joins the first samples of its two nodes.
     csbm-SNC           200 nodes, 40 samples each with the node's label, nodes split 10/10/80
     csbm-SC            50 nodes, 120 samples each with labels of their own, samples split 10/10/100
     csbm-d25 to -d5    40 nodes otherwise as csbm-SC, mean degree 25, 15, 10, 5
-    csbm-n10 to -n80   10, 20, 40, 80 nodes of mean degree 5 with 10 training samples each, for rates
+    csbm-n40           40 nodes of mean degree 5 with 10 training samples each, for rates
+    csbm-n10x40 ...    10, 20, 40, 80 nodes of mean degree 5 with 40 training samples each, for rates against N: the
+                       signal sqrt(mu/N) is the same for all, and so many samples that the mean loss depends little on
+                       how many clients it is taken over
     subCora            300 nodes of Cora around a connected training set; repetition = one of 20 pairs
 
 `csbm-... redrawn` draws graph, classes, u and split anew for every repetition, which makes repetitions independent.
@@ -74,7 +77,8 @@ TASKS = {
     **{
         f"csbm-d{d}": Task(40, d, 2, 1, samples=120, supervised=True, split=(10, 10, 100)) for d in (25, 15, 10, 5)
     },  # GFL-Q6: "the same data generation" with these numbers
-    **{f"csbm-n{n}": Task(n, 5, 2, 1, samples=20, supervised=True, split=(10, 5, 5)) for n in (10, 20, 40, 80)},
+    "csbm-n40": Task(40, 5, 2, 1, samples=20, supervised=True, split=(10, 5, 5)),
+    **{f"csbm-n{n}x40": Task(n, 5, 2, n / 40, samples=50, supervised=True, split=(40, 5, 5)) for n in (10, 20, 40, 80)},
 }
 PRINTED, REDRAWN = " Z/p", " redrawn"
 

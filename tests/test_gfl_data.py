@@ -14,7 +14,7 @@ import torch
 from fedrepro import csbm_tasks, datasets, partition, published
 from fedrepro.attacks.gfl import reconstruct
 from fedrepro.compare import claims_table
-from fedrepro.exhibits import gfl
+from fedrepro.exhibits import gfl, gfl_theory
 from fedrepro.runs import Run
 from fedrepro.theory import gfl as theory
 
@@ -114,16 +114,9 @@ def test_identities_hold() -> None:
     split = check(theory.gradient_split)
     assert split["relative_error"] < 1e-10 and split["printed_cosine"] == pytest.approx(-1)
     assert check(theory.one_local_step, rounds=3)["largest_difference"] < 1e-10
-    assert check(theory.identity_aggregator, "csbm-n10")["largest_difference"] < 1e-10
+    assert check(theory.identity_aggregator, "csbm-n10x40")["largest_difference"] < 1e-10
     assert check(theory.algorithm1, local_epochs=3)["largest_difference"] < 1e-10
     assert check(theory.weights)["truncated"]["sum"] == pytest.approx(0.686, abs=1e-3)  # type: ignore[index]
-
-
-def test_lemma_bounds_the_compensation() -> None:
-    """GFL-L1: the largest error is below the bound with measured constants, and grows with I."""
-    few, many = (check(theory.compensation_error, local_epochs=i, lr=0.5, rounds=3) for i in (2, 8))
-    assert 0 < few["largest_error"] < many["largest_error"]
-    assert max(few["largest_ratio_to_bound"], many["largest_ratio_to_bound"]) <= 1
 
 
 def test_the_server_rebuilds_features_and_noise_hides_them_for_a_while() -> None:
@@ -139,6 +132,21 @@ def test_the_server_rebuilds_features_and_noise_hides_them_for_a_while() -> None
     assert abs(found["server", 50]) < 0.5
 
 
+def test_the_diagrams_are_counted() -> None:
+    """GFL-F1a, F1b: a step's scalars are those of all clients; one encoder for all, an aggregator for each."""
+    found = theory.algorithm1(Run("check", "gfl", "gfl-algorithm", dataset="csbm-SC", options={"local_epochs": 1}))
+    parts_of = {name: part for name, part in found["result"].items() if isinstance(part, dict)}
+    flat = {f"{name}.{key}": value for name, part in parts_of.items() for key, value in part.items()}
+    frame = pd.DataFrame([{"dataset": "csbm-SC", **flat}])
+    steps = gfl_theory.steps(frame).set_index("step").scalars
+    model = (100 + 2) * 64
+    assert steps["(i) models"] == steps["(ii) aggregated model"] == 50 * model
+    assert steps["(iii) hidden representations"] == 50 * 2 and steps["(iii) their gradients"] == 50 * 2 * model
+    parts = gfl_theory.parts(frame).set_index("part")
+    assert parts.scalars.to_dict() == {"encoder": model, "aggregator": 50}
+    assert parts.different.to_dict() == {"encoder": 1, "aggregator": 50}
+
+
 def frames(better: float) -> pd.DataFrame:
     """GFL-T2 with three repetitions a cell; GFL-APPNP's I = 10 and 20 and 50 are `better` points above the rest."""
     rows = []
@@ -152,10 +160,17 @@ def frames(better: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("better", "verdicts"), [(9.0, ["fails", "holds", "holds"]), (-9.0, ["fails", "fails", "fails"])]
+    ("better", "verdicts"),
+    [
+        (9.0, ["fails", "holds", "holds"]),
+        (20.0, ["fails", "holds", "holds in part"]),
+        (-9.0, ["fails", "fails", "fails"]),
+    ],
 )
 def test_claims_come_out_either_way(better: float, verdicts: list[str]) -> None:
-    """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything."""
+    """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything; 20 points
+    are not about 9.
+    """
     judged = claims_table(gfl.CLAIMS[:3], lambda _: frames(better))
     assert judged.verdict.tolist() == verdicts
 

@@ -4,11 +4,13 @@ The server receives of client j, every round, h_j and its gradient under weights
 
     h_j = relu(x_j W1) W2        grad h_jc / grad W1 = x_j (m_j * W2[:, c])^T
 
-so one noiseless gradient is x_j itself, up to a factor that W2 gives. V1 adds noise to the gradient but not to h_j, and
-h_j alone is `classes` equations in x_j per round: after features/classes rounds or so, x_j is what fits them all.
+so one noiseless gradient is x_j itself, up to a factor that W2 gives. V1 adds noise to the gradient but not to h_j.
+Noise of a fixed size averages out over rounds. Fitting x_j to h_j too, `classes` numbers a round, does not help here:
+the fit (`from_h`) ends in a worse guess than the gradients alone give.
 
 Client k receives sums over its neighbours, grad C_k = (sum_j A_kj x_j m_j^T) W2[:, c]: with one neighbour that is the
-server's case again, with more it is a mixture.
+server's case again. With more, the direction found here is a mixture, but the neighbours can be told apart
+(`gfl_differences`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""GFL's identities, Lemma A.1, and Theorem 4.1 with Corollary 4.2 as rates: each a check on small federations.
-
-The theorem bounds the mean over updates of `||grad F||^2` at the average by terms in T, I, N, sigma_H and lambda_max;
-constants are not given, so what is checked is how the measured mean scales, beside the exponent of the term.
-"""
+"""GFL's algorithm and identities: each a check on small federations."""
 
 from __future__ import annotations
 
@@ -169,94 +165,14 @@ def watching(method: GFLAPPNP, look: Callable[[Federation, State], None], error:
     return Watched(**{item.name: getattr(method, item.name) for item in fields(method)})
 
 
-# -- Lemma A.1 ----------------------------------------------------------------------------------------------------
-
-
-def compensation_error(run: Run) -> dict[str, Any]:
-    """GFL-L1: `||h^_{j->k} - h_{j->k}||^2` over all j, k and updates, against `2 eta^2 rho_h^2 I^2 Delta_k`.
-
-    h^ uses the average of the last exchange, h the client's current weights. rho_h is the largest measured ratio of
-    `||h - h^||` to the distance of the weights, Delta_k the largest squared norm of a gradient client k followed.
-    """
-    fed = federation(run.dataset, run.seed)
-    local, lr, rounds = int(run.options["local_epochs"]), float(run.options["lr"]), int(run.options["rounds"])
-    found: list[tuple[float, Tensor, Tensor, Tensor]] = []
-
-    @dataclass(frozen=True, kw_only=True)
-    class Watched(GFLAPPNP):
-        def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-            here = {name: w.detach() for name, w in weights.items()}
-            first, second = self.first_layers(here, fed, state), here[SECOND]
-            graph, (w1, w2) = state.more.graphs[0], (state.shared[name][0] for name in (FIRST, SECOND))
-            k = graph.trained
-            x = graph.x
-            moved = F.relu(x @ first[k]) @ second[k]
-            estimate = F.relu(x @ w1) @ w2
-            means = torch.zeros(len(moved), len(graph.a), moved.shape[2], dtype=moved.dtype)
-            means.index_add_(1, graph.node, graph.share[None, :, None] * (moved - estimate))
-            distance = (first[k] - w1).flatten(1).square().sum(1) + (second[k] - w2).flatten(1).square().sum(1)
-            flat = torch.cat([first[k].flatten(1), second[k].flatten(1)], 1)
-            found.append((t, means.square().sum(2), distance, flat))
-            return super().local_loss(weights, fed, state, t)
-
-    method = Watched(model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, share=share_of(run.dataset))
-    train(method, fed, rounds, evaluate=())
-    error = torch.stack([each for _, each, _, _ in found])  # [updates, k, j]
-    distance = torch.stack([each for _, _, each, _ in found])
-    same = [found[i][0] == found[i + 1][0] for i in range(len(found) - 1)]
-    pairs = zip(found, found[1:], same)
-    steps = torch.stack([((b[3] - a[3]) / lr).square().sum(1) for a, b, ok in pairs if ok] or [distance[0]])
-    ratio = torch.where(distance > 0, error.amax(2) / distance.clamp(min=1e-300), 0.0)
-    bound = 2 * lr**2 * float(ratio.max()) * local**2 * steps.amax(0)
-    return {
-        "result": {
-            "largest_error": float(error.max()),
-            "largest_ratio_to_bound": float((error.amax((0, 2)) / bound.clamp(min=1e-300)).max()),
-            "rho_h": float(ratio.max().sqrt()), "Delta": float(steps.max()), "updates": len(found),
-        }
-    }  # fmt: skip
-
-
-# -- Theorem 4.1 and Corollary 4.2 ------------------------------------------------------------------------------------
-
-
-def rate(run: Run) -> dict[str, Any]:
-    """GFL-Th1, GFL-Th2: the mean over rounds of `||grad F(W)||^2` at the average, F the clients' mean loss.
-
-    Options: updates T, local_epochs I, lr (0 for sqrt(N/T)), error (of each h_j), batch.
-    """
-    options = run.options
-    fed = federation(run.dataset, run.seed)
-    updates, local = int(options["updates"]), int(options["local_epochs"])
-    nodes = csbm_tasks.clients(run.dataset)
-    lr = float(options["lr"]) or (nodes / updates) ** 0.5
-    norms: list[float] = []
-
-    def look(ordered: Federation, state: State) -> None:
-        leaves = [state.shared[name][0].clone().requires_grad_() for name in (FIRST, SECOND)]
-        loss = central_loss(ordered, state.more.graphs[0], state.more.own, *leaves).mean()
-        norms.append(sum(float(g.square().sum()) for g in torch.autograd.grad(loss, leaves)))
-
-    method = GFLAPPNP(
-        model=MLP(fed.features, fed.classes, 64), lr=lr, local_epochs=local, batch=int(options["batch"]), share="train"
-    )
-    train(watching(method, look, float(options["error"])), fed, updates // local, evaluate=())
-    tail = norms[len(norms) // 2 :]
-    return {
-        "result": {
-            "mean": sum(norms) / len(norms), "second_half": sum(tail) / len(tail), "eta": lr, "N": nodes,
-            "lambda_max": csbm_tasks.parameters(run.dataset)["lambda_max"],
-            "sigma_H": (nodes * fed.classes) ** 0.5 * float(options["error"]),
-        }
-    }  # fmt: skip
-
-
 # -- Algorithm 1, word by word ----------------------------------------------------------------------------------------
 
 
 def algorithm1(run: Run) -> dict[str, Any]:
     """GFL-A1, GFL-A2: Algorithm 1 with each client's weights and the Jacobian of every h_j written out (the sign that
     descends, GFL-Q3), against the method; the largest difference of weights after some rounds, and what was sent.
+
+    GFL-F1b: weights of the encoder, entries of a client's row of A, and how many of each differ between clients.
     """
     fed = federation(run.dataset, run.seed)
     local, rounds, lr = int(run.options["local_epochs"]), 2, 0.5
@@ -288,8 +204,12 @@ def algorithm1(run: Run) -> dict[str, Any]:
             total = [a + w / len(graph.train) for a, w in zip(total, ws)]
         server = total
     gap = max(float((made.state.shared[name][0] - w).abs().max()) for name, w in zip((FIRST, SECOND), server))
+    broadcast = method.begin_round(ordered, state, 0)
+    encoders = torch.cat([method.first_layers(broadcast, ordered, state).flatten(1), broadcast[SECOND].flatten(1)], 1)
+    found = {"encoder": encoders, "aggregator": graph.a}
+    parts = {name: {"scalars": rows.shape[1], "different": len(rows.unique(dim=0))} for name, rows in found.items()}
     sent = made.fed.traffic.round(0)
-    return {"result": {"largest_difference": gap, "rounds": rounds, "sent": sent}}
+    return {"result": {"largest_difference": gap, "rounds": rounds, "clients": len(graph.a), "sent": sent, **parts}}
 
 
 def subcora_statistics(run: Run) -> dict[str, Any]:
