@@ -94,15 +94,18 @@ def test_the_signal_is_the_same_for_all_n() -> None:
         assert along == pytest.approx(2 * np.sqrt(1 / 40), abs=0.05)
 
 
-def rates(ratio: float, exponent: float) -> pd.DataFrame:
-    """GFL-Th2 with three seeds: a mean that is `ratio` of the first term, and falls with N as N**exponent."""
+def rates(ratio: float, exponent: float, left: float = 0.1) -> pd.DataFrame:
+    """GFL-Th2 with three seeds: a mean that is `ratio` of the first term and falls with N as N**exponent, while a share
+    `left` of the loss is left.
+    """
     rows = []
     for run in gfl_theory.rates("paper"):
         o, spread = run.options, 1 + 0.01 * run.seed
         nodes = csbm_tasks.clients(run.dataset)
         mean = spread * (nodes**exponent if o["lr"] == 0 and run.dataset.endswith("x40") else 1.0)
         fixed = {"N": nodes, "at_start": 1.0, "condition": 0.1, "sigma_H": 1.0 + o["error"], "lambda_max": nodes + 1.0}
-        rows.append({**o, **fixed, "dataset": run.dataset, "seed": run.seed, "mean": mean, "first_term": mean / ratio})
+        found = {"mean": mean, "first_term": mean / ratio, "loss_at_start": 1.0, "lowest_loss": left}
+        rows.append({**o, **fixed, **found, "dataset": run.dataset, "seed": run.seed})
     return pd.DataFrame(rows)
 
 
@@ -115,6 +118,13 @@ def test_the_rate_is_judged_against_the_bound(ratio: float, exponent: float, ver
     assert gfl._claim_rate(lambda _: rates(ratio, exponent))[1] == verdict
     rows = {row["id"]: row["verdict"] for row in gfl_theory.rate_checks(rates(ratio, exponent).drop(columns="ascend"))}
     assert rows["GFL-Th-T"] == ("holds" if ratio < 1 else "cannot be checked here")
+
+
+def test_no_exponent_is_judged_on_the_plateau() -> None:
+    """While more than half of the loss is left a rise of the gradient with N speaks neither for nor against a rate."""
+    evidence, verdict = gfl._claim_rate(lambda _: rates(0.5, 0.5, left=0.7))
+    assert verdict == "holds in part" and "0 contradicted" in evidence
+    assert evidence.endswith("not compared: linear speed-up: N, over the fixed step")
 
 
 def test_the_shortest_difference_is_one_neighbour() -> None:

@@ -412,15 +412,21 @@ def _claim_connectivity(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
 
 
 def _claim_rate(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-    """At each T the mean over the first term below 1; exponent of N at sqrt(N/T) over the fixed step's below -0.4."""
+    """At each T and N the mean over the first term below 1; past the plateau, the exponent of N below -0.4.
+
+    The exponent is that of the quotient of the step sqrt(N/T) over a fixed one. On the plateau where training begins
+    the gradient is small and grows the further a run comes, so that an exponent says nothing of a rate.
+    """
     points = gfl_theory.rate_points(get("GFL-Th2"))
     parts: dict[str, tuple[Slope | Interval | None, float, float]] = {}
-    if "T" in points:
-        for updates, at in points["T"].groupby("x"):
-            parts[f"T = {updates}"] = (interval(at["ratio"].tolist()), -math.inf, 1.0)
+    for axis in ("T", "N"):
+        if axis in points:
+            for value, at in points[axis].groupby("x"):
+                parts[f"{axis} = {value:g}"] = (interval(at["ratio"].tolist()), -math.inf, 1.0)
     over = points.get(gfl_theory.OVER_FIXED)
     if over is not None and over["x"].nunique() > 1:
-        parts[gfl_theory.OVER_FIXED] = (slope(over["x"].tolist(), over["y"].tolist()), -math.inf, -0.4)
+        fit = slope(over["x"].tolist(), over["y"].tolist()) if gfl_theory.left_plateau(points["N"]) else None
+        parts["linear speed-up: " + gfl_theory.OVER_FIXED] = (fit, -math.inf, -0.4)
     return judge(parts, unit="ratios, and an exponent", digits=2)
 
 

@@ -176,6 +176,11 @@ def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return found
 
 
+def left_plateau(points: pd.DataFrame) -> bool:
+    """Whether every run's loss fell below half of what it began with."""
+    return bool(points["lowest_loss"].lt(0.5 * points["loss_at_start"]).all())
+
+
 THEOREM = {
     "T": "-1/2", "N": "-1/2", "N, fixed step": "0", "N, untrained": "none: the data", OVER_FIXED: "-1/2",
     "I": "at most 2", "sigma_H": "at most 2", "lambda_max": "at most 1",
