@@ -27,7 +27,7 @@ READINGS = ("text", "code")
 TUNING_ROUNDS, TUNING_SEED = 30, 100  # a seed that no reported run uses
 
 # (learning rate, weight decay) of Adam: the paper's pair, the public code's, and four smaller steps, the last of which
-# is the published one of the GCN. What a method's own paper trains it with is among the points tried for it (FG-Q12b).
+# is the GCN's own. What a federated method's own paper trains it with is among the points tried for it (FG-Q12b).
 Point = dict[str, Any]
 GRID = ((0.1, 0.001), (0.06, 0.002), (0.03, 0.001), (0.03, 0.0005), (0.01, 0.001), (0.01, 0.0005))
 PAIRS: tuple[Point, ...] = tuple({"lr": lr, "weight_decay": decay} for lr, decay in GRID)
