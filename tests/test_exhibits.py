@@ -63,6 +63,7 @@ def test_tuning_is_a_table_of_named_columns() -> None:
     points = ["lr 0.1, decay 0.001", "lr 0.06, decay 0.002", "its own paper's"]
     assert table.columns.tolist() == ["dataset", "method", "partition", "rounds", *points]
     assert table[points].fillna(-1).to_numpy().tolist() == [[0.1, 0.2, -1], [0.3, -1, 0.4]]
+    assert fedgat.tuned(frame.iloc[:2].drop(columns="optimizer")).columns.tolist() == table.columns.tolist()[:-1]
 
 
 def test_the_code_reading_aggregates_gradients() -> None:

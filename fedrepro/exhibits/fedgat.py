@@ -132,9 +132,10 @@ def tuning(profile: str) -> list[Run]:
 def tuned(frame: pd.DataFrame) -> pd.DataFrame:
     """Validation accuracy of the tuning runs, a row a cell of FG-T1 and a column a point tried."""
     frame = named_rows(frame)
-    own = frame["optimizer"].eq("sgd") if "optimizer" in frame else False
     pair = "lr " + frame["lr"].astype(str) + ", decay " + frame["weight_decay"].astype(str)
-    frame = frame.assign(point=pair.mask(own, "its own paper's"))
+    if "optimizer" in frame:  # which the pairs leave at its default
+        pair = pair.mask(frame["optimizer"].eq("sgd"), "its own paper's")
+    frame = frame.assign(point=pair)
     keys = ["dataset", "method", "partition", "rounds"]
     wide = frame.pivot_table(index=keys, columns="point", values="before.best.val", sort=False)
     return wide.rename_axis(columns=None).reset_index()
