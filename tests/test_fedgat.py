@@ -20,6 +20,7 @@ from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import State
 from fedrepro.methods.distgat import DistGAT
 from fedrepro.methods.fedgat import FedGAT
+from fedrepro.methods.fedgat_sgd import DistGATSGD, FedGATSGD
 from fedrepro.nn import chebyshev
 from fedrepro.nn.models import GAT
 from fedrepro.training import client_gradients, train
@@ -355,6 +356,81 @@ def test_client_gradients_add_up_to_those_of_one_client() -> None:
         found.append({name: torch.tensordot(count, g, 1) for name, g in gradient.items()})
     assert all((found[1][name] - g).abs().max() < 1e-10 for name, g in found[0].items())
     assert all(g.abs().max() > 1e-3 for g in found[0].values())
+
+
+# -- aggregated gradients, as in the public code ----------------------------------------------------------------------
+
+
+def dense(weights: Weights, data: Data, method: DistGAT) -> Tensor:
+    """Logits of a GAT on one dense graph: exact attention, but FedGAT's powers of x_ij in its first layer."""
+    linked = torch.eye(data.num_nodes, dtype=torch.bool)
+    linked[data.edge_index[1], data.edge_index[0]] = True
+    h = data.x
+    for layer in (1, 2):
+        w, source, target, bias = (weights[f"layer{layer}.{name}"] for name in ("weight", "source", "target", "bias"))
+        mapped = (h @ w).view(len(h), len(source), -1)
+        free = isinstance(method, FedGAT) and method.score == "code" and layer == 1
+        ends = [h @ v.T / h.shape[1] if free else (mapped * v).sum(2) for v in (target, source)]
+        x = ends[0][:, None] + ends[1][None]  # [target, source, heads]
+        score = torch.exp(F.leaky_relu(x, 0.2))
+        if isinstance(method, FedGAT) and layer == 1:
+            q = np.polynomial.chebyshev.cheb2poly(method.series) / method.interval ** np.arange(method.degree + 1)
+            score = torch.stack([q_n * x**n for n, q_n in enumerate(q)]).sum(0)
+        score = score * linked[:, :, None]
+        mixed = torch.einsum("ijh,jhf->ihf", score / score.sum(1, keepdim=True), mapped)
+        h = F.elu(mixed.flatten(1) + bias) if layer == 1 else mixed.mean(1) + bias
+    return h
+
+
+@pytest.mark.parametrize("kind", [DistGATSGD, FedGATSGD, "code"], ids=["DistGAT", "FedGAT", "FedGAT, code's scores"])
+def test_aggregated_gradients_train_one_central_gat(kind: type[DistGAT] | str) -> None:
+    """Four clients' gradients, weighted by training nodes, and Adam at the server: PyTorch's Adam on the clients' mean
+    losses, so weighted, of one dense GAT on the whole graph (DistGAT: on the union of the client graphs).
+    """
+    data, more = graph(14), {"lr": 0.05, "weight_decay": 0.01}
+    parts = split(NODES, 4)
+    method: DistGAT
+    if kind is DistGATSGD:
+        method = DistGATSGD(model=gat(), **more)
+    else:
+        own = {"score": "code", "interval": 5.0} if kind == "code" else {"interval": 3.0}
+        method = FedGATSGD(model=gat(), degree=6, **own, **more)
+    fed = federate(data, 4)
+    _, first = method.start(fed)
+    made = train(method, fed, 4).state.shared
+    seen = data.clone()
+    if kind is DistGATSGD:
+        owner = torch.cat([torch.full((len(part),), client) for client, part in enumerate(parts)])
+        owner = owner[torch.cat(parts).argsort()]
+        seen.edge_index = data.edge_index[:, owner[data.edge_index[0]] == owner[data.edge_index[1]]]
+        assert seen.num_edges < data.num_edges
+    leaves = {name: w[0].clone().requires_grad_() for name, w in first.shared.items()}
+    optimizer = torch.optim.Adam(list(leaves.values()), lr=0.05, weight_decay=0.01)
+    labelled = [part[data.train_mask[part]] for part in parts]
+    shares = [len(rows) / int(data.train_mask.sum()) for rows in labelled]
+    assert 0 in shares or len(set(shares)) > 1
+    for _ in range(4):
+        optimizer.zero_grad()
+        out = dense(leaves, seen, method)
+        loss = sum(s * F.cross_entropy(out[rows], data.y[rows]) for s, rows in zip(shares, labelled) if len(rows))
+        loss.backward()
+        optimizer.step()
+    assert all((made[name][0] - w).abs().max() < 1e-8 for name, w in leaves.items())
+    assert all((first.shared[name][0] - w).abs().max() > 1e-2 for name, w in leaves.items())
+
+
+def test_with_aggregated_gradients_fedgat_does_not_see_the_partition() -> None:
+    """Weights after five rounds are the same at 1, 3 and 8 clients; with averaged weights, and for DistGAT, they are
+    not.
+    """
+    data = graph(15)
+
+    def spread(kind: type[DistGAT], **more: str) -> float:
+        ends = [train(kind(model=gat(), lr=0.05, **more), federate(data, k), 5).state.shared for k in (1, 3, 8)]
+        return max(float((end[name] - w).abs().max()) for end in ends[1:] for name, w in ends[0].items())
+
+    assert spread(FedGATSGD) < 1e-8
+    assert spread(FedGAT, average="train") > 1e-2 and spread(DistGATSGD) > 1e-2
 
 
 # -- what it reports --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro import datasets, registry
+from fedrepro import datasets, registry, tasks
 from fedrepro.attacks import fedgat as attacks
 from fedrepro.methods import fedgat_protocol as protocol
 from fedrepro.runs import Run
@@ -150,6 +150,17 @@ def test_the_price_of_noise(ring: str, form: str) -> None:
     layers = [result["layer"] for result in found]
     assert layers[0] < 1e-10 < layers[1] < layers[2]
     assert found[0]["accuracy"] == found[1]["accuracy"]
+
+
+def test_the_price_is_that_of_the_best_validation_round(ring: str) -> None:
+    """Without noise the accuracy is what the same training run scores at its round of best validation."""
+    options = {"rounds": 12, "degree": 6, "lr": 0.2}
+    price = Run("attack", "fedgat", "FedGAT-price", ring, "", "40/20/40", "random", 2, options=options)
+    network = {"model": "GAT", "hidden": 8, "heads": 8}
+    training = price.replace(task="train", method="FedGAT", options=options | network)
+    scores = tasks.train([training])[0]["result"]["before"]
+    assert 1 < scores["best"]["round"] < 12 and scores["best"]["test"] != scores["last"]["test"]
+    assert registry.load("attack", "FedGAT-price")(price)["result"]["accuracy"] == scores["best"]["test"]
 
 
 @pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="needs the real Cora: set FEDREPRO_DATA")

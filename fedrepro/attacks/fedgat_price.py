@@ -26,11 +26,16 @@ from fedrepro.training import train
 
 @lru_cache(maxsize=1)  # the strengths of a sweep share one training run
 def _trained(run: Run) -> tuple[FedGAT, Federation, Weights]:
-    """FedGAT trained without noise on a run's graph, and the graph as one client for evaluation."""
+    """FedGAT trained without noise on a run's graph up to the round of best validation, and the graph as one client for
+    evaluation.
+    """
     federated = tasks.federation([run])
     method, loop = tasks.method(run, federated.features, federated.classes)
     assert isinstance(method, FedGAT)
-    _, _, state = train(method, federated, int(loop["rounds"]))
+    history, _, state = train(method, federated, int(loop["rounds"]), evaluate=("before",))
+    best = int(history.result(0)["before"]["best"]["round"])
+    if best < int(loop["rounds"]):  # training again, as far as that round: its weights were not kept
+        _, _, state = train(method, federated, best, evaluate=())
     data = federated.sources[0].data
     whole = Federation.of(data, [torch.arange(data.num_nodes)], run.seed, dtype=torch.float64)
     return method, whole, {name: w.double() for name, w in state.shared.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.compare import Claim, slope
 from fedrepro.exhibits import Exhibit
-from fedrepro.exhibits.fedgat import IID, NAMES, NON_IID
+from fedrepro.exhibits.fedgat import IID, NAMES, NON_IID, ROUNDS, chosen
 from fedrepro.runs import Run, sweep
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def attack(profile: str) -> list[Run]:
 
 
 def noise(profile: str) -> list[Run]:
-    """The attack on 200 nodes under noise of growing size, and what the noise costs."""
+    """The attack on 200 nodes under noise of growing size, and what the noise costs FedGAT's runs of FG-T1."""
     shared: dict[str, Any] = {"partition": NON_IID, "clients": 10, **_GRAPH}
-    training = {"lr": 0.03, "weight_decay": 0.001, "rounds": 100, "degree": 16, "interval": 4}
+    training = {**chosen("FedGAT", "Cora", NON_IID), "rounds": ROUNDS, "degree": 16, "interval": 4}
     if profile == "smoke":
         return sweep(task="attack", method="FedGAT", dataset="Cora~standin",
                      options={"form": list(FORMS), "nodes": 6, "noise": [0.0, 0.01]}, **shared)  # fmt: skip

@@ -13,10 +13,10 @@ the same number, so training, accuracy and gradients are those of the protocol, 
 Decisions the paper leaves open:
 
     FG-Q2   the term n = 0 is counted once (the identity D^0 of Algorithm 2 would count it twice)
-    FG-Q3   the series lives on [-interval, interval]; scores outside are not clipped, for no client could; their
-    share is reported FG-Q9   no exchange per round: a client evaluates layer 1 on its nodes and their neighbours,
-    layer 2 on its nodes FG-Q11  the basis is evaluated by the three-term recurrence, not as powers FG-Q15  all
-    clients with training nodes take part and weigh the same (Eq. 19); weight 0 for the others
+    FG-Q3   the series lives on [-interval, interval]; scores outside are not clipped, no client could: share reported
+    FG-Q9   no exchange per round: a client evaluates layer 1 on its nodes and their neighbours, layer 2 on its nodes
+    FG-Q11  the basis is evaluated by the three-term recurrence, not as powers
+    FG-Q15  all clients with training nodes take part and weigh the same (Eq. 19); weight 0 for the others
 """
 
 from __future__ import annotations
