@@ -270,3 +270,15 @@ def test_readings_change_what_they_name_and_nothing_else() -> None:
         usual = method_of("FedStruct (H2V)", run.dataset)[1]
         changed = {name: value for name, value in run.options.items() if usual.get(name) != value}
         assert changed == fedstruct.READINGS.get(row, fedstruct.CODE.get(run.dataset))
+
+
+def test_what_is_said_of_deep_networks_is_what_was_measured() -> None:
+    """Two layers learn Cora's training nodes; 20 linear ones, which see no neighbour, end like 20 of GraphSAGE."""
+    frame = Store(paths.root() / "data" / "results").frame(EXHIBITS["FS-F4b-training"].runs("paper"))
+    table = fedstruct.deep_table(fedstruct.labelled(frame, "FS-F4b-training")).query("rounds == 40")
+    table = table.set_index(["network", "layers", "dropout"])
+    sees, blind = fedstruct.DEEP
+    for dropout in (0.7, 0.0):
+        assert table.loc[(sees, 2, dropout), "train_loss"] < 0.1
+        deep = table.loc[[(sees, 20, dropout), (blind, 20, dropout)]]
+        assert (deep["train_loss"] > 1.7).all() and deep["validation"].nunique() == 1
