@@ -140,7 +140,7 @@ def _generator(row: str, chosen: Settings) -> dict[str, Any]:
     if row.endswith("ideal"):
         return {"neighbours": "ideal"}  # FS-Q5
     return {
-        "scheme": "fedstruct", "count": "true", "generator_epochs": chosen.generator_epochs, "generator_lr": 0.002,
+        "scheme": "fedstruct", "count": "predicted", "generator_epochs": chosen.generator_epochs, "generator_lr": 0.002,
         "hidden_share": 0.1,
         "generator_width": 2048 if row.endswith("(2048)") else 256,
     }  # fmt: skip
