@@ -479,9 +479,7 @@ TITLES = {
 UNSEEDED = ("FS-M1", "FS-F4b-training")  # have the seed they need, `OPEN_SEED`
 EXHIBITS = [
     *(
-        Exhibit(
-            name, "fedstruct", notebook, title, only_runs(CELLS[name]), seeded=name not in ("FS-M1", "FS-F4b-training")
-        )
+        Exhibit(name, "fedstruct", notebook, title, only_runs(CELLS[name]), seeded=name not in UNSEEDED)
         for notebook, exhibits in TITLES.items()
         for name, title in exhibits.items()
     ),
