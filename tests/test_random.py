@@ -132,3 +132,15 @@ def test_whether_an_entry_is_kept_does_not_depend_on_its_position() -> None:
 def test_raising_p_only_drops_more() -> None:
     """An entry dropped at p is dropped at every larger p."""
     assert not bool((mask(0.6) & ~mask(0.3)).any())
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inverted_dropout_scales_what_is_kept(p: float, dtype: torch.dtype) -> None:
+    """The scales are the mask over `1 - p`, to the last bit, over several pieces and for any shapes that broadcast."""
+    key = random.row_keys(ROWS, "dropout", "layer1", 0, 0)
+    for rows, columns in ((key[:, None], 300), (key.view(4, 500, 1), 7), (key[:0, None], 5)):
+        column = torch.arange(columns)
+        by = random.scales(rows, column, p, dtype)
+        assert by.dtype == dtype
+        assert torch.equal(by, random.keep(rows, column, p).to(dtype) / (1 - p))

@@ -98,5 +98,4 @@ def mask(x: Tensor, key: Tensor, clock: tuple[int, int] | None, p: float, layer:
     if clock is None or p == 0:
         return x
     rows = random.row_keys(key, "dropout", f"structure{layer}", *clock).view(*x.shape[:2], 1)
-    kept = random.keep(rows, torch.arange(x.shape[2], device=x.device), p)
-    return x * kept.to(x.dtype).div_(1 - p)
+    return x * random.scales(rows, torch.arange(x.shape[2], device=x.device), p, x.dtype)

@@ -69,9 +69,8 @@ def dropout(fed: Federation, x: X, p: float, layer: str) -> X:
     if isinstance(x, Sparse):
         kept = random.keep(key[x.pattern.row], x.pattern.col % fed.features, p)
         return x.with_values(x.value * kept / (1 - p))  # type: ignore[return-value]
-    column = torch.arange(x.shape[1], device=x.device)
-    scale = torch.ones((), dtype=x.dtype, device=x.device) / (1 - p)
-    return (x * random.keep(key[:, None], column, p)).mul_(scale)  # type: ignore[return-value]
+    by = random.scales(key[:, None], torch.arange(x.shape[1], device=x.device), p, x.dtype)
+    return x * by if x.requires_grad else by.mul_(x)  # type: ignore[return-value]
 
 
 def gcn(

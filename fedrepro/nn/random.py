@@ -9,12 +9,13 @@ finalizer, whose arithmetic costs about as much as `torch.rand`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-PIECE = 2**16  # numbers made at once: what passes over them stays in a CPU's cache
+PIECE = 2**16  # numbers of 8 bytes made at once: what passes over them stays in a CPU's cache
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -92,12 +93,35 @@ def row_keys(node_key: Tensor, *call: int | str) -> Tensor:
 
 def keep(row_key: Tensor, column: Tensor, p: float) -> Tensor:
     """True with probability `1 - p`, for each pair of a row key and a column that broadcast together."""
-    column = column.to(torch.int32) * _signed32(0x9E3779B9)
     kept = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=torch.bool, device=row_key.device)
-    if kept.numel() == 0:
-        return kept
-    # a dozen passes: on a CPU piece by piece, on a GPU over all at once
-    rows = max(1, PIECE * len(kept) // kept.numel()) if kept.device.type == "cpu" else len(kept)
-    for out, *parts in zip(*(torch.split(x.expand_as(kept), rows) for x in (kept, row_key, column))):
-        torch.ge(_scramble(parts[0] + parts[1]), int(-(2**31) + p * 2**32), out=out)
+    for piece, number in _numbers(kept, row_key, column):
+        torch.ge(number, _at_least(p), out=piece)
     return kept
+
+
+def scales(row_key: Tensor, column: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """What inverted dropout multiplies by: `1 / (1 - p)` where `keep` is true, else 0."""
+    integer = torch.int32 if dtype.itemsize == 4 else torch.int64
+    bits = (torch.ones((), dtype=dtype, device=row_key.device) / (1 - p)).view(integer)
+    out = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=integer, device=row_key.device)
+    for piece, number in _numbers(out, row_key, column):
+        ones = number.ge_(_at_least(p)).neg_().to(integer)  # all bits or none: no detour over a mask of booleans
+        torch.bitwise_and(ones, bits, out=piece)
+    return out.view(dtype)
+
+
+def _at_least(p: float) -> int:
+    """The number from which on a pair is kept."""
+    return int(-(2**31) + p * 2**32)
+
+
+def _numbers(out: Tensor, row_key: Tensor, column: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pieces of `out` and, for each, an int32 of every pair: a dozen passes, on a CPU piece by piece, on a GPU over
+    all at once.
+    """
+    if out.numel() == 0:
+        return
+    column = column.to(torch.int32) * _signed32(0x9E3779B9)
+    rows = max(1, 2 * PIECE * len(out) // out.numel()) if out.device.type == "cpu" else len(out)
+    for piece, *parts in zip(*(torch.split(x.expand_as(out), rows) for x in (out, row_key, column))):
+        yield piece, _scramble(parts[0] + parts[1])
