@@ -193,9 +193,8 @@ def verdicts(rows: Sequence[Verdict], *, level: float = LEVEL) -> list[Verdict]:
 
     The family is every cell that was tested at all. Benjamini and Hochberg, J. R. Stat. Soc. B 57 (1995).
     """
-    tested = sorted(row.p for row in rows if not math.isnan(row.p))
-    kept = [p for rank, p in enumerate(tested, start=1) if p <= level * rank / len(tested)]
-    threshold = max(kept, default=-1.0)
+    tested = [row.p for row in rows if not math.isnan(row.p)]
+    threshold = _threshold(tested, level)
     note = f"undecided after Benjamini-Hochberg over {len(tested)} cells; alone, "
     return [
         replace(row, verdict=UNDECIDED, why=note + row.why) if row.verdict == DIFFERS and row.p > threshold else row
@@ -261,6 +260,12 @@ def table(
         ],
         columns=[*identifiers, *PUBLISHED, *MEASURED],
     ).astype({"needed_runs": "Int64"})
+
+
+def _threshold(tested: Sequence[float], level: float = LEVEL) -> float:
+    """The largest p-value that Benjamini and Hochberg's procedure keeps; below 0 if none."""
+    ranked = enumerate(sorted(tested), start=1)
+    return max((p for rank, p in ranked if p <= level * rank / len(tested)), default=-1.0)
 
 
 def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], list[float]]:
@@ -430,7 +435,8 @@ def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slo
 # ---------------------------------------------------------------------------------------------------------
 # claims
 
-CLAIM_VERDICTS = ("holds", "holds in part", "fails", "cannot be checked here")
+SHOWN, CONTRADICTED = "shown", "contradicted"
+CLAIM_VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, "cannot be checked here")
 CLAIM_COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
 
 
@@ -495,8 +501,9 @@ def judge(
     """Evidence line and verdict of a claim from named differences (or slopes, or means), each with the open range it
     should lie in.
 
-    A part is shown if its interval lies inside the range, contradicted if it lies outside, undecided otherwise: too
-    few runs speak for no claim.
+    A part is shown if its 95% interval lies inside the range, contradicted if it lies outside, undecided otherwise: too
+    few runs speak for no claim. Benjamini and Hochberg's procedure over the parts leaves undecided what a few of many
+    intervals would show by chance.
 
     Args:
         parts: `{name: (difference, low, high)}`; None where there are no two runs to compare: it is named, and a claim
@@ -505,25 +512,42 @@ def judge(
         unit: named behind them.
         digits: decimals printed.
         most: the claim is of most parts, not of all: it holds where more than half are shown, and fails where half or
-            more are contradicted.
+            more are contradicted, those not compared being neither.
     """
-    marks, texts, missing = [], [], []
-    for name, (gap, low, high) in parts.items():
-        if gap is None:
-            missing.append(name)
-            continue
-        inside, outside = low < gap.low and gap.high < high, gap.high <= low or gap.low >= high
-        marks.append("shown" if inside else "contradicted" if outside else "undecided")
+    found = {name: (gap, *_alone(gap, low, high)) for name, (gap, low, high) in parts.items() if gap is not None}
+    missing = [name for name in parts if name not in found]
+    rest = f"; not compared: {', '.join(missing)}" if missing else ""
+    if not found:
+        return f"no two runs of one seed to compare{rest}", "cannot be checked here"
+    threshold = _threshold([p for _, _, p in found.values()])
+    marks, texts = [], []
+    for name, (gap, alone, p) in found.items():
+        kept = alone == UNDECIDED or p <= threshold
+        marks.append(alone if kept else UNDECIDED)
         middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
-        texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}")
-    shown, against = marks.count("shown"), marks.count("contradicted")
-    if not shown and not against:
-        return "; ".join(texts) or "no two runs of one seed to compare", "cannot be checked here"
-    undecided = len(marks) - shown - against
-    holds = 2 * shown > len(marks) if most else shown == len(parts)
-    fails = 2 * against >= len(marks) if most else not shown
-    open_part = "holds in part" if shown else "cannot be checked here"
+        texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}{'' if kept else f' ({alone} if alone)'}")
+    shown, against, undecided = (marks.count(mark) for mark in (SHOWN, CONTRADICTED, UNDECIDED))
+    holds = 2 * shown > len(parts) if most else shown == len(parts)
+    fails = 2 * against >= len(parts) if most else against and not shown
+    open_part = "holds in part" if shown else UNDECIDED
     verdict = "holds" if holds else "fails" if fails else open_part
     counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
-    rest = f"; not compared: {', '.join(missing)}" if missing else ""
     return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict
+
+
+def _alone(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str, float]:
+    """What one 95% interval says of an open range, and the p-value of what it says or leans to: at most 5% where it
+    is decided."""
+    freedom = gap[-1] - (2 if isinstance(gap, Slope) else 1)
+
+    def p(end: float, edge: float) -> float:
+        """Of a value on the far side of `edge`, from the half of the interval between the mean and `end`."""
+        half = abs(end - gap[0])
+        if math.isnan(half) or half == 0:
+            return 1.0 if math.isnan(half) else 0.0
+        return 2 * _tail(abs(edge - gap[0]) / half * _quantile(0.975, freedom), 1.0, freedom)
+
+    if low < gap[0] < high:
+        return SHOWN if low < gap.low and gap.high < high else UNDECIDED, max(p(gap.low, low), p(gap.high, high))
+    out = gap.high <= low or gap.low >= high
+    return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)

@@ -297,8 +297,20 @@ def save(
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=kind, metadata=metadata)
                 figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
-                written.append(replace_file(place / f"{exhibit_id}.{kind}", buffer.getvalue()))
+                content = buffer.getvalue()
+                if kind == "svg":
+                    content = _name_clips(content)
+                written.append(replace_file(place / f"{exhibit_id}.{kind}", content))
     return written
+
+
+def _name_clips(svg: bytes) -> bytes:
+    """Number a drawing's clip paths in their order.
+
+    Matplotlib names one after a hash of all the bits of its rectangle, and the last of them are the processor's.
+    """
+    names: dict[bytes, bytes] = {}
+    return re.sub(rb"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], b"clip%d" % len(names)), svg)
 
 
 def csv_text(frame: pd.DataFrame) -> str:

@@ -18,6 +18,7 @@ from fedrepro.compare import (
     Claim,
     Paired,
     Verdict,
+    _alone,
     claims_table,
     interval,
     judge,
@@ -394,8 +395,8 @@ def test_slope_recovers_an_exponent() -> None:
     ("signs", "of_all", "of_most"),
     [("+++", "holds", "holds"), ("++-", "holds in part", "holds"), ("++0", "holds in part", "holds"),
      ("+-0", "holds in part", "holds in part"), ("+--", "holds in part", "fails"), ("--0", "fails", "fails"),
-     ("+00", "holds in part", "holds in part"), ("-00", "fails", "cannot be checked here"),
-     ("000", "cannot be checked here", "cannot be checked here")],
+     ("+00", "holds in part", "holds in part"), ("-00", "fails", "undecided"),
+     ("000", "undecided", "undecided")],
 )  # fmt: skip
 def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_most: str) -> None:
     """A claim of all parts holds where all are shown; of most, where more than half are; half against refute it."""
@@ -405,6 +406,55 @@ def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_
         for place, sign in enumerate(signs)
     }
     assert (judge(parts)[1], judge(parts, most=True)[1]) == (of_all, of_most)
+
+
+def test_what_was_not_compared_is_neither_for_nor_against_most() -> None:
+    """Two of 24 parts, contradicted, refute nothing about most of them."""
+    down = Paired(-1.0, -1.5, -0.5, 0.5, 0.5, 3)
+    missing = {f"{place}": (None, 0.0, math.inf) for place in range(22)}
+    parts = {"Cora": (down, 0.0, math.inf), "CiteSeer": (down, 0.0, math.inf)}
+    assert judge(parts, most=True)[1] == "fails"
+    assert judge(parts | missing, most=True)[1] == "undecided"
+
+
+def test_many_parts_are_not_shown_by_chance() -> None:
+    """Of claims of ten parts that are all zero, few have a part shown or contradicted; of one part, 5%."""
+    draws = np.random.default_rng(0).normal(size=(400, 10, 3))
+
+    def decided(parts: int) -> float:
+        """Share of claims of which any part is decided."""
+        texts = [
+            judge({f"{n}": (paired(gaps.tolist(), [0.0] * 3), 0.0, math.inf) for n, gaps in enumerate(one[:parts])})[0]
+            for one in draws
+        ]
+        return float(np.mean([not text.startswith("0 shown, 0 contradicted") for text in texts]))
+
+    assert 0.03 < decided(1) < 0.075
+    assert decided(10) < 0.075
+    alone = np.mean([any(interval(gaps).low * interval(gaps).high > 0 for gaps in one) for one in draws])
+    assert alone > 0.3  # as they would be without the correction
+
+
+def test_a_part_shown_alone_says_so() -> None:
+    """An interval inside its range that many undecided parts outweigh is undecided, and named; two are shown."""
+    sure, open_part = paired([1.0, 1.4, 1.2], [0.0] * 3), paired([1.0, -1.0, 0.1], [0.0] * 3)
+    parts = {f"{place}": (open_part, 0.0, math.inf) for place in range(9)}
+    text, verdict = judge(parts | {"one": (sure, 0.0, math.inf)})
+    assert verdict == "undecided"
+    assert text.startswith("0 shown, 0 contradicted, 10 undecided: 0 +0.0 [")
+    assert text.endswith("one +1.2 [+0.7, +1.7] undecided (shown if alone) (points)")
+    assert judge({"one": (sure, 0.0, math.inf)})[1] == "holds"
+
+
+@pytest.mark.parametrize("within", [(-2.0, 2.0), (-2.0, math.inf), (3.0, math.inf), (1.1, 1.3)])
+def test_a_parts_p_value_agrees_with_its_interval(within: tuple[float, float]) -> None:
+    """A part alone is decided exactly where its p-value, that of a t test against the nearer end, is at most 5%."""
+    for shift in np.linspace(-6, 6, 49):
+        gaps = [1.0 + shift, 1.4 + shift, 1.2 + shift]
+        alone, p = _alone(interval(gaps), *within)
+        assert (p <= 0.05) == (alone != "undecided")
+        tests = [stats.ttest_1samp(gaps, edge).pvalue for edge in within if math.isfinite(edge)]
+        assert p == pytest.approx(max(tests))
 
 
 def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None:

@@ -131,11 +131,10 @@ def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
     up, down, wide = (pd.Series([m - s, m, m + s]) for m, s in ((0.02, 0.001), (-0.02, 0.001), (0.01, 0.02)))
     below, above, either = (feras_claims.lowest(cells) for cells in ([up, down], [up, up], [up, wide]))
     assert below is not None and below.high < 0 and below.mean == pytest.approx(-0.02)
-    assert above is not None and above.low > 0 and above.runs == 2
+    assert above is not None and above.low > 0 and above.runs == 3
     assert either is not None and either.low < 0 < either.high
     assert feras_claims.lowest([up.iloc[:1]]) is None
-    alone = compare.interval(wide)
-    assert feras_claims.lowest([wide]) == (alone.mean, alone.low, alone.high, 1)
+    assert feras_claims.lowest([wide]) == compare.interval(wide)
 
 
 def test_standins_are_compared_with_nothing() -> None:
@@ -206,7 +205,9 @@ def test_a_failed_check_and_runs_in_favour_hold_in_part() -> None:
     join = feras_claims._with_checks
     assert join(("runs", "holds"), {"a": True}) == ("a holds; runs", "holds")
     assert join(("runs", "holds"), {"a": True, "b": False})[1] == "holds in part"
-    assert join(("runs", "cannot be checked here"), {"a": False})[1] == "fails"
+    for open_verdict in ("undecided", "cannot be checked here"):
+        assert join(("runs", open_verdict), {"a": False})[1] == "fails"
+        assert join(("runs", open_verdict), {})[1] == open_verdict
     assert join(("runs", "fails"), {})[1] == "fails"
 
 

@@ -215,6 +215,19 @@ def test_drawing_and_saving_again_changes_nothing(tmp_path: Path) -> None:
     assert (folder / "a.png").read_bytes() == (folder / "b.png").read_bytes()
 
 
+def test_drawings_do_not_depend_on_the_last_bits_of_a_layout(tmp_path: Path) -> None:
+    """Axes that differ by rounding alone give the same file; each keeps the clip path of its own."""
+    for name, nudge in (("a", 0.0), ("b", 1e-15)):
+        figure = Figure()
+        for left in (1 / 7, 4 / 7):  # no finite decimals: nothing lies on the edge of rounding
+            figure.add_axes((left + nudge, 0.1, 0.3, 0.8)).plot([0, 1], [0, 1])
+        figures.save("gfl", name, sweep(), figure, tmp_path)
+    drawn = [(tmp_path / "gfl" / f"{name}.svg").read_text() for name in ("a", "b")]
+    assert drawn[0] == drawn[1]
+    for clip in ("clip0", "clip1"):
+        assert drawn[0].count(f'clip-path="url(#{clip})"') == drawn[0].count(f'<clipPath id="{clip}">') == 1
+
+
 @pytest.mark.parametrize(("paper", "exhibit"), [("fedgat", "../x"), ("", "FG-T1"), ("fedgat", ".hidden")])
 def test_names_stay_inside_the_folder(paper: str, exhibit: str, tmp_path: Path) -> None:
     """A name that would leave its folder is an error."""

@@ -277,7 +277,7 @@ def _agreement(printed: str, values: list[float], standin: bool) -> str:
         return "stand-in"
     target, digits = float(printed), len(printed.partition(".")[2])
     mean = sum(values) / len(values)
-    if abs(mean - target) <= 0.5 * 10**-digits + 1e-9 or any(round(v, digits) == target for v in values):
+    if abs(mean - target) <= 0.5 * 10**-digits + 1e-9:
         return "to the digit"
     half = 0.5 * 10**-digits
     if min(values) - half <= target <= max(values) + half:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fedrepro.compare import LEVEL, Claim, Interval, Paired, common, interval, judge
+from fedrepro.compare import LEVEL, UNDECIDED, Claim, Interval, Paired, common, interval, judge
 from fedrepro.exhibits.feras_curves import LATE, curves, epochs_saved
 from fedrepro.exhibits.feras_gains import published_gaps
 from fedrepro.exhibits.feras_tables import FERAS, ISOLATED, METHODS, SHARED, chosen, named
@@ -28,10 +28,10 @@ def _with_checks(judged: tuple[str, str], checks: dict[str, bool]) -> tuple[str,
     text, verdict = judged
     marks = ["holds" if held else "fails" for held in checks.values()]
     told = "; ".join(f"{name} {mark}" for name, mark in zip(checks, marks))
-    marks += [verdict] if verdict != "cannot be checked here" else []
+    marks += [verdict] if verdict not in (UNDECIDED, "cannot be checked here") else []
     both = "; ".join(part for part in (told, text) if part)
     if not marks:
-        return both, "cannot be checked here"
+        return both, verdict
     return both, marks[0] if len(set(marks)) == 1 else "holds in part"
 
 
@@ -68,7 +68,7 @@ def lowest(cells: Sequence[pd.Series]) -> Interval | None:
     each = [interval(cell) for cell in several]
     strict = [interval(cell, level=1 - LEVEL / len(several)) for cell in several]
     low, high = min(found.low for found in each), min(found.high for found in strict)
-    return Interval(min(found.mean for found in each), low, high, len(several))
+    return Interval(min(found.mean for found in each), low, high, min(map(len, several)))
 
 
 def _cells(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
@@ -115,7 +115,7 @@ def _claim_looser(get: Get) -> tuple[str, str]:
     if len(found):
         text += f"; of {len(found)} pairs of runs Feras is earlier in {found['saved'].gt(0).sum()}, level in "
         text += f"{found['saved'].eq(0).sum()}, later in {found['saved'].lt(0).sum()}, "
-        text += f"of which it never comes there in {found['feras'].isna().sum()}"
+        text += f"and never gets there in {found['feras'].isna().sum()} of them"
     return _with_checks((text, verdict), feras_theory.looser_bound(get))
 
 
@@ -142,7 +142,7 @@ def _claim_sharing(get: Get) -> tuple[str, str]:
     gaps = {f"{d}, {k}%, N={n}": gap(frame, SHARED, ISOLATED, d, k, n) for d, k, n in _cells(frame)}
     parts: dict[str, Part] = {f"{name}, very limited": (_judged(each), -math.inf, NEAR) for name, each in gaps.items()}
     least = lowest(list(gaps.values()))
-    parts[f"the lowest of {least.runs if least else 0}, sometimes worse"] = (least, -math.inf, 0.0)
+    parts[f"the lowest of {sum(len(each) > 1 for each in gaps.values())}, sometimes worse"] = (least, -math.inf, 0.0)
     text, verdict = judge(parts, scale=100)
     means = [each.mean() for each in gaps.values() if len(each)]
     below, above = sum(mean < 0 for mean in means), sum(mean > 0 for mean in means)

@@ -1,34 +1,16 @@
-"""FedSheafHN as printed, as coded, and with its modules switched off one by one (Tables 4 and 5)."""
+"""FedSheafHN as printed and as coded (SH-Q3)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import State, Step, Update
 from fedrepro.methods.fedsheafhn import FedSheafHN
-
-MODULES: dict[str, dict[str, Any]] = {
-    "+ Hypernetwork": {"vectors": "one-hot", "diffusion": "none", "attention": "none", "refresh": 0},
-    "+ Collaboration graph": {"diffusion": "none", "attention": "none", "refresh": 0},
-    "+ Sheaf diffusion": {"attention": "none", "refresh": 0},
-    "+ Attention": {"refresh": 0},
-    "+ Dynamic embedding (ours)": {},
-}
-"""Options of the rows of Table 4, after its first, which is FedAvg."""
-
-GNNS: dict[str, dict[str, Any]] = {
-    "w/o Sheaf diffusion": {"diffusion": "none"},
-    "w/ GCN": {"diffusion": "gcn"},
-    "w/ GAT": {"diffusion": "gat"},
-    "w/ Sheaf diffusion (ours)": {},
-}
-"""Options of the rows of Table 5."""
 
 
 @dataclass(frozen=True, kw_only=True)

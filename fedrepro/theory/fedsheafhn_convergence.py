@@ -272,7 +272,7 @@ def convergence(run: Run) -> dict[str, Any]:
     steep = replace(plain, a=100.0, k=0.0, mu=1e-4, nu=0.0, sigma=1e-3, apart=0.0)
     measured, start = mean_squared_gradient(steep, times[-1], 0.0)
     rows += [
-        check("SH-Th1-printed", "Eq. 16 where b3 = 100", measured, bound(steep, times[-1], start), control=True),
+        check("SH-Th1-printed", "Eq. 16 where b3 = 100", measured, bound(steep, times[-1], start)),
         check("SH-Th1-corrected", "with b3^2 at the noise", measured, bound(steep, times[-1], start, corrected=True)),
     ]
     curve = {
@@ -293,12 +293,10 @@ def _lemma_rows(plain: Problem) -> list[dict[str, Any]]:
         check("SH-L1-bent", "the same where M_i bends (L5 > b3 L1 L7)", *lemma1(bent)),
         check("SH-L1-control", "without b2 L5", lemma1(bent)[0], c["b3"] * c["L1"] * c["L7"], control=True),
         check("SH-L2", "left / right side as used, largest", *lemma2(plain, beta, printed=False)),
-        check(
-            "SH-L2-printed", "left / right side as printed, where L7 is small", *lemma2(flat, beta, True), control=True
-        ),
+        check("SH-L2-printed", "left / right side as printed, where L7 is small", *lemma2(flat, beta, True)),
         check("SH-L3", "left minus right side, largest", both["lemma3"], 0.0),
         check("SH-L3-control", "with heads that do not move", lemmas34(still, 1e-3)["lemma3"], 0.0, control=True),
         check("SH-L4", "left / right side, largest", both["lemma4"], 1.0),
-        check("SH-L4-printed", "the same where b3 = 10 and the noise leads", noisy["lemma4"], 1.0, control=True),
+        check("SH-L4-printed", "the same where b3 = 10 and the noise leads", noisy["lemma4"], 1.0),
         check("SH-L4-corrected", "with b3^2 at the noise", noisy["corrected4"], 1.0),
     ]
