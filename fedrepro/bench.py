@@ -262,7 +262,8 @@ def _two_rounds(run: dict[str, Any], way: str) -> None:
 
 
 def _peak_cuda(run: Run, way: str, device: str) -> float:
-    """Largest allocation on the GPU during two rounds, in MiB."""
+    """Largest allocation on the GPU during two rounds, in MiB, beyond what was there before."""
+    before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     stepper(run, way, device)(2)
-    return torch.cuda.max_memory_allocated(device) / 2**20
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20

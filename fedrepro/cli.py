@@ -154,9 +154,9 @@ def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, An
 
 def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
     from fedrepro.exhibits import EXHIBITS
-    from fedrepro.store import Store
+    from fedrepro.store import opened
 
-    store = Store()
+    store = opened()
     wanted = settings["profile"], settings["seeds"]
     runs = [run for exhibit in EXHIBITS.values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
     return [run for run in dict.fromkeys(runs) if run.key not in store]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,9 @@ MEASURED = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """One published number against our runs; `low` and `high` are the 90% interval of the difference."""
+    """One published number against our runs; `low` and `high` are the 90% interval of the difference. `sides`: what was
+    tested, ours, theirs and the margin; None if nothing was.
+    """
 
     verdict: str
     ours_mean: float
@@ -57,6 +59,7 @@ class Verdict:
     p: float
     needed_runs: int | None
     why: str
+    sides: tuple[_Side, _Side, float] | None = field(default=None, repr=False, compare=False)
 
 
 def verdict(
@@ -153,7 +156,8 @@ def _decide(ours: _Side, theirs: _Side, margin: float) -> Verdict:
         enough = f"{needed} runs would" if needed else f"not even {MAX_RUNS} runs would"
         name, why = UNDECIDED, f"the interval does not settle it; {enough}, if mean and spread stay"
     why += f" (margin {margin:.6g}, interval [{low:.6g}, {high:.6g}])"
-    return Verdict(name, ours.mean, ours.sd, ours.runs, difference, low, high, min(p, 1.0), needed, why)
+    numbers = (ours.mean, ours.sd, ours.runs, difference, low, high, min(p, 1.0), needed)
+    return Verdict(name, *numbers, why, (ours, theirs, margin))
 
 
 def _welch(ours: _Side, theirs: _Side) -> tuple[Any, Any]:
@@ -164,11 +168,11 @@ def _welch(ours: _Side, theirs: _Side) -> tuple[Any, Any]:
     return np.sqrt(a + b), freedom
 
 
-def _needed(ours: _Side, theirs: _Side, margin: float) -> int | None:
-    """The fewest runs of ours that decide, mean and spreads staying as they are; None beyond `MAX_RUNS`."""
+def _needed(ours: _Side, theirs: _Side, margin: float, level: float = LEVEL) -> int | None:
+    """The fewest runs of ours that decide at a level, mean and spreads staying as they are; None beyond `MAX_RUNS`."""
     tries = np.arange(ours.runs + 1, MAX_RUNS + 1)
     error, freedom = _welch(ours._replace(runs=tries), theirs)
-    half = stdtrit(freedom, 1 - LEVEL) * error
+    half = stdtrit(freedom, 1 - level) * error
     decided = half <= abs(abs(ours.mean - theirs.mean) - margin)
     return int(tries[decided][0]) if decided.any() else None
 
@@ -195,11 +199,15 @@ def verdicts(rows: Sequence[Verdict], *, level: float = LEVEL) -> list[Verdict]:
     """
     tested = [row.p for row in rows if not math.isnan(row.p)]
     threshold = _threshold(tested, level)
-    note = f"undecided after Benjamini-Hochberg over {len(tested)} cells; alone, "
-    return [
-        replace(row, verdict=UNDECIDED, why=note + row.why) if row.verdict == DIFFERS and row.p > threshold else row
-        for row in rows
-    ]
+    asked = level * (sum(p <= threshold for p in tested) + 1) / max(1, len(tested))  # of one cell more
+
+    def open_cell(row: Verdict) -> Verdict:
+        needed = _needed(*row.sides, level=asked) if row.sides else None
+        enough = f"{needed} runs would" if needed else f"not even {MAX_RUNS} runs would"
+        note = f"undecided after Benjamini-Hochberg over {len(tested)} cells; {enough}, if all else stays; alone, "
+        return replace(row, verdict=UNDECIDED, needed_runs=needed, why=note + row.why)
+
+    return [open_cell(row) if row.verdict == DIFFERS and row.p > threshold else row for row in rows]
 
 
 def table(
@@ -383,10 +391,12 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     and NaN beyond 12 pairs.
 
     Raises:
-        ArgumentError: unequal lengths, or fewer than two pairs.
+        ArgumentError: unequal lengths, fewer than two pairs, or a score that is not finite.
     """
     require(len(a) == len(b), "b", f"as long as a, {len(a)}", len(b))
     require(len(a) >= 2, "a", "at least two scores", a)
+    for name, scores in (("a", a), ("b", b)):
+        require(bool(np.isfinite(np.asarray(scores, dtype=float)).all()), name, "finite scores", list(scores))
     gaps = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     pairs = len(gaps)
     mean, low, high, _ = interval(gaps, level=level)

@@ -37,6 +37,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         start = time.perf_counter()
         try:
             function = _function(runs[0])
+            _code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
             outputs = _outputs(function(list(runs), device), runs[0].method)
         except Exception as error:
@@ -72,13 +73,17 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
     if "series" in output:
         made["series"] = output["series"]
     return made | {
-        "fingerprint": provenance.fingerprint(run.task, run.method),
+        "fingerprint": _code_of(run),
         "environment": provenance.environment(device),
         "when": now(),
         "seconds": round(batch["seconds"] / len(batch["seeds"]), 4),
         "batch": dict(batch),
         "chunk": output.get("chunk"),
     }
+
+
+def _code_of(run: Run) -> str:
+    return provenance.fingerprint(run.task, run.method, run.dataset)
 
 
 def _batch(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
@@ -142,7 +147,7 @@ class _Group(NamedTuple):
 
 def _compute(group: _Group) -> list[Record]:
     registry.REGISTRY.update(group.entries)  # a worker has not seen what was registered by hand
-    return compute(group.runs, group.device)
+    return compute(group.runs, executors.resolved(group.device))
 
 
 def compute_all(
@@ -173,14 +178,16 @@ def compute_all(
 
     if not batches or time.monotonic() >= deadline:
         return
-    device = executors.resolved(device)
+    if executor not in ("dask", "slurm"):  # whose workers are other machines, with or without a GPU
+        device = executors.resolved(device)
     methods = {(run.task, run.method) for runs in batches for run in runs}
     entries = {method: registry.find(*method) for method in methods}
     # What was written in a notebook or inside a function, worker processes cannot import.
     here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
     # Nor have they seen a graph registered by hand, which datasets, if loaded at all, knows.
     graphs: Any = getattr(sys.modules.get("fedrepro.datasets"), "_own", {})
-    here = here or any(run.dataset in graphs for runs in batches for run in runs)
+    by_hand = {name for name in graphs if not name.startswith(tuple(registry.GENERATORS))}
+    here = here or any(run.dataset in by_hand for runs in batches for run in runs)
     if here or (executor in (None, "local") and len(batches) <= 1):
         executor, workers = None, 1
     bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)
@@ -200,17 +207,20 @@ def compute_all(
         bar.update(len(group.runs))
 
     on_gpu = any(_placed(runs, device) != "cpu" for runs in batches)
-    with bar, _engine(executor, workers, on_gpu) as (engine, width):
+    wishes = {"gpus_per_node": 1} if executor == "slurm" and device == "cuda" else {}
+    with bar, _engine(executor, workers, on_gpu, wishes) as (engine, width):
         executors.gather(groups(), _compute, land, executor=engine, workers=width, deadline=deadline)
 
 
 @contextmanager
-def _engine(given: Executor | str | None, workers: int | None, on_gpu: bool) -> Iterator[tuple[Executor | None, int]]:
-    """The executor (None: the default), and how many batches it takes at once."""
+def _engine(
+    given: Executor | str | None, workers: int | None, on_gpu: bool, wishes: Mapping[str, Any]
+) -> Iterator[tuple[Executor | None, int]]:
+    """The executor (None: the default; `wishes` go to one made here), and how many batches it takes at once."""
     if given is None or given == "local":
         yield None, workers or (1 if on_gpu else executors.cores())
         return
-    engine = executors.executor(given) if isinstance(given, str) else given
+    engine = executors.executor(given, **wishes) if isinstance(given, str) else given
     known: int = getattr(engine, "_max_workers", IN_FLIGHT)
     abandoned = True
     try:

@@ -29,7 +29,7 @@ ATTEMPTS = 3
 def cores() -> int:
     """Worker processes by default: `$FEDREPRO_WORKERS`, else the cores this process may use."""
     given = os.environ.get("FEDREPRO_WORKERS", "")
-    require(given == "" or given.isdecimal(), "FEDREPRO_WORKERS", "an integer >= 1", given)
+    require(given == "" or (given.isdecimal() and int(given) > 0), "FEDREPRO_WORKERS", "an integer >= 1", given)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, int(given or allowed or 1))
 

@@ -20,13 +20,14 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.errors import require
+from fedrepro.errors import one_of, require
 from fedrepro.nn import random
 from fedrepro.nn.sparse import Edges, SliceProducts, Sparse
 from fedrepro.traffic import Traffic
 
 Weights = dict[str, Tensor]
 Array = npt.NDArray[np.int64]
+MASKS = ("train_mask", "val_mask", "test_mask")
 SPARSE_BELOW = 0.25  # denser features are multiplied as they are
 
 
@@ -87,8 +88,11 @@ class Federation:
             data: the graph, with features, labels and split masks.
             parts: one tensor of node ids per client.
             seed: of all randomness of this run.
+
+        Raises:
+            ArgumentError: a part is no vector of different nodes of the graph, or the masks are not boolean or overlap.
         """
-        require(len(parts) > 0, "parts", "at least one client", len(parts))
+        _check(data, parts)
         source = Source(data, tuple(torch.sort(part).values for part in parts))
         return cls._build((source,), (seed,), 0, device, dtype)
 
@@ -359,6 +363,7 @@ class Federation:
             reach: rows of nodes with a larger `ring` are left empty, for no wanted output depends on them; None keeps
                 all.
         """
+        one_of("kind", kind, ("gcn", "row", "mean", "given"))
         matrix: Sparse = self.cached((kind, reach), lambda: _operator(self, kind, reach))
         return matrix
 
@@ -480,7 +485,7 @@ def _client_graphs(source: Source, hops: int) -> Data:
     )
     if data.get("edge_weight") is not None:
         graph.edge_weight = data.edge_weight[np.concatenate(edge)]
-    for name in ("train_mask", "val_mask", "test_mask"):
+    for name in MASKS:
         mask = data.get(name)
         graph[name] = mask[chosen] if mask is not None else torch.zeros(len(chosen), dtype=torch.bool)
     return graph
@@ -577,6 +582,29 @@ def _operator(fed: Federation, kind: str, reach: int | None) -> Sparse:
     degree = torch.bincount(target, minlength=fed.nodes).to(fed.dtype)
     value = degree[source].rsqrt() * degree[target].rsqrt() if kind == "gcn" else 1.0 / degree[target]
     return Sparse.of(target, source, value, shape)
+
+
+def _check(data: Data, parts: Sequence[Tensor]) -> None:
+    """Raise unless the parts are nodes of the graph and its masks tell roles apart."""
+    require(len(parts) > 0, "parts", "at least one client", len(parts))
+    nodes = int(data.num_nodes or 0)
+    for number, part in enumerate(parts):
+        what = f"parts[{number}]"
+        ids = isinstance(part, Tensor) and part.dim() == 1 and part.dtype in (torch.int64, torch.int32)
+        require(ids, what, "a vector of node ids", part if not isinstance(part, Tensor) else (part.dtype, part.shape))
+        inside = not len(part) or bool((part.min() >= 0) & (part.max() < nodes))
+        require(inside, what, f"node ids from 0 to {nodes - 1}", part)
+        require(int(torch.bincount(part, minlength=1).max()) <= 1, what, "different nodes", part)
+    roles = torch.zeros(nodes, dtype=torch.long)
+    for name in MASKS:
+        mask = data.get(name)
+        if mask is None:
+            continue
+        fits = mask.dtype == torch.bool and mask.shape == (nodes,)
+        require(fits, name, f"boolean, of shape ({nodes},)", (mask.dtype, tuple(mask.shape)))
+        roles += mask.cpu()
+    twice = (roles > 1).nonzero().squeeze(1)
+    require(not len(twice), "the masks of data", "one role a node at most", twice[:5].tolist())
 
 
 def _attention_edges(fed: Federation, reach: int) -> Edges:

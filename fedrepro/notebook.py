@@ -182,7 +182,7 @@ def _environment(profile: str, jobs: int) -> Iterator[None]:
             nowhere = "http://127.0.0.1:9"
             changes |= {
                 "FEDREPRO_STORE": str(Path(scratch) / "results"),
-                "FEDREPRO_FIGURES": str(paths.root() / "build" / "smoke" / "figures"),
+                "FEDREPRO_FIGURES": str(paths.smoke() / "figures"),
                 "FEDREPRO_DATA": str(Path(scratch) / "data"),
                 "http_proxy": nowhere,
                 "https_proxy": nowhere,

@@ -22,6 +22,11 @@ def figures() -> Path:
     return Path(os.environ.get("FEDREPRO_FIGURES") or root() / "figures")
 
 
+def smoke() -> Path:
+    """Where two-round results and their figures go, apart from the real ones: `build/smoke`."""
+    return root() / "build" / "smoke"
+
+
 def raw_folders() -> list[Path]:
     """Folders searched for raw graphs, in order: `$FEDREPRO_DATA`, then `data/raw`."""
     given = os.environ.get("FEDREPRO_DATA")

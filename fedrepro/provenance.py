@@ -32,8 +32,9 @@ _ASIDE = """
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def fingerprint(task: str, method: str) -> str:
-    """SHA-256 of the code behind a method: its module and all it imports from this package, transitively.
+def fingerprint(task: str, method: str, dataset: str = "") -> str:
+    """SHA-256 of the code behind a method and a graph this package makes: their modules and all these import from this
+    package, transitively.
 
     Imports are found in the source. Comments, docstrings and formatting do not count, and neither do
     the modules that run, store and show results.
@@ -43,6 +44,7 @@ def fingerprint(task: str, method: str) -> str:
     """
     module = registry.find(task, method).target.partition(":")[0]
     modules = ["fedrepro.tasks"] if task == "train" else []
+    modules += [made_by for start, made_by in registry.GENERATORS.items() if dataset.startswith(start)]
     own = ""
     if module == "__main__":
         own, bases = _written_here(registry.load(task, method))

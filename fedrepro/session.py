@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
@@ -75,9 +77,16 @@ class Notebook:
     @cached_property
     def store(self) -> Store:
         """The store, read once; `engine.execute` looks for what is new in it."""
-        from fedrepro.store import opened
+        from fedrepro.store import Store, opened
 
-        return opened()
+        apart = self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ
+        return Store(paths.smoke() / "results") if apart else opened()
+
+    @property
+    def figures(self) -> Path:
+        """The folder of exhibits."""
+        apart = self.profile == "smoke" and "FEDREPRO_FIGURES" not in os.environ
+        return paths.smoke() / "figures" if apart else paths.figures()
 
     def runs(self, exhibit_id: str) -> list[Run]:
         """The runs of an exhibit under this notebook's profile and seeds."""
@@ -117,20 +126,20 @@ class Notebook:
         """Write an exhibit, `figures/<paper>/<ID>.csv` and, with a figure, `.svg`; returns the frame."""
         from fedrepro import figures
 
-        figures.save(self.paper, exhibit_id, frame, figure)
+        figures.save(self.paper, exhibit_id, frame, figure, self.figures)
         return frame
 
     def checks(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
         """Write theorem and identity checks: rows of id, statement, measured, bound, verdict."""
-        return _write_rows(self.paper, "checks", rows)
+        return _write_rows(self.figures, self.paper, "checks", rows)
 
     def claims(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
         """Write headline claims: rows of id, paper, claim, check, evidence, verdict."""
-        return _write_rows(self.paper, "claims", rows)
+        return _write_rows(self.figures, self.paper, "claims", rows)
 
     def deviations(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
         """Write where we deviate: rows of id, what the paper says, what we do, why."""
-        return _write_rows(self.paper, "deviations", rows)
+        return _write_rows(self.figures, self.paper, "deviations", rows)
 
     def provenance(self, frame: DataFrame | None = None) -> DataFrame:
         """What stands behind this notebook: parameters, versions, and how many runs were computed now."""
@@ -173,7 +182,8 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
     require(bool(re.fullmatch(r"[\w~-]+/[\w.-]+", name)), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)
-    if device != "auto":  # that is looked for where something is computed: importing torch takes seconds
+    # "auto" is looked for where something is computed, since importing torch takes seconds, and so is the GPU of others
+    if device != "auto" and engine == "local":
         device = resolved(device)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
@@ -187,8 +197,8 @@ def natural(text: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)]
 
 
-def _write_rows(paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Merge rows by id into `figures/<paper>/<kind>.csv`, in the order of the ids; returns the rows given."""
+def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Merge rows by id into `<folder>/<paper>/<kind>.csv`, in the order of the ids; returns the rows given."""
     import pandas as pd
     from filelock import FileLock
 
@@ -200,7 +210,7 @@ def _write_rows(paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, A
         require(set(row) == set(columns), f"a row of {kind}", f"a mapping with keys {columns}", row)
         if isinstance(row.get("measured"), float):
             row["measured"] = figures.machine(row["measured"])
-    path = paths.figures() / paper / f"{kind}.csv"
+    path = folder / paper / f"{kind}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         merged: dict[str, Mapping[Any, Any]] = {}
@@ -209,5 +219,5 @@ def _write_rows(paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, A
             merged = {row["id"]: row for row in old.to_dict("records")}
         merged |= {row["id"]: row for row in records}
         ordered = [merged[key] for key in sorted(merged, key=natural)]
-        figures.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)))
+        figures.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
     return pd.DataFrame(records, columns=list(columns))

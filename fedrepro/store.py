@@ -33,6 +33,7 @@ Record = dict[str, Any]
 ENVIRONMENTS = "environments.jsonl"
 LOCK = "store.lock"
 LOCK_SECONDS = 60.0
+LAST = 256  # bytes, which hold a line's key or its time
 
 _FIELDS = ("task", "paper", "method", "dataset", "prepare", "split", "partition", "clients", "seed")
 _LAST = ("status", "seconds", "when", "environment")
@@ -47,11 +48,13 @@ class Torn(NamedTuple):
 
 
 class _File:
-    """How far a file has been read (bytes and lines), and the lines found there that are no records."""
+    """How far a file has been read (bytes and lines), what stood last there, and the lines that are no records."""
 
     def __init__(self, identity: int) -> None:
         self.identity = identity
+        self.modified = 0  # st_mtime_ns when it was read
         self.offset = 0
+        self.last = b""  # the bytes before the offset: another file may get the name, the inode and a larger size
         self.lines = 0
         self.corrupt: list[Torn] = []
         self.tail: list[Torn] = []
@@ -96,10 +99,11 @@ class Store:
                     break
             for name, stat in present.items():
                 file = self._files.setdefault(name, _File(stat.st_ino))
-                if stat.st_size > file.offset:
-                    self._read(self.folder / name, file)
-                else:
-                    file.tail = []
+                unread = stat.st_size > file.offset or stat.st_mtime_ns != file.modified
+                file.modified = stat.st_mtime_ns
+                if unread and not self._read(self.folder / name, file):
+                    self._forget()
+                    return self.refresh()
         except OSError as error:
             raise StoreError(f"the store {str(self.folder)!r} cannot be read: {_reason(error)}.") from error
 
@@ -110,10 +114,16 @@ class Store:
             return {}
         return {name: (self.folder / name).stat() for name in names}
 
-    def _read(self, path: Path, file: _File) -> None:
+    def _read(self, path: Path, file: _File) -> bool:
+        """Take what is new in a file; False, and nothing taken, if it is not the file that was read before."""
         with path.open("rb") as stream:
-            stream.seek(file.offset)
-            *lines, tail = stream.read().split(b"\n")
+            stream.seek(file.offset - len(file.last))
+            if stream.read(len(file.last)) != file.last:
+                return False
+            new = stream.read()
+        end = new.rfind(b"\n") + 1
+        file.last = (file.last + new[max(0, end - LAST) : end])[-LAST:]
+        *lines, tail = new.split(b"\n")
         for line in lines:
             file.lines += 1
             file.offset += len(line) + 1
@@ -123,6 +133,7 @@ class Store:
         # The offset stays before it, as another process may be writing the rest right now.
         whole = not tail or self._take(path.name, file.lines + 1, tail)
         file.tail = [] if whole else [Torn(path.name, file.lines + 1, len(tail))]
+        return True
 
     def _take(self, file: str, line: int, text: bytes) -> bool:
         try:

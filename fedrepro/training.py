@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrepro.errors import require
+from fedrepro.errors import one_of, require
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Update
 from fedrepro.nn import layers
@@ -126,6 +126,9 @@ def train(
         chunk: clients trained at a time; None follows the weights' size.
     """
     require(rounds >= 1, "rounds", "at least 1", rounds)
+    require(chunk is None or chunk >= 1, "chunk", "at least 1, or None", chunk)
+    for view in evaluate:
+        one_of("evaluate", view, VIEWS)
     labelled = torch.bincount(fed.run, fed.count("train"), minlength=fed.runs)
     require(bool((labelled > 0).all()), "fed", "a federation with training nodes in every run", labelled.tolist())
     fed, state = method.start(replace(fed, traffic=Traffic(fed.runs, fed.traffic.size)))

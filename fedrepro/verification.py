@@ -39,7 +39,7 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 
     def holds(record: Record) -> bool:
         try:
-            now = provenance.fingerprint(record["run"]["task"], record["run"]["method"])
+            now = provenance.fingerprint(*(record["run"][name] for name in ("task", "method", "dataset")))
         except ArgumentError:
             return _is_finding(record)
         found = verdicts.get((*_cell(record), now), set())

@@ -19,6 +19,7 @@ from fedrepro.compare import (
     Paired,
     Verdict,
     _alone,
+    _decide,
     claims_table,
     interval,
     judge,
@@ -109,6 +110,29 @@ def test_benjamini_hochberg_keeps_false_discoveries_low() -> None:
         together += any(row.verdict == "differs" for row in verdicts(rows))
     assert alone / 400 > 0.5
     assert together / 400 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def test_a_cell_that_the_exhibit_keeps_open_says_how_many_runs_it_needs() -> None:
+    """So many runs, all else staying, and Benjamini-Hochberg keeps its `differs`; one fewer, and it does not."""
+    rng = np.random.default_rng(3)
+    near = [verdict(rng.normal(0.8, 0.01, 5).tolist(), 0.8, 0.01) for _ in range(30)]
+
+    def cell(runs: int) -> Verdict:
+        scores = 0.823 + 0.012 * np.tile([1.0, -1.0], runs)[:runs]
+        return verdict((scores - scores.mean() + 0.823).tolist(), 0.8, 0.01)
+
+    def found(runs: int) -> Verdict:
+        spread = cell(6).sides
+        assert spread is not None
+        ours, theirs, margin = spread
+        return verdicts([_decide(ours._replace(runs=runs), theirs, margin), *near])[0]
+
+    assert cell(6).verdict == "differs"
+    open_cell = found(6)
+    assert open_cell.verdict == "undecided" and open_cell.needed_runs is not None
+    assert f"{open_cell.needed_runs} runs would" in open_cell.why
+    assert found(open_cell.needed_runs).verdict == "differs"
+    assert found(open_cell.needed_runs - 1).verdict == "undecided"
 
 
 @pytest.mark.parametrize("runs", [3, 10])
@@ -372,6 +396,8 @@ def test_paired_uses_the_pairing() -> None:
     assert math.isnan(paired(list(range(13)), [0.5] * 13).p_signflip)
     with pytest.raises(ArgumentError):
         paired([1.0, 2.0], [1.0])
+    with pytest.raises(ArgumentError, match="b must be finite scores"):
+        paired([1.0, 2.0], [1.0, math.nan])
 
 
 def test_slope_recovers_an_exponent() -> None:

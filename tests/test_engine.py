@@ -247,6 +247,36 @@ def test_what_workers_cannot_import(store: Store) -> None:
     assert list(frame["process"]) == [os.getpid()] * 3
 
 
+def test_made_graphs_go_to_workers(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph registered by hand keeps its runs in this process; one this package makes, loaded here, does not."""
+    from fedrepro import datasets
+
+    monkeypatch.setattr(datasets, "_own", dict.fromkeys(("mine", "csbm-SC")))
+
+    class Counting(executors.Inline):
+        _max_workers = 1
+        given = 0
+
+        def submit(self, *task: Any, **more: Any) -> Any:
+            self.given += 1
+            return super().submit(*task, **more)
+
+    for dataset, expected in (("csbm-SC", 3), ("mine", 0)):
+        counting = Counting()
+        engine.execute(runs(dataset=dataset), store=store, file="a", executor=counting, progress=False)
+        assert counting.given == expected
+
+
+def test_a_result_belongs_to_the_code_it_began_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fingerprint is taken before a run computes, as its file may change meanwhile."""
+    seen: list[str] = []
+    real = fake_tasks.quick
+    monkeypatch.setattr("fedrepro.provenance.fingerprint", lambda *of: seen.append("code") or "f")
+    monkeypatch.setattr(fake_tasks, "quick", lambda run: seen.append("run") or real(run))
+    engine.execute(runs(seeds=1), store=store, file="a", workers=1, progress=False)
+    assert seen[:2] == ["code", "run"]
+
+
 def test_workers_are_processes_with_one_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """By default runs are computed in other processes, where one thread is set before torch is loaded."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")

@@ -394,3 +394,35 @@ def test_replaced_features_are_used_by_layers() -> None:
     other = fed.with_features(torch.randn(fed.nodes, 5, dtype=F64))
     assert other.features == 5 and other.input is other.x
     assert other.batch is fed.batch
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [([0, 0], "different nodes"), ([0, 60], "node ids from 0 to 59"), ([-1], "node ids from 0"), ([0.5], "a vector"),
+     ([True] * 60, "a vector"), ([[0, 1]], "a vector")],
+)  # fmt: skip
+def test_a_part_is_a_set_of_nodes(part: list[object], message: str) -> None:
+    """A repeated or unknown node, or something that is no vector of node ids, is an error that names the part."""
+    data = block_model(60)
+    with pytest.raises(ArgumentError, match=rf"parts\[1\].*{message}"):
+        Federation.of(data, [torch.arange(5), torch.tensor(part)])
+    with pytest.raises(ArgumentError, match=r"parts\[0\]"):
+        Federation.of(data, [[0, 1]])  # type: ignore[list-item]
+
+
+def test_a_node_has_one_role() -> None:
+    """Masks that are not boolean, or that overlap, are refused."""
+    data, part = block_model(60), [torch.arange(60)]
+    mask = data.val_mask
+    data.val_mask = mask.long()
+    with pytest.raises(ArgumentError, match="val_mask must be boolean"):
+        Federation.of(data, part)
+    data.val_mask = mask | data.train_mask
+    with pytest.raises(ArgumentError, match="one role a node"):
+        Federation.of(data, part)
+
+
+def test_a_misspelled_operator_is_refused() -> None:
+    """A kind that does not exist is no random walk."""
+    with pytest.raises(ArgumentError, match="kind must be one of"):
+        Federation.of(block_model(60), [torch.arange(60)]).operator("gnc")

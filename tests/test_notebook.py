@@ -142,6 +142,21 @@ def test_smoke_run_is_isolated_and_complete(suite: Path, monkeypatch: pytest.Mon
     assert sorted(path.name for path in done.parent.iterdir()) == ["1-a.html", "1-a.ipynb"]
 
 
+def test_smoke_in_jupyterlab_keeps_to_itself(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing says otherwise, two-round results and their figures do not go among the real ones."""
+    for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES"):
+        monkeypatch.delenv(name, raising=False)
+    smoke, quick = (
+        notebook.begin("gfl/6-x", profile=profile, device="cpu", seeds=0, engine="local")
+        for profile in ("smoke", "quick")
+    )
+    assert smoke.store.folder == suite.parent / "build/smoke/results" and quick.store.folder == paths.store()
+    smoke.claims([])
+    assert (suite.parent / "build/smoke/figures/gfl/claims.csv").is_file() and quick.figures == paths.figures()
+    monkeypatch.setenv("FEDREPRO_FIGURES", "elsewhere")
+    assert smoke.figures == Path("elsewhere")
+
+
 def test_a_failure_leaves_no_finished_copy(suite: Path) -> None:
     """After a failing run nothing is left under the final name, only the failed copy beside it."""
     path = write(suite, "p/1-a", "print('first')")

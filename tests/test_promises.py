@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 
+import fake_cuda
 import numpy as np
 import pytest
 import torch
@@ -19,6 +20,7 @@ from torch_geometric.data import Data
 from fedrepro import registry
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods.base import Method, State, Update
+from fedrepro.methods.fedavg import FedAvg
 from fedrepro.nn.models import DGCN, GAT, GCN, MLP, GraphSAGE, Model
 from fedrepro.training import Trained, client_gradients, train
 
@@ -145,11 +147,14 @@ def graph(seed: int, sparse: bool = False) -> Data:
     )  # fmt: skip
 
 
-def federate(data: Data, clients: int, seed: int, dtype: torch.dtype = torch.float32) -> Federation:
+def federate(
+    data: Data, clients: int, seed: int, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Federation:
     """Clients of unequal size, drawn at random: most edges join two of them."""
     order = np.random.default_rng(seed).permutation(data.num_nodes)
     cuts = np.cumsum(np.arange(1, clients) * data.num_nodes // (clients * (clients + 1) // 2))
-    return Federation.of(data, [torch.from_numpy(part) for part in np.split(order, cuts)], seed, dtype=dtype)
+    parts = [torch.from_numpy(part) for part in np.split(order, cuts)]
+    return Federation.of(data, parts, seed, dtype=dtype, device=device)
 
 
 def runs(
@@ -488,3 +493,39 @@ def test_the_signal_has_a_gradient(name: str, signal: str) -> None:
     """At least 1e-3 of the classifier's, in the median round."""
     ratios = gradient_ratios(name)[signal]
     assert len(ratios) == ROUNDS and float(np.median(ratios)) >= 1e-3
+
+
+# -- the device -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sparse"), [*((name, False) for name in sorted(CASES)), ("FedAvg", True), ("FedStruct", True)]
+)
+def test_a_gpu_gets_all_its_tensors(name: str, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device that refuses what CUDA refuses, every method trains, and gives what it gives on the CPU."""
+    short = {"generator_epochs": 1} if "generator_epochs" in CASES[name].options else {}
+    method, data, clients = build(name, dropout=0.3, **short), graph(0, sparse), CASES[name].clients
+    expected = train(method, federate(data, clients, 0), 2)
+    with fake_cuda.device(monkeypatch):
+        fed = federate(data, clients, 0, device="cuda")
+        assert isinstance(fed.batch.y, fake_cuda.Cuda)
+        made = train(method, fed, 2)
+        facts = method.facts(made.fed, made.state)
+        result = made.history.result(0)
+    assert made.history.loss[-1] == pytest.approx(expected.history.loss[-1], abs=1e-5)
+    wanted = expected.history.result(0)
+    assert list(result) == list(wanted)
+    assert result["before"]["last"] == pytest.approx(wanted["before"]["last"], abs=0.02)
+    assert [list(one) for one in facts] == [list(one) for one in method.facts(expected.fed, expected.state)]
+
+
+def test_a_tensor_left_behind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device refuses a method that makes a tensor of its own on the CPU."""
+
+    class Forgetful(FedAvg):
+        def local_loss(self, *given: Any, **more: Any) -> Tensor:
+            return super().local_loss(*given, **more) * torch.ones(CLIENTS)
+
+    train(Forgetful(model=GCN_), federate(graph(0), CLIENTS, 0), 1)
+    with fake_cuda.device(monkeypatch), pytest.raises(fake_cuda.DeviceError, match="is on the CPU"):
+        train(Forgetful(model=GCN_), federate(graph(0), CLIENTS, 0, device="cuda"), 1)

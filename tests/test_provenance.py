@@ -139,6 +139,13 @@ def test_every_registered_method_has_a_fingerprint() -> None:
     assert int(count) >= 2 and loaded == "False"
 
 
+def test_the_code_of_a_graph_counts() -> None:
+    """A graph this package makes brings the code that makes it; one that is read brings none."""
+    plain, made = (provenance.fingerprint("train", "GFL-APPNP", name) for name in ("Cora", "csbm-SC"))
+    assert plain == provenance.fingerprint("train", "GFL-APPNP") != made
+    assert made == provenance.fingerprint("train", "GFL-APPNP", "subCora-0")
+
+
 def test_environment() -> None:
     """The environment names versions, machine, device and threads, and is the same when asked again."""
     found = provenance.environment("cpu")

@@ -111,6 +111,21 @@ def test_refresh(tmp_path: Path) -> None:
     assert "k" not in reader and "l" in reader
 
 
+@pytest.mark.parametrize("longer", [True, False])
+def test_another_file_in_the_same_place(tmp_path: Path, longer: bool) -> None:
+    """A file rewritten under its name and inode, as by a checkout, is read anew, be it longer or as long."""
+    path = tmp_path / "a.jsonl"
+    first = "".join(json.dumps(record(key)) + "\n" for key in "kl")
+    other = "".join(json.dumps(record(key)) + "\n" for key in ("mno" if longer else "mn"))
+    path.write_text(first)
+    store, before = Store(tmp_path), path.stat()
+    path.write_text(other)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))
+    assert path.stat().st_ino == before.st_ino
+    store.refresh()
+    assert sorted(one["key"] for one in store) == list("mno" if longer else "mn") and store.torn == []
+
+
 def test_a_line_being_written(tmp_path: Path) -> None:
     """Half a line that another process is writing becomes a record when the rest is there."""
     whole = json.dumps(record("k")).encode() + b"\n"

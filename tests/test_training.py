@@ -278,3 +278,12 @@ def test_no_rounds_are_refused() -> None:
     """At least one round is trained."""
     with pytest.raises(ArgumentError, match="rounds must be at least 1"):
         train(FedAvg(model=GCN), Federation.of(*task(3)), 0)
+
+
+@pytest.mark.parametrize(("wrong", "argument"), [({"chunk": 0}, "chunk"), ({"chunk": -1}, "chunk"),
+                                                 ({"evaluate": ("befor",)}, "evaluate")])  # fmt: skip
+def test_arguments_of_training(wrong: dict[str, Any], argument: str) -> None:
+    """Chunks of no client and views that do not exist are refused, not left unscored."""
+    data, parts = task(1)
+    with pytest.raises(ArgumentError, match=f"^{argument} must be"):
+        train(FedAvg(model=GCN), Federation.of(data, parts), 2, **wrong)

@@ -42,8 +42,8 @@ def change_code(monkeypatch: pytest.MonkeyPatch, method: str, fingerprint: str) 
     """As if the code of a method were another one."""
     real = provenance.fingerprint
 
-    def other(task: str, name: str) -> str:
-        return fingerprint if name == method else real(task, name)
+    def other(task: str, name: str, dataset: str = "") -> str:
+        return fingerprint if name == method else real(task, name, dataset)
 
     monkeypatch.setattr(provenance, "fingerprint", other)
 
