@@ -57,7 +57,7 @@ all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report
 $(PAPERS): $(ENVIRONMENT)
 	$(RUN) $@
 
-smoke: $(ENVIRONMENT)  ## every notebook in a few seconds, offline, from an empty throw-away store
+smoke: $(ENVIRONMENT)  ## every notebook in 5 to 30 seconds, offline, from an empty throw-away store
 	$(FEDREPRO) run all --profile smoke --device cpu --jobs $(JOBS)
 
 test: $(ENVIRONMENT)  ## the test suite, on two processes

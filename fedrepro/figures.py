@@ -221,6 +221,28 @@ def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, titl
     return _figure(ax)
 
 
+def finish(figure: Figure, *, below: bool = True, counts: bool = True, **names: Any) -> Figure:
+    """A figure of one panel with its axes named (`names`, as `Axes.set` takes them) and its legend out of the way.
+
+    Args:
+        below: the legend stands under the axes instead of among the lines.
+        counts: the legend keeps its numbers of runs; without where a line is no run, such as a bound.
+    """
+    with _style():
+        ax = figure.axes[0]
+        ax.set(**names)
+        handles, labels = ax.get_legend_handles_labels()
+        if not counts:
+            labels = [re.sub(r" \([-\d]+ runs?\)$", "", label) for label in labels]
+        columns = 2 if max(map(len, labels), default=0) < 40 else 1
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": columns}
+        ax.legend(handles, labels, **(place if below else {}))
+        if below:
+            ax.margins(y=0.05)  # no room for a legend
+            figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // columns))
+    return figure
+
+
 def runs(counts: Any) -> str:
     """`10 runs`, `3-10 runs`, `1 run`: how many runs stand behind some numbers."""
     numbers = [int(count) for count in counts]

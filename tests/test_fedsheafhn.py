@@ -494,6 +494,8 @@ def test_forged_embeddings(attack: str) -> None:
     alone = malicious.forged(federate(1), true[CLIENTS:], 0.34, attack, 2.0, 7)
     assert torch.equal(alone, found[CLIENTS:])
     assert malicious.forged(fed, true, 0.0, attack, 2.0, 7) is true
+    with pytest.raises(ArgumentError, match="malicious must be a share that leaves an honest client"):
+        malicious.forged(fed, true, 0.95, attack, 2.0, 7)
     draws = [malicious.forged(fed, true[:, :1], 0.34, attack, 2.0, t)[bad] for t in range(500)]
     assert float(torch.cat(draws).std()) == pytest.approx(2.0, rel=0.06)
 

@@ -180,6 +180,21 @@ def test_save_writes_the_three_files(tmp_path: Path) -> None:
     assert figures.save("fedgat", "checks", sweep(), folder=tmp_path) == [tmp_path / "fedgat" / "checks.csv"]
 
 
+def test_finish_names_the_axes_and_moves_the_legend() -> None:
+    """Axes get their names, the legend its place under them or loses its numbers of runs, and no line is lost."""
+    frame = pd.DataFrame({"x": [1, 2, 1, 2], "y": [0.1, 0.2, 0.3, 0.4], "line": list("uuvv")})
+    figure = figures.curves(frame, "x", "y", "line")
+    height = figure.get_figheight()
+    assert figures.finish(figure, below=False, counts=False, ylabel="accuracy") is figure
+    ax = figure.axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel(), figure.get_figheight()) == ("x", "accuracy", height)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u", "v"]
+    figures.finish(figure)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (1 run)", "v (1 run)"]
+    assert ax.get_legend().get_bbox_to_anchor().transformed(ax.transAxes.inverted()).y1 < 0
+    assert figure.get_figheight() > height
+
+
 def test_save_goes_to_the_figures_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a folder, exhibits go where FEDREPRO_FIGURES points."""
     monkeypatch.setenv("FEDREPRO_FIGURES", str(tmp_path))

@@ -314,6 +314,8 @@ def panels(frame: pd.DataFrame, by: str, draw: Callable[..., Any], title: str = 
                 draw(rows, axes=ax, title=str(name))
                 ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
                 ax.margins(y=0.05)
+                if ax.get_ylabel() in ("percent", "test"):
+                    ax.set_ylabel("test accuracy (percent)")
         if title:
             figure.suptitle(title, fontsize=10)
         plt.close(figure)

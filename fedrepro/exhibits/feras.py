@@ -159,7 +159,8 @@ def periods(profile: str) -> list[Run]:
 
 
 # What the text leaves open, one departure from the main reading at a time (FR-Q2, Q3, Q4, Q6, Q12, and the host's
-# knowledge of the topology); a departure of training alone is run for Feras, one that also concerns others for all.
+# knowledge of the topology); the second to the fourth depart from the first, Algorithm 1's average, instead.
+# A departure of training alone is run for Feras, one that also concerns others for all.
 READINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "average at the same iteration (Algorithm 1)": ({"exchange": "average"}, METHODS[2:]),
     "the same, own embedding if no owner sampled": ({"exchange": "average", "absent": "own"}, METHODS[2:]),

@@ -30,12 +30,18 @@ def check(share: float, attack: str, tau: float) -> None:
 
 
 def chosen(fed: Federation, share: float) -> Tensor:
-    """`[clients]` bool: which clients are malicious, `round(share * clients)` of each run, a function of its seed."""
+    """`[clients]` bool: which clients are malicious, `round(share * clients)` of each run, a function of its seed.
+
+    Raises:
+        ArgumentError: that would be all of them.
+    """
     found = torch.zeros(fed.clients, dtype=torch.bool, device=fed.device)
     for run, seed in enumerate(fed.seeds):
         mine = (fed.run == run).nonzero().squeeze(1)
+        count = round(share * len(mine))
+        require(count < len(mine), "malicious", "a share that leaves an honest client", share)
         order = random.uniform((len(mine),), "malicious", seed).argsort().to(mine.device)
-        found[mine[order[: round(share * len(mine))]]] = True
+        found[mine[order[:count]]] = True
     return found
 
 
