@@ -149,15 +149,15 @@ def _newcomers(frame: pd.DataFrame, other: str, low: float) -> dict[str, Part]:
     return parts
 
 
+def _ablated(get: Get, exhibit: str, rows: dict[str, dict[str, Any]]) -> pd.DataFrame:
+    """The runs of SH-T4 or T5 with the names of its rows as methods."""
+    table = rows_of(get(exhibit), rows)
+    return table.assign(method=table["row"])
+
+
 def _claim_modules(get: Get) -> tuple[str, str]:
     """Each row of Table 4 minus the row before, paired: the interval lies above zero."""
-
-    frame = get("SH-T4")
-    if not len(frame):
-        return judge({})
-    table = rows_of(frame, MODULES)
-    table = table.assign(method=table["row"])
-    order = [BASE_MODEL, *MODULES]
+    table, order = _ablated(get, "SH-T4", MODULES), [BASE_MODEL, *MODULES]
     return judge({
         f"{d}, {n}, {row}": (common(_scores(table, row, d, n), _scores(table, before, d, n)), 0.0, math.inf)
         for d, n in _columns(table) for before, row in pairwise(order)
@@ -166,12 +166,7 @@ def _claim_modules(get: Get) -> tuple[str, str]:
 
 def _claim_most(get: Get) -> tuple[str, str]:
     """Table 4's steps of the hypernetwork and the collaboration graph minus each later step, paired: above zero."""
-    frame = get("SH-T4")
-    if not len(frame):
-        return judge({})
-    table = rows_of(frame, MODULES)
-    table = table.assign(method=table["row"])
-    order = [BASE_MODEL, *MODULES]
+    table, order = _ablated(get, "SH-T4", MODULES), [BASE_MODEL, *MODULES]
     parts: dict[str, Part] = {}
     for d, n in _columns(table):
         at = {row: _scores(table, row, d, n) for row in order}
@@ -185,11 +180,7 @@ def _claim_most(get: Get) -> tuple[str, str]:
 
 def _claim_networks(get: Get) -> tuple[str, str]:
     """Sheaf diffusion minus GCN and minus GAT in its place (Table 5), paired: above zero."""
-    frame = get("SH-T5")
-    if not len(frame):
-        return judge({})
-    table = rows_of(frame, NETWORKS)
-    table = table.assign(method=table["row"])
+    table = _ablated(get, "SH-T5", NETWORKS)
     sheaf = "w/ Sheaf diffusion"
     return judge({
         f"{d}, {n}, over {row}": (common(_scores(table, sheaf, d, n), _scores(table, row, d, n)), 0.0, math.inf)
