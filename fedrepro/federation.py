@@ -90,7 +90,7 @@ class Federation:
             seed: of all randomness of this run.
 
         Raises:
-            ArgumentError: a part is no vector of different nodes of the graph, or the masks are not boolean or overlap.
+            ArgumentError: a part is no vector of different nodes of the graph, or a mask is not boolean, one a node.
         """
         _check(data, parts)
         source = Source(data, tuple(torch.sort(part).values for part in parts))
@@ -585,7 +585,7 @@ def _operator(fed: Federation, kind: str, reach: int | None) -> Sparse:
 
 
 def _check(data: Data, parts: Sequence[Tensor]) -> None:
-    """Raise unless the parts are nodes of the graph and its masks tell roles apart."""
+    """Raise unless the parts are nodes of the graph and its masks say yes or no of each."""
     require(len(parts) > 0, "parts", "at least one client", len(parts))
     nodes = int(data.num_nodes or 0)
     for number, part in enumerate(parts):
@@ -595,16 +595,11 @@ def _check(data: Data, parts: Sequence[Tensor]) -> None:
         inside = not len(part) or bool((part.min() >= 0) & (part.max() < nodes))
         require(inside, what, f"node ids from 0 to {nodes - 1}", part)
         require(int(torch.bincount(part, minlength=1).max()) <= 1, what, "different nodes", part)
-    roles = torch.zeros(nodes, dtype=torch.long)
     for name in MASKS:
         mask = data.get(name)
-        if mask is None:
-            continue
-        fits = mask.dtype == torch.bool and mask.shape == (nodes,)
-        require(fits, name, f"boolean, of shape ({nodes},)", (mask.dtype, tuple(mask.shape)))
-        roles += mask.cpu()
-    twice = (roles > 1).nonzero().squeeze(1)
-    require(not len(twice), "the masks of data", "one role a node at most", twice[:5].tolist())
+        if mask is not None:
+            fits = mask.dtype == torch.bool and mask.shape == (nodes,)
+            require(fits, name, f"boolean, of shape ({nodes},)", (mask.dtype, tuple(mask.shape)))
 
 
 def _attention_edges(fed: Federation, reach: int) -> Edges:

@@ -410,16 +410,13 @@ def test_a_part_is_a_set_of_nodes(part: list[object], message: str) -> None:
         Federation.of(data, [[0, 1]])  # type: ignore[list-item]
 
 
-def test_a_node_has_one_role() -> None:
-    """Masks that are not boolean, or that overlap, are refused."""
-    data, part = block_model(60), [torch.arange(60)]
-    mask = data.val_mask
-    data.val_mask = mask.long()
-    with pytest.raises(ArgumentError, match="val_mask must be boolean"):
-        Federation.of(data, part)
-    data.val_mask = mask | data.train_mask
-    with pytest.raises(ArgumentError, match="one role a node"):
-        Federation.of(data, part)
+def test_a_mask_says_yes_or_no_of_each_node() -> None:
+    """A mask that is not boolean, which would count as node ids, or is too short is refused."""
+    data, mask = block_model(60), block_model(60).val_mask
+    for wrong in (mask.long(), mask[:-1]):
+        data.val_mask = wrong
+        with pytest.raises(ArgumentError, match="val_mask must be boolean"):
+            Federation.of(data, [torch.arange(60)])
 
 
 def test_a_misspelled_operator_is_refused() -> None:

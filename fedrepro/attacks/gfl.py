@@ -78,7 +78,7 @@ def reconstruct(run: Run) -> dict[str, Any]:
 
 
 def star(leaves: int, seed: int) -> Federation:
-    """A centre and its leaves, one training sample each, with csbm-DNC's features."""
+    """A centre and its leaves, one training sample each, with csbm-DNC's features, which is all that is scored."""
     require(leaves >= 1, "neighbours", "at least 1", leaves)
     whole = csbm_tasks.sample("csbm-DNC", seed)
     order = torch.from_numpy(random.keys("star", seed, whole.y.numpy() * 0 + range(len(whole.y))).argsort())
@@ -86,7 +86,8 @@ def star(leaves: int, seed: int) -> Federation:
     edges = torch.stack([torch.zeros(leaves, dtype=torch.long), torch.arange(1, leaves + 1)])
     data = Data(x=whole.x[chosen], y=whole.y[chosen], edge_index=torch.cat([edges, edges.flip(0)], 1))
     data.num_classes = 2
-    data.train_mask = torch.ones(leaves + 1, dtype=torch.bool)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        data[name] = torch.ones(leaves + 1, dtype=torch.bool)
     return Federation.of(data, [torch.tensor([node]) for node in range(leaves + 1)], seed, dtype=torch.float64)
 
 
