@@ -28,7 +28,7 @@ from fedrepro.errors import ArgumentError, DataError
 from fedrepro.formats import csr_matrix, csr_tensor, features_of
 
 REAL = os.environ.get("FEDREPRO_DATA")
-needs_real = pytest.mark.skipif(REAL is None, reason="FEDREPRO_DATA is unset: no real graphs here")
+needs_real = pytest.mark.skipif(REAL is None, reason="the real files are not read: FEDREPRO_DATA is unset")
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ except StoreError as error:
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """On a file system of 64 KB the error says the disk is full, and all written before can be read."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("mounting a small file system needs root")
+        pytest.skip("a disk that is really full is not tested: mounting one needs root")
     place = tmp_path / "small"
     place.mkdir()
     mount = f'mount -t tmpfs -o size=64k none {place} || exit 77; exec {sys.executable} -c "$1" {place}'
@@ -207,7 +207,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     variables = os.environ | {"PYTHONPATH": str(CHILD.parents[1])}
     done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=30)
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("this machine does not allow to mount a small file system")
+        pytest.skip("a disk that is really full is not tested: none can be mounted here")
     written, in_memory, on_disk, torn, error = json.loads(done.stdout)
     assert written == in_memory == on_disk > 3 and torn == 0
     assert "cannot be written: the disk is full" in error and "a.jsonl" in error

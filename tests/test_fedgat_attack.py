@@ -163,7 +163,9 @@ def test_the_price_is_that_of_the_best_validation_round(ring: str) -> None:
     assert registry.load("attack", "FedGAT-price")(price)["result"]["accuracy"] == scores["best"]["test"]
 
 
-@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="needs the real Cora: set FEDREPRO_DATA")
+@pytest.mark.skipif(
+    "FEDREPRO_DATA" not in os.environ, reason="the attack is not tried on the real Cora: FEDREPRO_DATA is unset"
+)
 @FORMS
 def test_recovery_on_cora(form: str) -> None:
     """50 nodes of Cora with two neighbours or more: all of their neighbours' words, to 1e-8."""

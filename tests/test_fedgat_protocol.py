@@ -233,7 +233,9 @@ def test_identities_hold_and_their_controls_break() -> None:
     assert all(row["measured"] > 0.01 and row["verdict"] == "fails, as it must" for row in broken.values())
 
 
-@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="needs the real Cora: set FEDREPRO_DATA")
+@pytest.mark.skipif(
+    "FEDREPRO_DATA" not in os.environ, reason="the layer is not tried on the real Cora: FEDREPRO_DATA is unset"
+)
 def test_layers_agree_on_cora() -> None:
     """At 60 nodes of Cora, whole or in blocks, both forms give the layer to 1e-9; changed features do not."""
     run = Run("check", "fedgat", "FedGAT-protocol", "Cora", "unit-norm", "public", "dirichlet(beta=1)", 10,

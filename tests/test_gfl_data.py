@@ -76,7 +76,9 @@ def test_blocks_are_consecutive() -> None:
     assert [part.tolist() for part in parts] == np.arange(6000).reshape(50, 120).tolist()
 
 
-@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="needs the real Cora for subCora: set FEDREPRO_DATA")
+@pytest.mark.skipif(
+    "FEDREPRO_DATA" not in os.environ, reason="subCora is not made of the real Cora: FEDREPRO_DATA is unset"
+)
 def test_subcora_is_as_the_paper_asks() -> None:
     """300 nodes; a connected training set of 30 to 50 nodes with all classes; as many validation nodes, all within
     two edges of it in Cora, both in a shuffle and in set order.

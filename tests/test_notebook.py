@@ -287,7 +287,7 @@ assert len(nb.execute(EXHIBITS["FG-A1"].runs("smoke")[:1])) == 1 and "torch" in 
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="socket files are POSIX's")
+@pytest.mark.skipif(os.name != "posix", reason="kernels without ports are not tested: socket files are POSIX's")
 def test_a_kernel_needs_no_port(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ports chosen before the kernel binds them can be taken by then; two managers never share a socket file."""
     from jupyter_client.connect import LocalPortCache

@@ -483,7 +483,9 @@ def test_manifest_of_several_labels_per_node() -> None:
     assert np.sum(found["labels"], axis=0).tolist() == data.y.sum(0).tolist()
 
 
-@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="FEDREPRO_DATA is not set (raw files of Cora)")
+@pytest.mark.skipif(
+    "FEDREPRO_DATA" not in os.environ, reason="edges cut on the real Cora are not tested: FEDREPRO_DATA is unset"
+)
 def test_cora() -> None:
     """On Cora more mixing and more clients cut more edges (FG-X2), and METIS and Louvain cut few."""
     from fedrepro import datasets
