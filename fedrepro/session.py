@@ -142,11 +142,15 @@ class Notebook:
         return _write_rows(self.figures, self.paper, "deviations", rows)
 
     def provenance(self, frame: DataFrame | None = None) -> DataFrame:
-        """What stands behind this notebook: parameters, versions, and how many runs were computed now."""
+        """What stands behind this notebook: parameters, versions, how many runs were computed now, and how many
+        by code that has changed since and that no verification cleared.
+        """
         import platform
         from importlib.metadata import version
 
         import pandas as pd
+
+        from fedrepro.verification import stale
 
         rows = {
             "notebook": self.name,
@@ -158,8 +162,11 @@ class Notebook:
         }
         if frame is not None and len(frame):
             now = int((frame["when"] >= self.started.strftime("%Y-%m-%dT%H:%M:%S")).sum())
+            stored = (self.store.get(key) for key in frame["key"].unique())
+            old = stale(self.store, (record for record in stored if record is not None))
             rows |= {
                 "runs from the store": str(len(frame) - now),
+                "runs by code changed since, not verified": str(len(old)),
                 "runs computed now": str(now),
                 "measured between": f"{frame['when'].min()} and {frame['when'].max()}",
             }

@@ -228,15 +228,23 @@ def test_rows_are_merged_by_id(tmp_path: Path) -> None:
         nb.claims([{"id": "FG-C1", **row}])
 
 
-def test_provenance_tells_stored_from_computed() -> None:
-    """Runs older than the session count as stored, younger ones as computed now."""
-    import pandas as pd
+def test_provenance_tells_stored_from_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs older than the session count as stored, younger ones as computed now; changed code is told of."""
+    from fedrepro import engine, provenance
+    from fedrepro.exhibits import EXHIBITS
 
     nb = notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="local")
     now = nb.started.strftime("%Y-%m-%dT%H:%M:%SZ")
-    frame = pd.DataFrame({"when": ["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", now]})
-    table = nb.provenance(frame).set_index("item")["value"]
-    assert (table["runs from the store"], table["runs computed now"]) == ("2", "1")
+    wanted = [EXHIBITS["FG-A1"].runs("smoke")[0].replace(seed=seed) for seed in range(3)]
+    records = [record for run in wanted for record in engine.compute([run])]
+    nb.store.append(nb.file, *(record | {"when": "2020-01-01T00:00:00Z"} for record in records[:2]))
+    nb.store.append(nb.file, records[2] | {"when": now})
+    items = ["runs from the store", "runs computed now", "runs by code changed since, not verified"]
+    for changed, old in ((False, "0"), (True, "3")):
+        if changed:
+            monkeypatch.setattr(provenance, "fingerprint", lambda *_: "another")
+        table = nb.provenance(nb.stored(wanted)).set_index("item")["value"]
+        assert table[items].tolist() == ["2", "1", old]
 
 
 def test_save_writes_the_exhibit(tmp_path: Path) -> None:
