@@ -316,16 +316,16 @@ def plain_view(z: Tensor, own: Tensor, blend: float, u: Tensor) -> tuple[Tensor,
     return graph, normal(graph), loss
 
 
-@pytest.mark.parametrize("nodes", [2, 30, 700])
-def test_the_second_view_is_its_definition(nodes: int) -> None:
+@pytest.mark.parametrize(("nodes", "columns"), [(2, 3), (30, 20), (700, 3)])
+def test_the_second_view_is_its_definition(nodes: int, columns: int) -> None:
     """Graph, two products with it, loss, and every gradient, against whole matrices and automatic differentiation,
-    700 nodes in eight blocks: the graph entry by entry, the rest to 1e-11.
+    700 nodes in six blocks: the graph entry by entry, the rest to 1e-11.
     """
     generator, own = torch.Generator().manual_seed(1), first_view(nodes, 0.02)
     z = torch.randn(nodes, 6, generator=generator, dtype=F64).relu().requires_grad_()
-    x, to1, to2 = (torch.randn(nodes, 3, generator=generator, dtype=F64).requires_grad_() for _ in range(3))
+    x, to1, to2 = (torch.randn(nodes, columns, generator=generator, dtype=F64).requires_grad_() for _ in range(3))
     graph = Graph.of(own)
-    assert nodes < 700 or len(graph.blocks) == 8
+    assert nodes < 700 or len(graph.blocks) == 6
     sampled, loss = second_view(z, graph, 0.6, "key", 3)
     plain, operator, plain_loss = plain_view(z, own, 0.6, random.uniform((nodes, nodes), "key", 3))
     assert torch.equal(sampled.a, plain.detach().round()) and (nodes < 30 or 0.01 < float(sampled.a.mean()) < 0.5)

@@ -20,11 +20,14 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """The finalizer of splitmix64, elementwise on uint64."""
+    """The finalizer of splitmix64, elementwise on uint64; an array is overwritten."""
     with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(x ^ (x >> np.uint64(31)))
+        x ^= x >> np.uint64(30)
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(27)
+        x *= np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return np.asarray(x)
 
 
 def keys(*parts: int | str | np.ndarray) -> np.ndarray:
@@ -46,21 +49,24 @@ def uniform(shape: tuple[int, ...], *parts: int | str) -> Tensor:
     out, key = np.empty(int(np.prod(shape))), keys(*parts)
     for start in range(0, len(out), PIECE):
         piece = out[start : start + PIECE]
-        _fill(piece, np.arange(start, start + len(piece), dtype=np.uint64), key)
+        _fill(piece, np.arange(start, start + len(piece), dtype=np.uint64) * _GOLDEN + key)
     return torch.from_numpy(out).reshape(shape)
 
 
-def uniform_at(position: np.ndarray, *parts: int | str) -> Tensor:
-    """What `uniform` has at some positions of its flattened array, in the shape of `position`."""
-    out = np.empty(position.shape)
-    _fill(out, position.astype(np.uint64), keys(*parts))
+def uniform_block(rows: slice, columns: slice, width: int, key: np.ndarray) -> Tensor:
+    """What `uniform((any, width), *parts)` has in some rows and columns, `key` being `keys(*parts)`."""
+    out = np.empty((rows.stop - rows.start, columns.stop - columns.start))
+    row, column = (np.arange(part.start, part.stop, dtype=np.uint64) for part in (rows, columns))
+    _fill(out, (row * np.uint64(width) * _GOLDEN + key)[:, None] + column * _GOLDEN)
     return torch.from_numpy(out)
 
 
-def _fill(out: np.ndarray, position: np.ndarray, key: np.ndarray) -> None:
-    """Uniform numbers of positions (uint64), into `out`."""
-    bits = _mix(position * _GOLDEN + key) >> np.uint64(11)
-    np.divide(bits.astype(np.float64) + 0.5, 2.0**53, out=out)
+def _fill(out: np.ndarray, places: np.ndarray) -> None:
+    """Uniform numbers, into `out`, from positions times the golden ratio plus a key (uint64, overwritten)."""
+    bits = _mix(places)
+    bits >>= np.uint64(11)
+    np.add(bits, 0.5, out=out)
+    out *= 2.0**-53
 
 
 def normal(shape: tuple[int, ...], *parts: int | str) -> Tensor:
