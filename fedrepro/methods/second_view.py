@@ -21,11 +21,11 @@ from fedrepro.nn import random
 from fedrepro.nn.sparse import Sparse
 
 EDGE = 1e-6  # probabilities as near to 0 or 1 take no gradient, and uniform numbers are kept as far away
-FEW = 16  # columns
+FEW = 16  # columns, below which a product with a symmetric matrix is taken from the other side
 
 
 class Block(NamedTuple):
-    """Some rows i and columns j of an `[nodes, nodes]` matrix, all of them on or all above the diagonal.
+    """Some rows i and columns j of an `[nodes, nodes]` matrix, a square on the diagonal or a rectangle above it.
 
     Args:
         rows, columns: which, as slices; on the diagonal the same.
