@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 VERIFIED = "verify.jsonl"
-POINT, MEAN_POINT = 0.01, 0.003  # what another machine or changed code may move a run by, and the mean of several
+POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
 SEVERAL = 3
 
 
@@ -100,11 +100,10 @@ def verify(
     """Compute stored runs again, beside the runs they were computed with, and compare.
 
     Stale ones first, of as many methods and data sets as possible, then a random sample. Benchmarks are
-    left out. Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads,
-    chunk and code are the same, everything else must be the same to the last bit. Elsewhere, and where the
-    code has changed since, numbers other than losses may differ by 0.01 (of their size, if that is above 1),
-    and by 0.003 in the mean over three or more runs of a method on a data set. What is found is kept in
-    `verify.jsonl`, and a pass clears staleness.
+    left out. Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads
+    and chunk are the same, everything else must be the same to the last bit. Elsewhere numbers other than
+    losses may differ by 0.01 (of their size, if that is above 1), and by 0.003 in the mean over three or
+    more runs of a method on a data set. What is found is kept in `verify.jsonl`, and a pass clears staleness.
 
     Args:
         store: where the runs are.
@@ -187,18 +186,17 @@ class _Finding:
         if alike and old["batch"]["seeds"] == new["batch"]["seeds"]:
             pairs = list(_pairs([old["result"], old.get("series")], [new["result"], new.get("series")]))
             other = {at for at, a, b in pairs if repr(a) != repr(b)}
-            if not other or old["fingerprint"] == new["fingerprint"]:
-                self.changes = _changes(pair for pair in pairs if pair[0] in other)
-                self.verdict = "differs" if other else "identical"
-                return
-        pairs = list(_pairs(old["result"], new["result"]))
-        train = old["run"]["task"] == "train"  # the best round, a whole number, may be another one
-        self.changes = _changes(
-            (at, a, b)
-            for at, a, b in pairs
-            if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
-        )
-        self.verdict = "close" if self.difference <= POINT else "differs"
+            self.changes = _changes(pair for pair in pairs if pair[0] in other)
+            self.verdict = "differs" if self.changes else "identical"
+        else:
+            pairs = list(_pairs(old["result"], new["result"]))
+            train = old["run"]["task"] == "train"  # the best round, a whole number, may be another one
+            self.changes = _changes(
+                (at, a, b)
+                for at, a, b in pairs
+                if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
+            )
+            self.verdict = "close" if self.difference <= POINT else "differs"
 
     @property
     def difference(self) -> float:

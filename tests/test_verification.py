@@ -90,19 +90,6 @@ def test_elsewhere(store: Store, test: float | None, verdict: str) -> None:
     assert list(engine.verify(store, 1, workers=1)["verdict"]) == [verdict]
 
 
-@pytest.mark.parametrize(
-    ("test", "verdict"), [(1 / 7, "identical"), (math.nextafter(1 / 7, 1), "close"), (1 / 7 - 0.0101, "differs")]
-)
-def test_same_machine_other_code(store: Store, test: float, verdict: str) -> None:
-    """Code that has changed since may move a run as another machine may; the same to the last bit is still said."""
-    (record,) = engine.compute(runs(seeds=1))
-    record["result"]["score"]["test"] = test
-    store.append("a", record | {"fingerprint": "old"})
-    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
-    assert row["stale"] and row["verdict"] == verdict
-    assert len(engine.stale(store)) == (verdict == "differs")
-
-
 @pytest.mark.parametrize(("shifts", "verdict"), [((0.005, -0.004, 0), "close"), ((0.005, 0.004, 0.002), "differs")])
 def test_means_elsewhere(store: Store, shifts: tuple[float, ...], verdict: str) -> None:
     """On another machine the mean over runs of one method and data set may differ by 0.003."""
