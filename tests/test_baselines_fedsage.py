@@ -310,6 +310,31 @@ def test_generated_rows_are_the_networks() -> None:
     assert host.tolist() == [v for v in range(n) for _ in range(int(count[v]))]
 
 
+def test_generated_rows_can_be_divided_by_their_sums() -> None:
+    """With `row_sum` each row is the same network's, by the sum of its absolute values; in training it is as well, and
+    its gradient with it.
+    """
+    plain, scaled = generator(), generator(row_sum=True)
+    clients = held(3)
+    h, graph = clients[2], impaired(clients[2], 0.4, 3)
+    w = plain.init(h, 3, graph.missing[graph.train] + 1)
+    (before, host), (after, host_after) = plain.generate(w, h), scaled.generate(w, h)
+    assert len(before) > 3 and torch.equal(host, host_after)
+    assert gap(after, before / before.abs().sum(1, keepdim=True)) < 1e-14
+    assert float((before.abs().sum(1) - 1).abs().min()) > 1e-3  # or nothing was scaled
+    met = [other for other in map(Other.of, clients[:2]) if len(other.able)]
+    leaves = {name: value.clone().requires_grad_() for name, value in w.items()}
+    got, expected = scaled.losses(leaves, h, graph, met, 0), plain_losses(scaled, leaves, h, graph, met, 0)
+    for a, b in zip(got, expected, strict=True):
+        assert gap(a, b) < 1e-12
+    gradient = torch.autograd.grad(got[0], leaves["feature3.weight"])[0]
+    nudged = {name: value.clone() for name, value in w.items()}
+    step = 1e-6 * gradient / gradient.norm()
+    nudged["feature3.weight"] += step
+    risen = scaled.losses(nudged, h, graph, met, 0)[0] - got[0]
+    assert float(risen.detach()) == pytest.approx(1e-6 * float(gradient.norm()), rel=1e-3)
+
+
 def test_without_cut_edges_nothing_is_added() -> None:
     """True count, no edge between clients: FedAvg on the same graphs, to the last bit."""
     data, parts = task(3)

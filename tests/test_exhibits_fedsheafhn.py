@@ -14,6 +14,7 @@ from fedrepro.exhibits import fedsheafhn as sh
 from fedrepro.exhibits import fedsheafhn_claims as claims
 from fedrepro.exhibits import fedsheafhn_frames as frames
 from fedrepro.exhibits import fedsheafhn_settings as settings
+from fedrepro.exhibits import messages
 from fedrepro.runs import Run
 from fedrepro.store import Store
 
@@ -168,6 +169,22 @@ def test_an_ablation_is_scored_in_one_view() -> None:
     assert set(found.percent) == {80.0} and set(found[found.row.eq(settings.BASE_MODEL)].other) == {50.0}
 
 
+def test_messages_are_summed_over_a_run_and_averaged_over_seeds() -> None:
+    """SH-F2: by stage, direction and kind; a kind that a method never sends has no row."""
+    sent = {"traffic.before.up.embedding": 10.0, "traffic.training.down.generated weights": 300.0}
+    plain = {"traffic.training.down.weights": 40.0, "traffic.bytes.training": 160.0}
+    made = frame(few(sh.exchanged("paper")), lambda run: sent if run.method == "FedSheafHN" else plain)
+    made.loc[made.seed.eq(2), "traffic.training.down.generated weights"] += 3.0
+    table = messages(made, ["dataset", "method", "clients"])
+    assert set(table.method) == {"FedSheafHN", "FedAvg"} and set(table.clients) == {10, 20} and len(table) == 6
+    rows = table[table.clients.eq(10)].set_index(["method", "stage", "direction", "message"])[["scalars", "runs"]]
+    assert rows.loc[("FedSheafHN", "before", "up", "embedding")].tolist() == [10, 3]
+    assert rows.loc[("FedSheafHN", "training", "down", "generated weights")].tolist() == [301, 3]
+    assert rows.loc[("FedAvg", "training", "down", "weights")].tolist() == [40, 3]
+    empty = messages(Store(paths.root() / "nowhere").frame([]), ["dataset", "clients"])
+    assert empty.empty and list(empty) == list(table.drop(columns="method"))
+
+
 def test_what_needs_no_training_is_set_beside_the_tables() -> None:
     """Of 44 columns' cells those at or below the most frequent class are counted, published and ours; a column without
     statistics, and a cell without runs, count nowhere.
@@ -230,7 +247,7 @@ def test_clients_and_rounds_come_from_the_record() -> None:
 
 
 @pytest.mark.parametrize("make", [frames.clients_of, frames.spreads, frames.rounds_of, frames.selection_bias,
-                                  frames.attacked, frames.new_clients, claims.losses])  # fmt: skip
+                                  frames.attacked, frames.new_clients, frames.stages, claims.losses])  # fmt: skip
 def test_an_empty_store_gives_empty_frames(make: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     """Nothing stored is no error: the columns are there, the rows are not."""
     empty = Store(paths.root() / "nowhere").frame([])

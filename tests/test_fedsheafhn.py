@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
-from fedrepro.exhibits.fedsheafhn_settings import MODULES, NETWORKS
+from fedrepro.exhibits.fedsheafhn_settings import DATASETS, MODULES, NETWORKS, settings, setup
 from fedrepro.federation import Federation, Weights
 from fedrepro.methods import malicious
 from fedrepro.methods.base import State, Update
@@ -565,6 +565,13 @@ def test_rows_of_the_tables_differ() -> None:
     assert torch.equal(made["+ Dynamic embedding"], made["w/ Sheaf diffusion"])
     different = [w for name, w in made.items() if name != "w/ Sheaf diffusion"]
     assert min(gap(a, b) for i, a in enumerate(different) for b in different[:i]) > 1e-6
+
+
+def test_generated_features_are_prepared_as_the_graphs_own() -> None:
+    """SH-B1: where features are divided by their row sums, the rows that FedSage+ generates are as well."""
+    asked = {d: "row-sum" in setup(d, 10)["prepare"] for d in DATASETS}
+    assert asked == {d: settings("FedSage+", d, 10).get("row_sum", False) for d in DATASETS}
+    assert set(asked.values()) == {True, False}
 
 
 def test_the_last_layer_of_a_plain_gcn_is_its_head() -> None:

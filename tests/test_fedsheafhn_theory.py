@@ -18,10 +18,16 @@ from fedrepro import datasets, partition, process, registry
 from fedrepro.errors import ArgumentError
 from fedrepro.federation import Federation
 from fedrepro.methods.fedsheafhn import FedSheafHN
+from fedrepro.methods.fedsheafhn_server import Server
 from fedrepro.nn import random
 from fedrepro.nn.models import GCNHead
 from fedrepro.runs import Run
-from fedrepro.theory import fedsheafhn, fedsheafhn_clients, fedsheafhn_convergence, fedsheafhn_data
+from fedrepro.theory import (
+    fedsheafhn,
+    fedsheafhn_clients,
+    fedsheafhn_convergence,
+    fedsheafhn_data,
+)
 from fedrepro.theory import fedsheafhn_generalization as generalization
 from fedrepro.theory.fedsheafhn_convergence import Problem
 from fedrepro.training import train
@@ -300,6 +306,87 @@ def plainly(new: list[Federation], weights: dict[str, Tensor], epochs: int) -> f
             right = model(mine, alone).argmax(1) == data.y
         accuracies.append(float(right[data.test_mask].float().mean()))
     return sum(accuracies) / len(accuracies)
+
+
+@pytest.mark.parametrize("options", [{}, {"maps_made": "once"}, {"stalk": 2, "maps": "general"}], ids=str)
+def test_stages_of_the_sheaf(options: dict[str, Any]) -> None:
+    """SH-F3's numbers edge by edge, layer by layer and pair by pair, with the server's weights before and after."""
+    options = {**SMALL, "neighbours": 2, **options}
+    found = compute("check", "FedSheafHN-diffusion", rounds=3, **options)
+    fed = Federation.of(*_small_federation(), 0)
+    kept = {name: value for name, value in options.items() if name not in ("model", "hidden")}
+    method = FedSheafHN(model=GCNHead(7, 3, 6), **kept)
+    memory = train(method, fed, 3).state.more
+    start = method.server(0, memory.first)
+    for name, server, x in (("start", start, memory.first), ("end", memory.servers[0], memory.used)):
+        expected = _plain_stages(server, method.vectors_of(x))
+        got = found[name]
+        assert got.keys() == expected.keys()
+        assert got["stage"] == ["vectors", "encoded", "layer 1", "layer 2", "decoded"]
+        for row in expected.keys() - {"stage"}:
+            assert got[row] == pytest.approx(expected[row], abs=1e-4), row
+    assert found["start"]["step"] != found["end"]["step"]
+    with pytest.raises(ArgumentError, match="diffusion must be 'sheaf'"):
+        compute("check", "FedSheafHN-diffusion", rounds=1, **SMALL, diffusion="gcn")
+
+
+def _small_federation() -> tuple[Any, list[Tensor]]:
+    data = datasets.assemble("block", "", "40/30/30", 0)
+    return data, partition.partition(data, "random(equal=True)", 6, 0)
+
+
+def _plain_stages(server: Server, vectors: Tensor) -> dict[str, list[Any]]:
+    """The same with loops over edges in float64; D + I's inverse root by its eigenvalues."""
+    w = {name: value.double() for name, value in server.weights.items() if name.startswith("sheaf")}
+    part, x = server.diffusion, vectors.double()
+    edges = [tuple(pair) for pair in server.pairs(vectors).T.tolist()]
+    n, d, h = len(x), part.stalk, part.channels
+    rows: dict[str, list[Any]] = {name: [None, None] for name in ("step", "energy", "map_size", "map_spread")}
+    state = F.elu(x @ w["sheaf.encode.weight"] + w["sheaf.encode.bias"])
+    states = [state]
+    for t in range(part.steps):
+        made = t if part.maps_made == "layer" else 0
+        maps = {}
+        for u, v in edges:
+            for a, b in ((u, v), (v, u)):
+                pair = torch.cat([states[made][a], states[made][b]])
+                inner = torch.relu(pair @ w[f"sheaf.{made}.map0.weight"] + w[f"sheaf.{made}.map0.bias"])
+                values = torch.tanh(inner @ w[f"sheaf.{made}.map1.weight"])
+                maps[a, b] = values.view(d, d) if part.maps == "general" else torch.diag(values)
+        roots = []
+        for v in range(n):
+            own = sum((m.T @ m for (a, _), m in maps.items() if a == v), torch.zeros(d, d).double())
+            value, vector = torch.linalg.eigh(own + torch.eye(d).double())
+            roots.append(vector @ torch.diag(value**-0.5) @ vector.T)
+        nodes = states[-1].view(n, d, h)
+
+        def along(y: Tensor, maps: dict[Any, Tensor] = maps, roots: list[Tensor] = roots) -> Tensor:
+            out = torch.zeros_like(y)
+            for u, v in edges:
+                gap_ = maps[u, v] @ roots[u] @ y[u] - maps[v, u] @ roots[v] @ y[v]
+                out[u] += roots[u] @ maps[u, v].T @ gap_
+                out[v] -= roots[v] @ maps[v, u].T @ gap_
+            return out
+
+        inner = torch.stack([w[f"sheaf.{t}.w1"] @ y for y in nodes])
+        change = F.elu(along(inner) @ w[f"sheaf.{t}.w2"])
+        entries = torch.cat([m.flatten() for m in maps.values()])
+        rows["step"].append(float(change.norm() / nodes.norm()))
+        rows["energy"].append(float((nodes * along(nodes)).sum() / nodes.square().sum()))
+        rows["map_size"].append(float(entries.abs().mean()))
+        rows["map_spread"].append(float(np.std(entries.numpy())))
+        states.append((nodes - change).reshape(n, -1))
+    decoded = states[-1] @ w["sheaf.decode.weight"] + w["sheaf.decode.bias"]
+    cosines: dict[str, list[float]] = {"neighbours": [], "others": []}
+    for y in (x, *states, decoded):
+        near, far = [], []
+        for a in range(n):
+            for b in range(a + 1, n):
+                (near if (a, b) in edges else far).append(float(F.cosine_similarity(y[a], y[b], dim=0)))
+        cosines["neighbours"].append(float(np.mean(near)))
+        cosines["others"].append(float(np.mean(far)))
+    names = ["vectors", "encoded", *(f"layer {t + 1}" for t in range(part.steps)), "decoded"]
+    return {"stage": names, **cosines} | {name: [*values, None] for name, values in rows.items()}
 
 
 def test_new_clients() -> None:

@@ -64,6 +64,18 @@ def deviations(paper: str) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).with_name(f"{one_of('paper', paper, PAPERS)}-deviations.csv"))
 
 
+def messages(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """What stored training runs sent: scalars of a whole run by stage, direction and kind of message, mean over the
+    runs that agree in `by`. A paper's diagram draws them as arrows (FG-F1, SH-F2).
+    """
+    names = [name for name in frame if name.startswith(("traffic.before.", "traffic.training."))]
+    long = frame.melt(by, names, "message", "scalars").dropna(subset=["scalars"])
+    parts = long["message"].str.split(".", expand=True).reindex(columns=range(4))
+    long = long.assign(stage=parts[1], direction=parts[2], message=parts[3])
+    counted = long.groupby([*by, "stage", "direction", "message"], sort=False)["scalars"].agg(["mean", "count"])
+    return counted.rename(columns={"mean": "scalars", "count": "runs"}).reset_index()
+
+
 def _all() -> dict[str, Exhibit]:
     names = (*PAPERS, "fedgat_protocol")
     modules = [importlib.import_module(f"fedrepro.exhibits.{name}") for name in names]

@@ -293,17 +293,6 @@ def exchanged(profile: str) -> list[Run]:
     return [run for run in table1(profile) if run.method == "FedGAT" and run.dataset.startswith("Cora")]
 
 
-def messages(frame: pd.DataFrame) -> pd.DataFrame:
-    """Scalars by stage, direction and kind of message, mean over runs: what the paper's Figure 1 draws as arrows."""
-    names = [name for name in frame if name.startswith(("traffic.before.", "traffic.training."))]
-    long = frame.melt(["dataset", "partition", "clients"], names, "message", "scalars")
-    parts = long["message"].str.split(".", expand=True)
-    long = long.assign(stage=parts[1], direction=parts[2], message=parts[3])
-    keys = ["dataset", "partition", "clients", "stage", "direction", "message"]
-    counted = long.groupby(keys, sort=False)["scalars"].agg(["mean", "count"])
-    return counted.rename(columns={"mean": "scalars", "count": "runs"}).reset_index()
-
-
 def price(profile: str) -> list[Run]:
     """FG-M1: a round of FedGAT and of DistGAT on Cora, 10 clients, i.i.d. labels."""
     name, rounds = ("Cora~standin", 2) if profile == "smoke" else ("Cora", 20)

@@ -226,6 +226,21 @@ def _variant(name: str, dataset: str, seeds: Iterable[int], **more: Any) -> list
     return cell(method, dataset, 10, seeds, name=name, **more)
 
 
+def exchanged(profile: str) -> list[Run]:
+    """SH-F2: the diagram's messages, counted in runs of SH-T1 on Cora, FedAvg's beside them."""
+    runs = table((10, 20))(profile)
+    return [run for run in runs if run.method in (OURS, "FedAvg") and run.dataset.startswith(QUICK)]
+
+
+def diffusion(profile: str) -> list[Run]:
+    """SH-F3: what each layer of the sheaf does to the vectors of 20 clients, before training and after it."""
+    more: dict[str, Any] = {"task": "check", "name": "FedSheafHN-diffusion"}
+    if profile == "smoke":
+        return cell(OURS, "Cora~standin", 20, [0], rounds=2, local_epochs=1, hidden=16, **more)
+    datasets, seeds = ((QUICK,), range(1)) if profile == "quick" else (("Cora", "CiteSeer"), range(3))
+    return [run for dataset in datasets for run in cell(OURS, dataset, 20, seeds, **more)]
+
+
 # -- the data ---------------------------------------------------------------------------------------------------------
 
 
@@ -258,7 +273,7 @@ def parts(counts: tuple[int, int]) -> Callable[[str], list[Run]]:
 
 
 _RESULTS, _ABLATIONS, _SETUPS = "fedsheafhn/4.2-results", "fedsheafhn/4.3-ablations", "fedsheafhn/A-setups"
-_DISCUSSION = "fedsheafhn/4.4-discussion"
+_DISCUSSION, _METHOD = "fedsheafhn/4.4-discussion", "fedsheafhn/3-method"
 
 EXHIBITS = [
     *(Exhibit(name, PAPER, notebook, title, grid) for name, notebook, title, grid in (
@@ -279,7 +294,9 @@ EXHIBITS = [
         ("SH-X1", _DISCUSSION, "Server time for 50 and 100 clients", server),
         ("SH-F7", _DISCUSSION, "Accuracy against the share of malicious clients", malicious),
         ("SH-A3", _DISCUSSION, "The attack models", malicious),
-        ("SH-A1", "fedsheafhn/3-method", "The three variants beside Local", variants),
+        ("SH-F2", _METHOD, "Messages of FedSheafHN", exchanged),
+        ("SH-F3", _METHOD, "Sheaf diffusion stage by stage", diffusion),
+        ("SH-A1", _METHOD, "The three variants beside Local", variants),
         ("SH-T7", _SETUPS, "Statistics of the clients' graphs without overlap", statistics((10, 20))),
         ("SH-P1", _SETUPS, "METIS partition without overlap", parts((10, 20))),
         ("SH-T8", _SETUPS, "Statistics of the clients' graphs with overlap", statistics((30, 50))),

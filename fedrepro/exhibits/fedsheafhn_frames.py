@@ -376,6 +376,9 @@ def steps(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(step=groups["ours_mean"].diff(), published_step=groups["published_mean"].diff())
 
 
+# Of a stage of SH-F3, see `fedsheafhn_diffusion.stages`.
+STAGES = ("stage", "neighbours", "others", "step", "energy", "map_size", "map_spread")
+
 # Groups of SH-F5: trained clients, new ones after their local epochs, as received, and without the server.
 NEWCOMERS = {"trained": "train_test", "new": "new_test", "new, as received": "new_received",
              "new, alone": "new_alone"}  # fmt: skip
@@ -421,6 +424,20 @@ def attacked(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     columns = ["dataset", "method", "seed", "method and attack", "malicious clients (share)", "percent"]
     return pd.concat(lines, ignore_index=True)[columns]
+
+
+def stages(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F3: one row per run, server ("start", "end") and stage, in order."""
+    import pandas as pd
+
+    parts = [
+        pd.DataFrame({"dataset": run["dataset"], "seed": run["seed"], "server": server, "place": range(len(names)),
+                      **{name: run[f"{server}.{name}"] for name in STAGES}})
+        for run in frame.to_dict("records") for server in ("start", "end") for names in (run[f"{server}.stage"],)
+    ]  # fmt: skip
+    columns = ["dataset", "seed", "server", "place", *STAGES]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return table.astype(dict.fromkeys(STAGES[1:], float))
 
 
 def tuned(trials: pd.DataFrame) -> pd.DataFrame:

@@ -168,6 +168,8 @@ def settings(method: str, dataset: str, clients: int) -> dict[str, Any]:
     options |= point(method, dataset) | (ARXIV_CLIENT if name == ARXIV else {})
     if method == "FED-PUB" and clients in (30, 50):
         options["scale"] = 5.0
+    if method == "FedSage+" and name != ARXIV:
+        options["row_sum"] = True  # SH-B1: generated features are prepared as the real ones are
     return options
 
 

@@ -60,6 +60,8 @@ class Mending(Method):
             encoder_hidden, latent, generator_hidden, generator_width, cross: see `NeighGen`. Time and memory grow
             with `generator_width * most * features`. Half of the nodes are hidden as in the authors' settings; with a
             tenth, as FedStruct does, sparse graphs leave so few hidden neighbours that none is predicted.
+        row_sum: generated rows are divided by the sum of their absolute values, for graphs whose features were
+            divided by theirs: what tanh returns is many times longer and drowns the real rows.
     """
 
     neighbours: str = "generated"
@@ -72,6 +74,7 @@ class Mending(Method):
     hidden_share: float = 0.5
     most: int = 5
     cross: bool = True
+    row_sum: bool = False
     encoder_hidden: int = 32
     latent: int = 128
     generator_hidden: int = 256
@@ -93,7 +96,7 @@ class Mending(Method):
         return NeighGen(
             self.generator_epochs, self.generator_lr, self.generator_weight_decay, self.generator_dropout,
             self.hidden_share, self.most, self.encoder_hidden, self.latent, self.generator_hidden,
-            self.generator_width, self.scheme, self.count == "true", self.cross,
+            self.generator_width, self.scheme, self.count == "true", self.cross, self.row_sum,
         )  # fmt: skip
 
     def start(self, fed: Federation) -> tuple[Federation, State]:

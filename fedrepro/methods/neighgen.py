@@ -56,6 +56,7 @@ class NeighGen:
         is a mean over generated rows.
     true_count: k_v is the true number of missing neighbours.
     cross: whether other clients' neighbours enter.
+    row_sum: a generated row leaves fGen divided by the sum of its absolute values.
     """
 
     epochs: int
@@ -71,6 +72,7 @@ class NeighGen:
     scheme: str
     true_count: bool
     cross: bool
+    row_sum: bool
 
     def init(self, held: Held, classes: int, count: Tensor) -> Weights:
         """Glorot's weights and zero biases, one slice; dGen's bias is the mean of n_v, for a dying ReLU generates
@@ -203,6 +205,7 @@ class NeighGen:
         matrices = weights["feature3.weight"].view(-1, q, width).transpose(0, 1)
         out = SliceProducts.of(h.index_select(0, row), matrices, torch.bincount(place, minlength=q).tolist())
         out = torch.tanh(out + weights["feature3.bias"].view(q, width).index_select(0, place))
+        out = F.normalize(out, p=1.0) if self.row_sum else out
         out = out.index_select(0, torch.argsort(row * q + place))
         return out.view(len(nodes), q, width) if kept is None else out
 
