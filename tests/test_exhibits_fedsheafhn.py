@@ -83,6 +83,19 @@ def test_methods_are_alive_with_the_settings_of_the_tables(method: str, fact: st
     assert len(spread) >= 24 and spread.min() > 1e-3
 
 
+def test_fedsage_learns_more_than_the_most_frequent_class() -> None:
+    """SH-B1: by more than five points in every stored run on Cora and CiteSeer."""
+    stored = Store(paths.root() / "data" / "results").frame
+    tables, statistics = (
+        [run for counts in ((10, 20), (30, 50)) for run in grid(counts)("paper") if run.dataset in ("Cora", "CiteSeer")]
+        for grid in (sh.table, sh.statistics)
+    )
+    cell = ["dataset", "clients", "seed"]
+    level = stored([run for run in statistics if run.clients > 1]).set_index(cell)["majority"].astype(float)
+    mine = frames.named(stored([run for run in tables if run.method == "FedSage+"])).set_index(cell)["percent"]
+    assert len(mine) >= 24 and (mine - 100 * level.reindex(mine.index)).min() > 5
+
+
 def test_the_best_trial_is_chosen_on_validation() -> None:
     """The place of the highest validation accuracy in the method's own view, the first of equals; test scores and a
     method with a missing trial have no say.
