@@ -22,12 +22,7 @@ from fedrepro.methods.fedsheafhn_server import Server
 from fedrepro.nn import random
 from fedrepro.nn.models import GCNHead
 from fedrepro.runs import Run
-from fedrepro.theory import (
-    fedsheafhn,
-    fedsheafhn_clients,
-    fedsheafhn_convergence,
-    fedsheafhn_data,
-)
+from fedrepro.theory import fedsheafhn, fedsheafhn_clients, fedsheafhn_convergence, fedsheafhn_data
 from fedrepro.theory import fedsheafhn_generalization as generalization
 from fedrepro.theory.fedsheafhn_convergence import Problem
 from fedrepro.training import train
@@ -397,8 +392,7 @@ def test_new_clients() -> None:
     found = compute("check", "FedSheafHN-new-clients", ratio=0.3, rounds=3, **options)
     assert (found["new"], found["trained"]) == (2, 4)
     late = sorted(random.uniform((6,), "new clients", 0).argsort().tolist()[:2])
-    data = datasets.assemble("block", "", "40/30/30", 0)
-    parts = partition.partition(data, "random(equal=True)", 6, 0)
+    data, parts = _small_federation()
     fed = Federation.of(data, [part for i, part in enumerate(parts) if i not in late], 0)
     method = FedSheafHN(
         model=GCNHead(7, 3, 6), **{k: v for k, v in options.items() if k not in ("model", "hidden")}
