@@ -24,6 +24,11 @@ Drop = Callable[[Tensor, float, str], Tensor]
 DIFFUSIONS = ("sheaf", "gcn", "gat", "none")
 
 
+def kept(x: Tensor, p: float, name: str) -> Tensor:
+    """The dropout that drops nothing, as when a model is used and not trained."""
+    return x
+
+
 def nearest(x: Tensor, neighbours: int) -> Tensor:
     """Pairs `[2, pairs]` (first < second) of clients one of which is among the other's `neighbours` most similar by the
     cosine of their vectors; of equally similar ones the first.
@@ -128,14 +133,21 @@ class Diffusion:
         """S(X; theta) `[clients, width]` (Eq. 9)."""
         if self.kind == "none":
             return x
-        h = drop(x, self.dropout, "encode") @ weights["sheaf.encode.weight"] + weights["sheaf.encode.bias"]
-        h = F.elu(h)
+        h = self.encode(weights, x, drop)
         if self.kind == "sheaf":
             h = self.diffuse(weights, h, pairs)
         else:
             a = normalised_adjacency(pairs, len(x), x.dtype)
             for t in range(self.steps):
                 h = self._convolve(weights, h, a, t)
+        return self.decode(weights, h, drop)
+
+    def encode(self, weights: Weights, x: Tensor, drop: Drop = kept) -> Tensor:
+        """Vectors `[clients, width]` as states `[clients, d * h]`."""
+        return F.elu(drop(x, self.dropout, "encode") @ weights["sheaf.encode.weight"] + weights["sheaf.encode.bias"])
+
+    def decode(self, weights: Weights, h: Tensor, drop: Drop = kept) -> Tensor:
+        """States `[clients, d * h]` as vectors `[clients, width]`."""
         return drop(h, self.dropout, "decode") @ weights["sheaf.decode.weight"] + weights["sheaf.decode.bias"]
 
     def diffuse(self, weights: Weights, h: Tensor, pairs: Tensor) -> Tensor:

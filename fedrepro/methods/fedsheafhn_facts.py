@@ -114,7 +114,7 @@ def server_facts(server: Server, vectors: Tensor, start: Weights) -> dict[str, f
         out = {"generated_spread": float(spread), "server_moved": moved / size if size else 0.0}
         if server.diffusion.kind == "sheaf":
             weights, part = server.weights, server.diffusion
-            h = F.elu(vectors @ weights["sheaf.encode.weight"] + weights["sheaf.encode.bias"])
+            h = part.encode(weights, vectors)
             pairs = server.pairs(vectors)
             maps = torch.cat(part.restriction_maps(weights, h, pairs, 0))
             change = part.diffuse(weights, h, pairs) - h

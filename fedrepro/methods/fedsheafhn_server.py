@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedrepro.federation import Weights
-from fedrepro.methods.collaboration import Diffusion, Drop, complete, nearest
+from fedrepro.methods.collaboration import Diffusion, Drop, complete, kept, nearest
 from fedrepro.methods.hypernetwork import Hypernetwork, blocks, by_columns, gradient_blocks
 from fedrepro.nn import random
 from fedrepro.nn.optim import Optimizer, OptimizerState
@@ -57,7 +57,7 @@ class Server:
         """
         weights = {name: w.to(vectors) for name, w in diffusion.init(seed).items()}
         new = cls(seed, graph, neighbours, diffusion, hyper, rules, weights)
-        made = hyper.init(seed, new.diffused(weights, vectors, _kept), model)
+        made = hyper.init(seed, new.diffused(weights, vectors, kept), model)
         size = sum(float(w.square().sum()) for w in made.values()) ** 0.5
         return replace(new, weights={**weights, **made}, size=size)
 
@@ -75,7 +75,7 @@ class Server:
 
     def generate(self, weights: Weights, vectors: Tensor, t: int | None) -> Weights:
         """The generated tensors `[clients, ...]` of round `t`, whose number the dropout depends on; None: without."""
-        drop = _kept if t is None else self._dropping(t)
+        drop = kept if t is None else self._dropping(t)
         return self.hyper(weights, self.diffused(weights, vectors, drop), drop)
 
     def _dropping(self, t: int) -> Drop:
@@ -133,10 +133,6 @@ class Server:
         self.weights.update({name: by_columns(w) for name, w in self.weights.items() if _is_output(name)})
         views = _views(self.weights)
         self.moments.update({part: rule.init(_part(views, part)) for part, rule in self.rules.items()})
-
-
-def _kept(x: Tensor, p: float, name: str) -> Tensor:
-    return x
 
 
 def _part(weights: Weights, part: str) -> Weights:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedrepro.errors import one_of, require
 from fedrepro.federation import Weights
-from fedrepro.methods.collaboration import Drop
+from fedrepro.methods.collaboration import Drop, kept
 from fedrepro.nn import random
 from fedrepro.nn.models import glorot
 
@@ -87,7 +87,7 @@ class Hypernetwork:
             made[f"hyper.mlp{i}.weight"] = self._matrix(seed, f"hyper.mlp{i}.weight", a, b)
             made[f"hyper.mlp{i}.bias"] = self._bias(seed, f"hyper.mlp{i}.bias", a, b)
         made = {name: w.to(x) for name, w in made.items()}
-        size = float(self.features(made, x, _kept).square().sum(1).mean().sqrt())
+        size = float(self.features(made, x, kept).square().sum(1).mean().sqrt())
         size = size if math.isfinite(size) and size > 0 else 1.0
         for name, shape in self.shapes:
             made |= {part: w.to(x) for part, w in self._output(seed, name, shape, size, start[name]).items()}
@@ -170,10 +170,6 @@ def gradient_blocks(name: str, a: Tensor, change: Tensor) -> Iterator[tuple[str,
     """a^T Delta, of features `[clients, hidden]` and `[clients, entries]`, in the blocks of `blocks`, one at a time."""
     for i, part in enumerate(torch.split(change.T, BLOCK)):
         yield f"{name}[{i}]", (part @ a).view(1, -1)
-
-
-def _kept(x: Tensor, p: float, name: str) -> Tensor:
-    return x
 
 
 def _uniform(rows: int, columns: int, seed: int, name: str) -> Tensor:

@@ -56,9 +56,9 @@ def stages(server: Server, weights: Weights, vectors: Tensor) -> dict[str, list[
         absolute entry and standard deviation of its restriction maps. The last four are None but at layers.
     """
     part, pairs = server.diffusion, server.pairs(vectors)
-    h = F.elu(vectors @ weights["sheaf.encode.weight"] + weights["sheaf.encode.bias"])
+    h = part.encode(weights, vectors)
     states = [h, *(replace(part, steps=t + 1).diffuse(weights, h, pairs) for t in range(part.steps))]
-    decoded = states[-1] @ weights["sheaf.decode.weight"] + weights["sheaf.decode.bias"]
+    decoded = part.decode(weights, states[-1])
     layers = [_layer(server, weights, states, pairs, t) for t in range(part.steps)]
     blank: dict[str, float | None] = dict.fromkeys(("step", "energy", "map_size", "map_spread"))
     names = ["vectors", "encoded", *(f"layer {t + 1}" for t in range(part.steps)), "decoded"]
