@@ -11,7 +11,7 @@ ADDRESS ?=
 VENV    ?= .venv
 FRESH   ?=
 N       ?= 5
-JOBS    ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+JOBS    ?=
 PYTHON  ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
@@ -34,7 +34,8 @@ ENVIRONMENT := $(VENV)/.installed
 PY          := $(VENV)/bin/python
 endif
 FEDREPRO = $(PY) -m fedrepro
-RUN      = $(FEDREPRO) run --profile $(PROFILE) --device $(DEVICE) --engine $(ENGINE) --jobs $(JOBS)
+AT_ONCE  = $(if $(JOBS),--jobs $(JOBS))
+RUN      = $(FEDREPRO) run --profile $(PROFILE) --device $(DEVICE) --engine $(ENGINE) $(AT_ONCE)
 PAPERS  := $(notdir $(patsubst %/,%,$(wildcard notebooks/*/)))
 
 .PHONY: help found-python environment all $(PAPERS) smoke test check lab verify bench report clean
@@ -49,7 +50,7 @@ help:  ## this list
 	@echo "  ENGINE=local|dask|slurm     on what (dask: ADDRESS=tcp://host:port)"
 	@echo "  FRESH=1                     leave the store aside: results and figures go to build/fresh, and go on from there"
 	@echo "  VENV=none                   the current interpreter instead of .venv;  PYTHON=... another one"
-	@echo "  JOBS=$(JOBS)                      notebooks run at once;  N=5 runs that verify recomputes"
+	@echo "  JOBS=4                      notebooks run at once, by default one a core;  N=5 runs that verify recomputes"
 
 all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report
 	@$(RUN) all; status=$$?; $(FEDREPRO) report || status=1; exit $$status
@@ -58,7 +59,7 @@ $(PAPERS): $(ENVIRONMENT)
 	$(RUN) $@
 
 smoke: $(ENVIRONMENT)  ## every notebook in 5 to 30 seconds, offline, from an empty throw-away store
-	$(FEDREPRO) run all --profile smoke --device cpu --jobs $(JOBS)
+	$(FEDREPRO) run all --profile smoke --device cpu $(AT_ONCE)
 
 test: $(ENVIRONMENT)  ## the test suite, on two processes
 	$(PY) -m pytest -n 2

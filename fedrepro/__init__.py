@@ -3,7 +3,8 @@
     import fedrepro as fr
 
     nb = fr.begin("fedgat/6-experiments", profile="quick", device="auto", seeds=0, engine="local")
-    runs = fr.sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", seed=range(3))
+    runs = fr.sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", split="public",
+                    partition="metis", clients=10, seed=range(3))
     frame = nb.execute(runs)
 
 The names below are imported when first used, so `import fedrepro` costs next to nothing and loads no torch.

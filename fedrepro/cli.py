@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedrepro import notebook
+from fedrepro import executors, notebook
 from fedrepro.errors import ArgumentError, FedreproError, one_of, require
 from fedrepro.session import CHOICES, check_parameter
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", help="smoke, quick or paper")
     run.add_argument("--device", help="auto, cpu or cuda")
     run.add_argument("--engine", help="local, dask or slurm")
-    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at once (default: cores)")
+    run.add_argument("--jobs", type=int, help="notebooks at once (default: cores)")
     run.add_argument(
         "--budget",
         type=float,
@@ -86,14 +86,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def list_(options: argparse.Namespace) -> int:
     from fedrepro import datasets, partition, registry
-    from fedrepro.runs import TASKS
+    from fedrepro.exhibits import EXHIBITS
 
     print("notebooks")
     for source in notebook.find():
         print(f"  {source.name:28s} {source.title}")
-        if source.exhibits:
-            print(f"  {'':28s} {' '.join(source.exhibits)}")
-    for task in TASKS:
+        with_runs = [exhibit.id for exhibit in EXHIBITS.values() if exhibit.notebook == source.name]
+        if ids := with_runs or source.exhibits:
+            print(f"  {'':28s} {' '.join(ids)}")
+    for task in registry.TASKS:
         if names := registry.names(task):
             print(f"\n{'methods' if task == 'train' else task}\n  {', '.join(names)}")
     print(f"\ndata sets (name~standin: a synthetic graph of its shape)\n  {', '.join(datasets.NAMES)}")
@@ -119,7 +120,8 @@ def run_(options: argparse.Namespace) -> int:
     if options.budget is not None:
         return _fill(options.notebooks, options.budget, options.side_by_side, given)
     failed = 0
-    for end in notebook.run_all(options.notebooks, given, jobs=options.jobs):
+    jobs = executors.cores() if options.jobs is None else options.jobs
+    for end in notebook.run_all(options.notebooks, given, jobs=jobs):
         failed += bool(end.error)
         print(f"{'FAILED' if end.error else 'ok':6s} {end.name:28s} {end.seconds:6.1f} s", flush=True)
         if end.error:
@@ -134,7 +136,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, Any]) -> int:
-    """Compute missing runs of the exhibits of notebooks until the time is up."""
+    """Compute missing runs of the exhibits of notebooks until the time is up; status 1 if one failed."""
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
     require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
     settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
@@ -143,13 +145,15 @@ def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, An
         settings[name] = check_parameter(name, value, default)
     end = time.monotonic() + 60 * minutes
     work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
-    computed = 0
+    computed = failed = 0
     for name, runs in _portions(work, beside):
         left = (end - time.monotonic()) / 60
         if left > 0:
-            computed += len(notebook.begin(name, **settings).execute(runs, left, beside))
+            frame = notebook.begin(name, **settings).execute(runs, left, beside)
+            computed += len(frame)
+            failed += len(frame.attrs["failed"])
     print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
-    return 0
+    return 1 if failed else 0
 
 
 def _missing(name: str, settings: dict[str, Any]) -> list[Run]:

@@ -114,8 +114,8 @@ def register(name: str, loader: Callable[..., Data]) -> None:
     Args:
         name: as it will be written in a `Run`; not one of `NAMES`.
         loader: a function of nothing or of the seed that returns a `Data` with `x`, `y`, `edge_index` and, if
-            the graph has a split, `train_mask`, `val_mask`, `test_mask`, `[nodes]` or `[nodes, splits]`. It
-            is called at each `load`, and what it returns is checked there.
+            the graph has a split, all of `train_mask`, `val_mask`, `test_mask`, `[nodes]` or `[nodes, splits]`.
+            Edges have no weights. It is called at each `load`, and what it returns is checked there.
 
     Raises:
         ArgumentError: the name is taken by a real data set or a stand-in, or the loader cannot be called.
@@ -126,24 +126,13 @@ def register(name: str, loader: Callable[..., Data]) -> None:
     _own[name] = loader
 
 
-def available(name: str) -> bool:
-    """Whether `load(name)` needs no network.
-
-    Raises:
-        ArgumentError: nothing has this name.
-    """
-    _provide(name)
-    one_of("data set", name, [*NAMES, *(f"{each}~standin" for each in NAMES), *_own])
-    return name not in NAMES or sources.locate(sources.SOURCES[name]) is not None
-
-
 # --- reading ------------------------------------------------------------------------------------------------
 
 
 def _read(name: str, folder: Path, sha256: str) -> Data:
     """A real graph whose files have been verified, from the copy in `data/processed` if there is one."""
     cached = paths.root() / "data" / "processed" / f"{sha256[:16]}-{_FORMAT}.npz"
-    with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile):  # none, or torn: made again
+    with contextlib.suppress(OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):  # none, or torn: made again
         return unpack(cached, name)
     source = sources.SOURCES[name]
     try:

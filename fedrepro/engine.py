@@ -21,6 +21,7 @@ from fedrepro.computing import compute_all
 from fedrepro.errors import DataError
 from fedrepro.executors import executor as executor
 from fedrepro.runs import Run
+from fedrepro.shapes import SHAPES
 from fedrepro.store import Record, Store
 from fedrepro.verification import stale as stale
 from fedrepro.verification import status as status
@@ -28,24 +29,6 @@ from fedrepro.verification import verify as verify
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-# Nodes of the graphs, for the order alone: small ones first.
-NODES = {
-    "Chameleon": 2277,
-    "Cora": 2708,
-    "CiteSeer": 3327,
-    "Squirrel": 5201,
-    "Photo": 7650,
-    "Computers": 13752,
-    "PPI": 14755,
-    "CS": 18333,
-    "PubMed": 19717,
-    "Amazon Ratings": 24492,
-    "Physics": 34493,
-    "Flickr": 89250,
-    "ogbn-arxiv": 169343,
-    "Reddit": 232965,
-}
 
 
 def execute(
@@ -129,7 +112,8 @@ def _trouble(record: Record) -> dict[str, Any]:
 
 def _batches(runs: Sequence[Run], side_by_side: int) -> list[list[Run]]:
     """Runs to be computed as one, in order: seeds slowest, then by the size of the graph, then as given."""
-    ordered = sorted(runs, key=lambda run: (run.seed, NODES.get(run.dataset.removesuffix("~standin"), 0)))
+    sizes = {name: shape.nodes for name, shape in SHAPES.items()}
+    ordered = sorted(runs, key=lambda run: (run.seed, sizes.get(run.dataset.removesuffix("~standin"), 0)))
     if side_by_side <= 1:
         return [[run] for run in ordered]
     open_: dict[Run, list[Run]] = {}

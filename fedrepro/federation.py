@@ -29,6 +29,7 @@ Weights = dict[str, Tensor]
 Array = npt.NDArray[np.int64]
 MASKS = ("train_mask", "val_mask", "test_mask")
 SPARSE_BELOW = 0.25  # denser features are multiplied as they are
+DERIVED = "a part or view of another federation, or one with other features"
 
 
 class Source(NamedTuple):
@@ -61,6 +62,7 @@ class Federation:
         slice_of: `[clients]`, which slice of a stacked weight a client uses.
         clock: set while training (dropout on), None in evaluation.
         parent: the federation this one was cut out of, and its nodes there.
+        derived: whether this one is not what its `sources` make: a part or view of another, or with other features.
     """
 
     batch: Data
@@ -73,6 +75,7 @@ class Federation:
     traffic: Traffic
     clock: Clock | None = None
     parent: tuple[Federation, Tensor] | None = field(default=None, repr=False)
+    derived: bool = False
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     # -- making one ---------------------------------------------------------------------------------------------------
@@ -101,10 +104,13 @@ class Federation:
         """Several runs side by side; none sees another.
 
         Raises:
-            ArgumentError: a federation holds halo nodes or is a part of another; stack first, then extend.
+            ArgumentError: a federation holds halo nodes, is a part or view of another, or has other features; stack
+                first, then extend.
         """
-        whole = all(fed.parent is None and not bool((fed.batch.ring > 0).any()) for fed in federations)
-        require(whole, "federations", "made by `Federation.of`, without halo", [fed.nodes for fed in federations])
+        for number, fed in enumerate(federations):
+            what, copies = f"federations[{number}]", int((fed.batch.ring > 0).sum())
+            require(not fed.derived, what, "as `Federation.of` made it", DERIVED)
+            require(copies == 0, what, "without halo nodes", copies)
         first = federations[0]
         sources = tuple(source for fed in federations for source in fed.sources)
         seeds = tuple(seed for fed in federations for seed in fed.seeds)
@@ -147,13 +153,18 @@ class Federation:
             hops: 0 gives the clients' own nodes and inner edges again.
             graphs: one per run, on the same nodes: what an exchange before training made of the runs' graphs
                 (features, edges, `edge_weight`). None: the runs' graphs themselves.
+
+        Raises:
+            ArgumentError: a negative number, or this is a part or view of another federation, or has other features.
         """
         require(hops >= 0, "hops", "zero or positive", hops)
+        allowed = "as `of`, `stack` or `halo` made it, since nodes and features come from its graphs"
+        require(not self.derived, "a federation to extend", allowed, DERIVED)
         sources = self.sources
         if graphs is not None:
             sources = tuple(Source(g, source.parts) for g, source in zip(graphs, self.sources, strict=True))
         extended = self._build(sources, self.seeds, hops, self.device, self.dtype)
-        return replace(extended, traffic=self.traffic, sources=self.sources)
+        return replace(extended, traffic=self.traffic, sources=self.sources, derived=graphs is not None)
 
     # -- sizes --------------------------------------------------------------------------------------------------------
 
@@ -209,7 +220,7 @@ class Federation:
 
     def shared(self) -> Federation:
         """The same clients with one weight slice per run."""
-        return self._view("shared", lambda: replace(self, slice_of=self.run, _cache={}))
+        return self._view("shared", lambda: replace(self, slice_of=self.run, derived=True, _cache={}))
 
     def select(self, clients: Sequence[int]) -> Federation:
         """Some of the clients alone, in increasing order, one weight slice each."""
@@ -270,12 +281,13 @@ class Federation:
             number=self.number[clients],
             slice_of=torch.arange(len(clients), device=self.device) if slice_of is None else slice_of,
             parent=(self, nodes),
+            derived=True,
             _cache={},
         )
 
     def with_features(self, x: Tensor | Sparse) -> Federation:
         """The same graph with other node features."""
-        return replace(self, x=x, _cache={})
+        return replace(self, x=x, derived=True, _cache={})
 
     @property
     def normalized(self) -> Federation:
@@ -417,12 +429,12 @@ class Federation:
         return {name: w[self.run] for name, w in weights.items()}
 
     def _view(self, key: Any, make: Callable[[], Federation]) -> Federation:
-        """A view made once, with this federation's clock."""
+        """A view made once, with this federation's clock and traffic."""
         view: Federation = self.cached(key, make)
-        return replace(view, clock=self.clock)
+        return replace(view, clock=self.clock, traffic=self.traffic)
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once under `key`, whatever the clock."""
+        """What `make` gives, made once under `key`, whatever the clock and traffic."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]

@@ -68,6 +68,7 @@ def curves(
     by: str,
     band: str = "interval",
     *,
+    order: Sequence[Any] = (),
     axes: Axes | None = None,
     title: str = "",
 ) -> Figure:
@@ -76,10 +77,14 @@ def curves(
     Args:
         frame: one row per run and `x`.
         band: `interval` (95% of the mean), `range` (lowest to highest run) or `none`.
+        order: values of `by` as colours go over them, for figures that share them; default as they come in the frame.
     """
     one_of("band", band, BANDS)
     with _axes(axes, title, x, y) as ax:
-        for place, (name, group) in enumerate(frame.groupby(by, sort=False)):
+        for place, name in enumerate(order or frame[by].dropna().unique()):
+            group = frame[frame[by].eq(name)]
+            if group.empty:
+                continue
             means = _means(group, [x], y).sort_values(x)
             low, high = ("least", "most") if band == "range" else ("low", "high")
             colour = COLOURS[place % len(COLOURS)]
@@ -99,14 +104,17 @@ def dots(
     rows: Sequence[str] = ("method", "setting"),
     panels: str = "dataset",
     *,
+    value: str = "",
     title: str = "",
 ) -> Figure:
-    """Paper against ours: published open, ours filled with its interval, the verdict's mark at the right.
+    """Paper against ours: published open, ours filled with its interval (smaller where it is one run and has none), the
+    verdict's mark at the right.
 
     Args:
         table: as `compare.table` returns it.
         rows: columns that name a row of the plot.
         panels: column with one panel per value.
+        value: what is compared, with its unit.
     """
     labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     names = list(dict.fromkeys(labels))
@@ -118,12 +126,20 @@ def dots(
             _panel(ax, group, [names.index(label) for label in labels[group.index]])
             ax.set_title(str(name))
             ax.grid(axis="y", visible=False)
+            ax.tick_params(axis="y", length=0)  # the verdicts of the panel before stand there
+        grid[0][0].set_ylabel(", ".join(rows))
         grid[0][0].set_yticks(range(len(names)), names)
         grid[0][0].set_ylim(len(names) - 0.5, -0.5)
-        handles, _ = grid[0][0].get_legend_handles_labels()
-        words = ["published ± its spread", f"ours ({runs(table['runs'])}), 90% interval of the difference"]
+        found = dict(zip(*reversed(grid[0][0].get_legend_handles_labels())))
+        handles = [found["published"], found["ours"]]
+        words = [
+            "published ± its spread",
+            f"ours ({runs(table['runs'])}), 90% interval of the difference; small: one run",
+        ]
         marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
         figure.legend(handles, words, loc="outside lower center", ncols=2, title=marks, title_fontsize=8)
+        if value:
+            figure.supxlabel(value, fontsize=9)
         if title:
             figure.suptitle(title, fontsize=10)
         plt.close(figure)
@@ -135,23 +151,46 @@ def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
     half = np.nan_to_num((group["high"] - group["low"]).to_numpy(dtype=float) / 2)
     grey: dict[str, Any] = {"color": COLOURS[-1], "markerfacecolor": "white", "markersize": 7, "linewidth": 4}
     ax.errorbar(group["published_mean"], heights, xerr=spread, fmt="o", label="published", **grey)
-    ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="o", color=COLOURS[0], label="ours")
+    ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])
+    sizes = np.where(group["runs"].to_numpy(dtype=float) > 1, 16, 6)
+    ax.scatter(group["ours_mean"], heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
     for height, found in zip(heights, group["verdict"]):
         mark = MARKS.get(found, "")
         ax.text(1.01, height, mark, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=11)
 
 
-def bars(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
-    """Mean of `y` as bars in groups `x`, one colour per value of `by`, with 95% intervals over runs."""
-    groups, names = list(dict.fromkeys(frame[x])), list(dict.fromkeys(frame[by]))
+def bars(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    *,
+    order: Sequence[Any] = (),
+    points: bool = False,
+    axes: Axes | None = None,
+    title: str = "",
+) -> Figure:
+    """Mean of `y` as bars in groups `x`, one colour per value of `by`, with 95% intervals over runs.
+
+    Args:
+        order: see `curves`.
+        points: in place of bars, on an axis that need not begin at zero: for small differences of large numbers.
+    """
+    groups, names = list(dict.fromkeys(frame[x])), list(order) or list(dict.fromkeys(frame[by]))
     width = 0.8 / max(len(names), 1)
     with _axes(axes, title, x, y) as ax:
         for place, name in enumerate(names):
             means = _means(frame[frame[by] == name], [x], y)
             where = [groups.index(group) + (place - (len(names) - 1) / 2) * width for group in means[x]]
             half = np.nan_to_num((means["high"] - means["mean"]).to_numpy(dtype=float))
-            label = f"{name} ({runs(means['runs'])})"
-            ax.bar(where, means["mean"], width * 0.92, color=COLOURS[place % len(COLOURS)], label=label)
+            label, colour = f"{name} ({runs(means['runs'])})", COLOURS[place % len(COLOURS)]
+            if means.empty:
+                continue
+            if points:
+                marker = MARKERS[place % len(MARKERS)]
+                ax.errorbar(where, means["mean"], yerr=half, fmt=marker, color=colour, label=label)
+                continue
+            ax.bar(where, means["mean"], width * 0.92, color=colour, label=label)
             ax.errorbar(where, means["mean"], yerr=half, fmt="none", ecolor="#222222", elinewidth=1)
         ax.set_xticks(range(len(groups)), [str(group) for group in groups])
         ax.margins(y=0.08 + 0.08 * len(names))  # room for the legend above the bars

@@ -227,8 +227,11 @@ def standard(given: Data, name: str) -> Data:
     need(inside, f"edge_index must name nodes from 0 to {nodes - 1}")
     data = Data(x=x.float(), edge_index=coalesce(edges.long(), num_nodes=nodes), y=y)
     data.num_classes, data.name = y.shape[1] if y.dim() == 2 else int(y.max()) + 1, name
+    need(given.get("edge_weight") is None, "edge_weight is not used: methods weigh edges by degree, so leave it out")
     masks = [given.get(f"{part}_mask") for part in PARTS]
-    if all(isinstance(mask, torch.Tensor) for mask in masks):
+    present = sum(isinstance(mask, torch.Tensor) for mask in masks)
+    need(present in (0, 3), f"train_mask, val_mask and test_mask must all be given, or none; got {present} of 3")
+    if present:
         need(all(len(mask) == nodes for mask in masks), "masks must have one row a node")
         data.public = torch.stack([mask.bool().reshape(nodes, -1) for mask in masks], dim=2)
         need(int(data.public.sum(2).max()) <= 1, "a node is in two of train_mask, val_mask, test_mask")

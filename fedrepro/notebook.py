@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrepro import paths
+from fedrepro import executors, paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
 from fedrepro.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter, natural
 
@@ -175,8 +175,9 @@ def parse(text: str) -> Any:
 def _environment(profile: str, jobs: int) -> Iterator[None]:
     """What the kernel inherits; the smoke profile sees an empty store, raw graphs in `data/raw` only, no network."""
     changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    if jobs > 1:  # two processes a core at worst, so that the last notebook is not left with one core
-        changes["FEDREPRO_WORKERS"] = str(max(1, 2 * (os.cpu_count() or 1) // jobs))
+    if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
+        # two processes a core at worst, so that the last notebook is not left with one core
+        changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
     with tempfile.TemporaryDirectory(prefix="fedrepro-smoke-") as scratch:
         if profile == "smoke":
             nowhere = "http://127.0.0.1:9"
@@ -304,10 +305,12 @@ def run(
         The executed copy. It exists under this name only if every cell ran.
 
     Raises:
-        ArgumentError: no such notebook, an unknown parameter, a wrong type, a value that is no choice.
+        ArgumentError: no such notebook or more than one, an unknown parameter, a wrong type, a value that is no choice.
         NotebookError: a cell raised; the copy is kept as `<n>-<section>.failed.ipynb`.
     """
-    (source,) = select([str(path_or_name)])[:1]
+    found = select([str(path_or_name)])
+    require(len(found) == 1, "path_or_name", f"one notebook, such as {found[0].name!r}", str(path_or_name))
+    (source,) = found
     keywords = {"profile": profile, "device": device, "seeds": seeds, "engine": engine}
     given = {**(parameters or {}), **{name: value for name, value in keywords.items() if value is not None}}
     values = check_parameters(source.path, given)
@@ -355,6 +358,8 @@ def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) ->
         run(source.path, values, output=output, jobs=jobs)
     except Exception as caught:  # one notebook's failure must not end the others
         error = str(caught) if isinstance(caught, FedreproError) else f"{type(caught).__name__}: {caught}"
+    except KeyboardInterrupt:  # the process would begin the next notebook, which it was given ahead
+        os._exit(130)
     return Outcome(source.name, time.monotonic() - start, error)
 
 
@@ -373,10 +378,15 @@ def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *
     for source in sources:
         check_parameters(source.path, values)
     jobs = min(jobs, len(sources))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_load) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_load)
+    try:
         ends = [
             pool.submit(_attempt, source, values, executed_copy(source, values.get("profile", "")), jobs)
             for source in sources
         ]
         for end in as_completed(ends):
             yield end.result()
+    except BaseException:  # an interrupt: what waits is not begun
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()

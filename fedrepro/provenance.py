@@ -162,10 +162,13 @@ _NO_CODE = ("ctx", "kind", "type_comment", "type_ignores")
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Where results are computed: versions, machine, processor, device, threads. Never imports torch."""
+    """Where results are computed: versions, machine, processor, device, threads. Never imports torch.
+
+    A GPU that this process has not, as on the login node of a cluster, is called by `device`.
+    """
     torch: Any = sys.modules.get("torch")
     name = device
-    if device.startswith("cuda") and torch is not None:
+    if device.startswith("cuda") and torch is not None and torch.cuda.is_available():
         name = torch.cuda.get_device_name(device)
     threads = torch.get_num_threads() if torch is not None else int(os.environ.get("OMP_NUM_THREADS") or 0)
     return {**_machine(), "device": name, "threads": threads}

@@ -12,7 +12,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from fedrepro.errors import one_of
+from fedrepro.errors import one_of, require
+
+TASKS = ("train", "check", "attack", "partition", "traffic", "bench")
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("attack", "fedstruct-edges"): Entry("fedrepro.attacks.fedstruct:edges"),
     ("attack", "fedstruct-labels"): Entry("fedrepro.attacks.fedstruct:labels"),
     ("check", "FedSheafHN-identities"): Entry("fedrepro.theory.fedsheafhn:identities"),
-    ("check", "FedSheafHN-convergence"): Entry("fedrepro.theory.fedsheafhn_convergence:convergence", 2),
-    ("check", "FedSheafHN-generalization"): Entry("fedrepro.theory.fedsheafhn_generalization:generalization", 2),
+    ("check", "FedSheafHN-convergence"): Entry("fedrepro.theory.fedsheafhn_convergence:convergence", 3),
+    ("check", "FedSheafHN-generalization"): Entry("fedrepro.theory.fedsheafhn_generalization:generalization", 3),
     ("check", "FedSheafHN-statistics"): Entry("fedrepro.theory.fedsheafhn_data:statistics", 2),
     ("check", "FedSheafHN-new-clients"): Entry("fedrepro.theory.fedsheafhn_clients:new_clients"),
     ("check", "FedSheafHN-diffusion"): Entry("fedrepro.theory.fedsheafhn_diffusion:diffusion"),
@@ -109,6 +111,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
 # Modules that register graphs made by this package, by the first letters of the graphs' names.
 GENERATORS = {"csbm-": "fedrepro.csbm_tasks", "subCora": "fedrepro.csbm_tasks"}
 
+_BUILT_IN = frozenset(REGISTRY)
 _own: dict[tuple[str, str], Any] = {}
 
 
@@ -116,11 +119,17 @@ def register(task: str, name: str, target: Any, version: int = 1) -> None:
     """Add a method (or check, attack, bench) of your own under `name`.
 
     Args:
-        task: one of the tasks of `fedrepro.runs.TASKS`.
-        name: as it will be written in a `Run`.
+        task: one of `TASKS`.
+        name: as it will be written in a `Run`; not one of this package's, whose results are stored under it.
         target: the class or function itself, or `"module:Name"` (needed where worker processes must find it).
         version: raise it when its results change.
+
+    Raises:
+        ArgumentError: an unknown task, or a name that this package has for it.
     """
+    one_of("task", task, TASKS)
+    require((task, name) not in _BUILT_IN, "name", f"one that nothing of task {task!r} in this package has", name)
+    _own.pop((task, name), None)
     if isinstance(target, str):
         REGISTRY[task, name] = Entry(target, version)
         return

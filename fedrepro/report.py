@@ -1,4 +1,4 @@
-"""The galleries: `figures/<paper>/README.md` and `figures/README.md`, from the files beside them alone.
+"""The galleries: `figures/<paper>/README.md` and `figures/README.md`, from the files beside them.
 
 An exhibit is drawn if its CSV is there. The CSV's `runs` column, where it has one, says how many runs stand
 behind each number, and its `verdict` column is counted.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrepro import paths
+from fedrepro import exhibits, paths
 from fedrepro.compare import CLAIM_VERDICTS, VERDICTS
 from fedrepro.errors import StoreError
 from fedrepro.figures import replace_file
@@ -43,7 +43,8 @@ class Drawn:
 
     @property
     def verdicts(self) -> Counter[str]:
-        return Counter(row["verdict"] for row in self.rows if row.get("verdict"))
+        """Of rows without a published number, where the exhibit compares with some, none is counted."""
+        return Counter(row["verdict"] for row in self.rows if row.get("verdict") and row.get("published_mean") != "")
 
     @property
     def links(self) -> str:
@@ -91,7 +92,7 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
         parts += [_exhibit(drawn[row["id"]], f"{row['id']}, {row['label']}: {row['title']}") for row in here]
     if extra:
         parts.append("## Beyond the paper\n" if listed else "## Exhibits\n")
-        parts += [_exhibit(drawn[name], name) for name in extra]
+        parts += [_exhibit(drawn[name], _titled(name)) for name in extra]
     return "\n".join(parts)
 
 
@@ -133,6 +134,11 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
         rows.append([row["id"], row["label"], row["kind"], row["title"], *state])
     head = ["exhibit", "label", "kind", "what", "state", "runs behind each number", "verdicts", "files"]
     return _table(head, rows)
+
+
+def _titled(name: str) -> str:
+    known = exhibits.EXHIBITS.get(name)
+    return f"{name}: {known.title}" if known else name
 
 
 def _exhibit(one: Drawn, heading: str) -> str:

@@ -2,7 +2,8 @@
 
     Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public",
         partition="metis", clients=10, options={"hidden": 64, "lr": 0.1})
-    sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", seed=range(10))
+    sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", split="public",
+          partition="metis", clients=10, seed=range(10))
 
 A run has a key, which is all the store knows it by: what is not in the run cannot change the key,
 so whatever changes a result must be a field or an option.
@@ -25,7 +26,7 @@ from typing import Any
 from fedrepro import registry
 from fedrepro.errors import ArgumentError, one_of, require
 
-TASKS = ("train", "check", "attack", "partition", "traffic", "bench")
+TASKS = registry.TASKS
 
 _COLUMNS = ("key", "status", "seconds", "when", "environment", "options")
 

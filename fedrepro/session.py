@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
-from fedrepro.errors import one_of, require
+from fedrepro.errors import FedreproError, one_of, require
 from fedrepro.executors import ENGINES, resolved
 
 if TYPE_CHECKING:
@@ -98,10 +99,21 @@ class Notebook:
     def execute(self, runs: Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run.
 
+        Prints how many of them failed or lack their graph, one line an error.
+
         Args:
             side_by_side: training runs that differ in seed alone and are trained as one batch.
+
+        Raises:
+            FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
         """
-        return self._engine(runs, budget, side_by_side)
+        frame = self._engine(runs, budget, side_by_side)
+        failed = _counted("failed", frame.attrs["failed"])
+        for line in [*failed, *_counted("left out", frame.attrs["unavailable"])]:
+            print(line)
+        if failed and self.profile == "smoke":
+            raise FedreproError("; ".join(failed))
+        return frame
 
     def stored(self, runs: Sequence[Run]) -> DataFrame:
         """The tidy frame of those runs the store has; computes nothing."""
@@ -171,6 +183,12 @@ class Notebook:
                 "measured between": f"{frame['when'].min()} and {frame['when'].max()}",
             }
         return pd.DataFrame({"item": list(rows), "value": list(rows.values())})
+
+
+def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line an error, such as `3 runs failed: RuntimeError: ...`."""
+    counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
+    return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
 
 
 def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> Notebook:

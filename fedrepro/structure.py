@@ -240,9 +240,9 @@ def _kept(a: csr_matrix, name: str, make: Callable[[], Tensor]) -> Tensor:
         return _MEMORY[key]
     folder = Path(os.environ.get("FEDREPRO_PROCESSED") or paths.root() / "data" / "processed")
     file = folder / f"structure-{key[:20]}.npy"
-    if file.is_file():
+    try:
         made = torch.from_numpy(np.load(file))
-    else:
+    except (OSError, ValueError, EOFError):  # none, or torn: made again
         made = make()
         if a.shape[0] >= KEPT_FROM:
             with contextlib.suppress(OSError):  # in a read-only checkout it is computed again in each process

@@ -90,11 +90,15 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
         whose loss stopped being a number has "error" instead of "result"; the others are not affected.
 
     Raises:
+        ArgumentError: the runs differ in more than their seed, or their split leaves one without training nodes.
         DivergedError: the only run diverged.
     """
     for run in runs[1:]:
         require(run.replace(seed=runs[0].seed) == runs[0], "runs", "alike but for their seed", run)
     made = [federation(runs, device)]
+    labelled = torch.bincount(made[0].run, made[0].count("train"), minlength=len(runs))
+    allowed = "'public', or percentages such as '10/10/80', with training nodes at the clients"
+    require(bool((labelled > 0).all()), "split", allowed, runs[0].split)
     chosen, loop = method(runs[0], made[0].features, made[0].classes)
     # Popped, so that what a method replaces at its start does not stay in memory beside it.
     history, fed, state = train_federation(chosen, made.pop(), int(loop["rounds"]))

@@ -131,7 +131,8 @@ def plain_losses(
     mine = torch.stack([rows[place[v]] for v in here])
     mine_kept = [kept[v] for v in here]
     targets = [h.x[graph.rows[v][graph.filled[v]]] for v in here]
-    scale = len(here) * gen.most if gen.scheme == "original" else max(1, sum(mine_kept))
+    scale: float | Tensor = len(here) * gen.most if gen.scheme == "original" else max(1, sum(mine_kept))
+    scale = scale * (h.x**2).sum() / h.x.numel() if gen.scaled else scale
     own = own_loss(mine, mine_kept, targets) / scale
     error = torch.stack([count[v] - graph.missing[v] for v in here]).abs()
     degree = torch.where(error < 1, error.square() / 2, error - 0.5).mean()
@@ -144,11 +145,12 @@ def plain_losses(
     return degree + own + wrong, own, cross
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("count", ["predicted", "true"])
 @pytest.mark.parametrize("scheme", ["original", "fedstruct"])
-def test_losses_are_their_plain_loops(scheme: str, count: str) -> None:
+def test_losses_are_their_plain_loops(scheme: str, count: str, scaled: bool) -> None:
     """Values and every gradient, over three clients and two epochs, to 1e-12; generated rows do count."""
-    gen, clients, counted = generator(scheme=scheme, count=count), held(3), 0.0
+    gen, clients, counted = generator(scheme=scheme, count=count, scaled=scaled), held(3), 0.0
     others = [Other.of(h) for h in clients]
     for at, h in enumerate(clients):
         if not bool(h.train.any()):

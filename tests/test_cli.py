@@ -39,6 +39,13 @@ def record(run: Run, **changes: Any) -> dict[str, Any]:
     return {**made, **changes}
 
 
+def executed(runs: list[Run], *errors: str) -> pd.DataFrame:
+    """What `engine.execute` gives: a row a run, and what failed."""
+    frame = pd.DataFrame({"key": [run.key for run in runs]})
+    frame.attrs = {"failed": [{"error": error} for error in errors], "unavailable": []}
+    return frame
+
+
 @pytest.fixture
 def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """A checkout with one notebook, its exhibit: two methods, two graphs, two seeds."""
@@ -93,7 +100,9 @@ def test_wrong_arguments_of_run(
 def test_a_failed_notebook_is_status_1(
     exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`run` reports every notebook and ends with status 1 if one failed, with 0 if none did."""
+    """`run` reports every notebook and ends with status 1 if one failed, with 0 if none did; by default
+    as many at once as there are workers.
+    """
     given: list[Any] = []
 
     def run_all(names: list[str], parameters: dict[str, Any], *, jobs: int) -> list[notebook.Outcome]:
@@ -101,12 +110,14 @@ def test_a_failed_notebook_is_status_1(
         return ends
 
     monkeypatch.setattr(notebook, "run_all", run_all)
+    monkeypatch.setenv("FEDREPRO_WORKERS", "5")
     ends = [notebook.Outcome("a/1-b", 1.0)]
     assert cli.main(["run", "a", "-p", "seeds=3", "-p", "split=10/10/80", "--device", "cpu", "--jobs", "3"]) == 0
     assert given == [(["a"], {"seeds": 3, "split": "10/10/80", "device": "cpu"}, 3)]
     ends.append(notebook.Outcome("a/2-c", 2.0, "ValueError: no"))
     assert cli.main(["run", "a"]) == 1
     printed = capsys.readouterr()
+    assert given[1] == (["a"], {}, 5)
     assert "ok     a/1-b" in printed.out and "FAILED a/2-c" in printed.out and "ValueError: no" in printed.err
 
 
@@ -119,7 +130,7 @@ def test_budget_computes_what_is_missing(
     def execute(runs: list[Run], *, budget: float, file: str, device: str, **_: Any) -> pd.DataFrame:
         assert 0 < budget <= 2 and device == "cpu"
         asked.append((file, runs))
-        return pd.DataFrame({"key": [run.key for run in runs]})
+        return executed(runs)
 
     monkeypatch.setattr(fedrepro.engine, "execute", execute)
     Store().append("fedgat-6-experiments", record(exhibits[0]))
@@ -128,6 +139,15 @@ def test_budget_computes_what_is_missing(
     assert asked == [("fedgat-6-experiments.jsonl", exhibits[1:])]
     assert "7 of 7 missing runs computed" in capsys.readouterr().out
     assert not (paths.root() / "build").exists()
+
+
+def test_a_failed_run_of_a_budget_is_status_1(
+    exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a budget, too, a run that failed is told and changes the exit status."""
+    monkeypatch.setattr(fedrepro.engine, "execute", lambda runs, **_: executed(runs[1:], "ValueError: no"))
+    assert cli.main(["run", "fedgat", "--profile", "paper", "--device", "cpu", "--budget", "2"]) == 1
+    assert capsys.readouterr().out == "1 run failed: ValueError: no\n7 of 8 missing runs computed\n"
 
 
 def test_notebooks_share_a_budget_seed_by_seed(exhibits: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +161,7 @@ def test_notebooks_share_a_budget_seed_by_seed(exhibits: list[Run], monkeypatch:
 
     def execute(runs: list[Run], *, file: str, **_: Any) -> pd.DataFrame:
         asked.append((file.partition("-")[0], {run.seed for run in runs}))
-        return pd.DataFrame({"key": []})
+        return executed([])
 
     monkeypatch.setattr(fedrepro.engine, "execute", execute)
     assert cli.main(["run", "all", "--device", "cpu", "--profile", "paper", "--budget", "1"]) == 0
@@ -200,10 +220,14 @@ def test_show_needs_one_record(capsys: pytest.CaptureFixture[str], key: str, mes
 
 
 def test_list_names_everything(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
-    """`list` names notebooks with exhibits, methods, data sets and partitions."""
+    """`list` names notebooks with exhibits, whatever their text calls them, methods, data sets and partitions."""
+    from fedrepro.exhibits import EXHIBITS
+
+    EXHIBITS["FG-T1-code"] = SimpleNamespace(id="FG-T1-code", notebook="fedgat/6-experiments")
+    write(paths.root() / "notebooks", "engine/1-a", first="# Without runs\n\nEN-1a")
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
-    for word in ("fedgat/6-experiments", "FG-T1", "FedGAT", "CiteSeer", "metis"):
+    for word in ("fedgat/6-experiments", "FG-T1 FG-T1-code", "EN-1a", "FedGAT", "CiteSeer", "metis"):
         assert word in text
 
 

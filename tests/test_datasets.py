@@ -73,7 +73,7 @@ def test_unknown_name() -> None:
     with pytest.raises(ArgumentError, match=r"'Citeseer'.*Did you mean 'CiteSeer'"):
         datasets.load("Citeseer")
     with pytest.raises(ArgumentError, match=r"'ogbn-arxiv'"):
-        datasets.available("arxiv")
+        datasets.load("arxiv")
 
 
 def test_missing_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,6 @@ def test_missing_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         datasets.load("Flickr")
     assert "class_map.json" in str(error.value) and "role.json" not in str(error.value)
     assert str(folder.parent) in str(error.value) and "--fetch 'Flickr'" in str(error.value)
-    assert not datasets.available("Flickr")
 
 
 def test_by_hand_only(home: Path) -> None:
@@ -404,15 +403,15 @@ def test_real_counts(name: str, expected: tuple[Any, ...], monkeypatch: pytest.M
 
 @needs_real
 def test_second_load_equals_the_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy in data/processed gives the same graph; a torn copy is made again."""
+    """The copy in data/processed gives the same graph; a torn or empty copy is made again."""
     monkeypatch.setenv("FEDREPRO_DATA", REAL or "")
     first = datasets.load("Chameleon")
     (copy,) = (home / "data/processed").iterdir()
-    for _ in range(2):
+    for left in (1000, 0, None):
         again = datasets.load("Chameleon")
         assert torch.equal(first.edge_index, again.edge_index) and torch.equal(first.public, again.public)
         assert np.array_equal(dense(first.x), dense(again.x)) and torch.equal(first.y, again.y)
-        copy.write_bytes(copy.read_bytes()[:1000])
+        copy.write_bytes(copy.read_bytes()[:left])
 
 
 @needs_real
@@ -430,7 +429,7 @@ def test_registered_graph(graph: Data, loaded: Data) -> None:
     assert loaded.edge_index.tolist() == [[0, 0, 1, 2, 3, 4], [1, 2, 0, 2, 2, 5]]
     assert (loaded.name, loaded.num_classes) == ("tiny", 2)
     assert torch.equal(datasets.split(loaded, "public").test_mask, graph.test_mask)
-    assert datasets.available("tiny") and "train_mask" not in loaded
+    assert "train_mask" not in loaded
 
 
 def test_registered_loader_gets_the_seed(graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,6 +450,8 @@ def test_registered_loader_gets_the_seed(graph: Data, monkeypatch: pytest.Monkey
         ({"x": None}, "x is missing"),
         ({"x": torch.full((6, 2), float("nan"))}, "not finite"),
         ({"val_mask": torch.ones(6, dtype=torch.bool)}, "in two of"),
+        ({"val_mask": None}, "must all be given, or none; got 2 of 3"),
+        ({"edge_weight": torch.ones(6)}, "edge_weight is not used"),
     ],
 )
 def test_registered_graph_is_checked(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +15,7 @@ from fedrepro.errors import ArgumentError
 from fedrepro.federation import Federation
 from fedrepro.nn import layers, models
 from fedrepro.nn.sparse import Sparse
+from fedrepro.traffic import Traffic
 
 F64 = torch.float64
 SIZES = {"features": 7, "classes": 3, "hidden": 4}
@@ -218,6 +222,32 @@ def test_a_negative_halo_is_refused() -> None:
         federation().halo(-1)
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda fed: fed.select([0]),
+        lambda fed: fed.focus(1),
+        lambda fed: fed.shared(),
+        lambda fed: fed.with_features(torch.zeros(fed.nodes, 3)),
+        lambda fed: fed.halo(0, [source.data for source in fed.sources]),
+    ],
+    ids=["select", "focus", "shared", "with_features", "halo of other graphs"],
+)
+def test_a_view_is_neither_extended_nor_stacked(view: Callable[[Federation], Federation]) -> None:
+    """Both would be made of the runs' graphs again, with all clients and the features as they were."""
+    other = view(federation())
+    with pytest.raises(ArgumentError, match=r"a federation to extend must be .*Got 'a part or view"):
+        other.halo(1)
+    with pytest.raises(ArgumentError, match=r"federations\[1\] must be as `Federation\.of` made it"):
+        Federation.stack([federation(), other])
+
+
+def test_halo_nodes_are_not_stacked() -> None:
+    """Stack first, then extend."""
+    with pytest.raises(ArgumentError, match=r"federations\[0\] must be without halo nodes"):
+        Federation.stack([federation().halo(1), federation(1)])
+
+
 # -- views -----------------------------------------------------------------------------------------
 
 
@@ -322,6 +352,14 @@ def test_a_view_keeps_no_clock_of_another(view: str) -> None:
 
     clocks = [take(fed.at(3, 1)).clock, take(fed).clock, take(fed.at(4, 0)).clock]
     assert clocks == [(3, 1), None, (4, 0)]
+
+
+@pytest.mark.parametrize("view", ["shared", "focus"])
+def test_a_view_counts_the_messages_of_its_federation(view: str) -> None:
+    """Training gives a federation a ledger of its own; views made before it count into that one too."""
+    fed = federation()
+    for of in (fed, replace(fed, traffic=Traffic())):
+        assert (of.shared() if view == "shared" else of.focus(1)).traffic is of.traffic
 
 
 def test_rows_and_their_means_are_those_of_own_nodes() -> None:

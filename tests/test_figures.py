@@ -95,6 +95,23 @@ def test_curves_show_mean_and_interval() -> None:
     ]
 
 
+def test_colours_can_be_those_of_an_order() -> None:
+    """A line or bar has the colour of its place in the order, and names without rows none."""
+    order = ["Local", "DistGAT", "FedGAT"]
+    axes = figures.curves(sweep(), "clients", "test", "method", order=order).axes[0]
+    assert [line.get_color() for line in axes.lines] == figures.COLOURS[1:3]
+    axes = figures.bars(sweep(), "clients", "test", "method", order=order).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["DistGAT (5 runs)", "FedGAT (3 runs)"]
+
+
+def test_points_stand_where_bars_would_and_need_no_zero() -> None:
+    """The same means at the same places, the axis cut to them."""
+    bars, points = (figures.bars(sweep(), "clients", "test", "method", points=p).axes[0] for p in (False, True))
+    tops = [bar.get_height() for container in bars.containers[::2] for bar in container]
+    assert [y for line in points.containers for y in line[0].get_ydata()] == pytest.approx(tops)
+    assert bars.get_ylim()[0] <= 0 < points.get_ylim()[0]
+
+
 def test_curves_of_single_runs_have_no_band() -> None:
     """One run has no interval, and none is drawn."""
     axes = figures.curves(sweep().query("seed == 0"), "clients", "test", "method").axes[0]
@@ -121,6 +138,10 @@ def test_dots_mark_every_cell() -> None:
         assert [text.get_text() for text in axes.texts] == [figures.MARKS[name] for name in group["verdict"]]
         assert list(axes.lines[0].get_xdata()) == list(group["published_mean"])
     assert "(0-3 runs)" in texts(figure)
+    named = figures.dots(frame.assign(runs=[1] * len(frame)), rows=("method", "clients"), value="accuracy (percent)")
+    assert named.axes[0].get_ylabel() == "method, clients" and "accuracy (percent)" in texts(named)
+    size, small = (each.axes[0].collections[-1].get_sizes().max() for each in (figure, named))
+    assert small < size  # a single run has no interval, and looks so
 
 
 def test_slopes_print_the_exponent() -> None:

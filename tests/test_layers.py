@@ -324,6 +324,7 @@ def test_initial_weights_as_in_pytorch() -> None:
         ("GNC", {}, "model must be one of .*Got 'GNC'. Did you mean 'GCN'"),
         ("GCN", {"hidden": 0}, "hidden must be at least 1"),
         ("GCN", {"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
+        ("GCN", {"input_dropout": -0.1}, r"input_dropout must be in \[0, 1\) or -1"),
         ("GAT", {"layers": 3}, "layers must be 2"),
         ("GAT", {"heads": 0}, "heads must be at least 1"),
         ("MLP", {"initial": "zero"}, "initial must be one of 'glorot', 'torch'"),
@@ -361,6 +362,23 @@ def test_dropout_is_off_without_a_clock_or_probability() -> None:
     x = ones(fed)
     assert layers.dropout(fed, x, 0.5, "layer1") is x
     assert layers.dropout(fed.at(0, 0), x, 0.0, "layer1") is x
+
+
+@pytest.mark.parametrize("name", ["MLP", "GCN", "GCNHead", "GraphSAGE", "GAT"])
+def test_input_features_can_have_a_dropout_of_their_own(name: str) -> None:
+    """Without dropout elsewhere a model is that in evaluation on the features that are left; with the common
+    probability it is the model without the option.
+    """
+    fed, _ = federation()
+    now, sizes = fed.at(1, 0), {"features": WIDTH_IN, "classes": WIDTH_OUT, "hidden": 4}
+    alone = models.model(name, **sizes, input_dropout=0.5)
+    weights = alone.init([0] * fed.slices, F64)
+    left = fed.with_features(layers.dropout(now, fed.x, 0.5, "layer1"))
+    assert gap(alone(weights, now), alone(weights, left)) < 1e-12 < gap(alone(weights, now), alone(weights, fed))
+    both, same = (models.model(name, **sizes, dropout=0.5, input_dropout=p) for p in (-1.0, 0.5))
+    assert torch.equal(both(weights, now), same(weights, now))
+    hidden = models.model(name, **sizes, dropout=0.5, input_dropout=0.0)
+    assert gap(hidden(weights, now), both(weights, now)) > 1e-3 < gap(hidden(weights, now), alone(weights, fed))
 
 
 def test_dropout_drops_the_same_entries_of_sparse_and_dense_features() -> None:

@@ -6,13 +6,16 @@ import csv
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 from fedrepro import notebook, paths
-from fedrepro.errors import ArgumentError
+from fedrepro.errors import ArgumentError, FedreproError
 
 STANDARD = 'profile = "quick"\ndevice = "auto"\nseeds = 0\nengine = "local"'
 
@@ -181,6 +184,62 @@ def test_run_all_goes_on_after_a_failure(suite: Path) -> None:
     assert "was never executed" in ends["p/1-a"] or "SystemExit" in ends["p/1-a"]
 
 
+def test_run_takes_one_notebook(suite: Path) -> None:
+    """A name that several notebooks answer to is an error, not the first of them."""
+    for name in ("p/1-a", "p/2-b"):
+        write(suite, name, "print('fine')")
+    with pytest.raises(ArgumentError, match=r"path_or_name must be one notebook, such as 'p/1-a'\. Got 'p'"):
+        notebook.run("p")
+
+
+def test_an_interrupt_begins_no_further_notebook(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks that wait for a process are cancelled when whoever reads the outcomes stops."""
+
+    class Threads(ThreadPoolExecutor):
+        def __init__(self, jobs: int, **_: object) -> None:
+            super().__init__(jobs)
+
+    begun: list[str] = []
+
+    def attempt(source: notebook.Source, *_: object) -> notebook.Outcome:
+        begun.append(source.name)
+        time.sleep(0.05)
+        return notebook.Outcome(source.name, 0.05)
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(notebook, "_attempt", attempt)
+    for number in range(9):
+        write(suite, f"p/{number}-a")
+    ends = notebook.run_all(["p"])
+    next(ends)
+    ends.close()  # type: ignore[attr-defined]
+    time.sleep(0.3)
+    assert len(begun) <= 3
+
+
+def test_an_interrupted_process_begins_nothing(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of the pool is given one notebook ahead, so an interrupt ends the process, not the notebook alone."""
+
+    def interrupted(*_: object, **__: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebook, "run", interrupted)
+    monkeypatch.setattr("os._exit", sys.exit)
+    source = notebook.read(write(suite, "p/1-a"))
+    with pytest.raises(SystemExit):
+        notebook._attempt(source, {}, suite / "copy.ipynb", 1)
+
+
+def test_the_users_number_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks share the cores this process may use, unless the user has said how many workers to take."""
+    monkeypatch.setattr("fedrepro.executors.cores", lambda: 4)
+    for given, expected in (("7", "7"), ("", "2")):
+        monkeypatch.setenv("FEDREPRO_WORKERS", given)
+        with notebook._environment("quick", jobs=4):
+            assert os.environ["FEDREPRO_WORKERS"] == expected
+        assert os.environ["FEDREPRO_WORKERS"] == given
+
+
 def test_begin_checks_its_arguments() -> None:
     """The session refuses what the runner refuses, and knows the file its records go to."""
     nb = notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="local")
@@ -249,8 +308,6 @@ def test_provenance_tells_stored_from_computed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_save_writes_the_exhibit(tmp_path: Path) -> None:
     """`save` writes the exhibit under this notebook's paper and gives the frame back, for display."""
-    import pandas as pd
-
     nb = notebook.begin("fedgat/6-experiments", profile="quick", device="cpu", seeds=0, engine="local")
     frame = pd.DataFrame({"method": ["FedGAT"], "test": [0.8]})
     assert nb.save("FG-T1", frame) is frame
@@ -271,15 +328,38 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
 
     asked: list[tuple[object, ...]] = []
 
-    def execute(runs: object, *, store: object, **given: object) -> str:
+    def execute(runs: object, *, store: object, **given: object) -> pd.DataFrame:
         asked.append((given["file"], given["executor"], given["budget"], given["device"], given["side_by_side"]))
-        return "frame"
+        return frame
 
+    frame = pd.DataFrame()
+    frame.attrs = {"failed": [], "unavailable": []}
     monkeypatch.setattr(fedrepro.engine, "execute", execute)
     nb = notebook.begin("gfl/5-experiments", profile="quick", device="cpu", seeds=0, engine="dask")
-    assert nb.execute([], side_by_side=20) == nb.stored([]) == "frame"
+    assert nb.execute([], side_by_side=20) is nb.stored([]) is frame
     file = "gfl-5-experiments.jsonl"
     assert asked == [(file, "dask", None, "cpu", 20), (file, "dask", 0.0, "cpu", 1)]
+
+
+def test_failed_runs_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line an error; in profile smoke an error itself, unless only the graph was missing."""
+    frame = pd.DataFrame()
+    monkeypatch.setattr("fedrepro.engine.execute", lambda *_, **__: frame)
+    failed = [{"error": "RuntimeError: no"}, {"error": "RuntimeError: no"}, {"error": "KeyError: 'x'\nand more"}]
+    missing = [{"error": "DataError: Reddit is not here"}]
+    quick, smoke = (
+        notebook.begin("gfl/6-x", profile=profile, device="cpu", seeds=0, engine="local")
+        for profile in ("quick", "smoke")
+    )
+    frame.attrs = {"failed": [], "unavailable": missing}
+    assert smoke.execute([]) is frame
+    assert capsys.readouterr().out == "1 run left out: DataError: Reddit is not here\n"
+    frame.attrs["failed"] = failed
+    quick.execute([])
+    told = ["2 runs failed: RuntimeError: no", "1 run failed: KeyError: 'x'"]
+    assert capsys.readouterr().out.splitlines()[:2] == told
+    with pytest.raises(FedreproError, match=r"2 runs failed: RuntimeError: no; 1 run failed: KeyError: 'x'"):
+        smoke.execute([])
 
 
 def test_a_notebook_that_computes_nothing_needs_no_torch() -> None:

@@ -246,6 +246,15 @@ def test_make_help_lists_the_targets() -> None:
     assert {"all", "test", "smoke", "lab", "verify", "bench", "report", "clean", "help"} <= listed
 
 
+def test_make_leaves_the_number_of_jobs_to_the_command() -> None:
+    """`fedrepro run` knows how many cores it may use; `JOBS` is passed on where it is given."""
+    for given, passed in ([], False), (["JOBS=3"], True):
+        for target in ("engine", "smoke"):
+            command = ["make", "-n", "-C", str(ROOT), "VENV=none", *given, target]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert ("--jobs 3" in done.stdout) == ("--jobs" in done.stdout) == passed
+
+
 def test_make_clean_keeps_results(tmp_path: Path) -> None:
     """`make clean` removes what can be built again; results stay, those of FRESH=1 too."""
     kept = {"build/fresh/results/a.jsonl", "data/results/a.jsonl"}

@@ -154,6 +154,12 @@ def test_environment() -> None:
     assert found["torch"] and found["cpu"] and found["device"] == "cpu" and found["threads"] >= 1
 
 
+def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a cluster's login node has no GPU, the record of a worker that was lost can be written all the same."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert provenance.environment("cuda")["device"] == "cuda"
+
+
 def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Family and model stand beside the name, where the system tells them."""
     told = []

@@ -89,6 +89,17 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     assert "[engine](engine/README.md)" in text
 
 
+def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:
+    """Cells without a published number, in a table that compares with some, are not counted; ours have their titles."""
+    rows = {"verdict": ["differs", "not comparable"], "published_mean": [0.5, None], "runs": [3, 3]}
+    figures.save("fedsheafhn", "SH-T4", pd.DataFrame(rows), folder=tmp_path)
+    figures.save("fedsheafhn", "SH-M1", pd.DataFrame({"runs": [1]}), folder=tmp_path)
+    report.write(tmp_path)
+    text = (tmp_path / "fedsheafhn" / "README.md").read_text()
+    assert cells(text, "| SH-T4 ")[6] == "1 differs"
+    assert "### SH-M1: What choosing the round on test nodes adds" in text
+
+
 def test_links_lead_somewhere(folder: Path) -> None:
     """Every relative link of every page is a file that exists."""
     import re

@@ -76,6 +76,31 @@ def test_every_field_changes_the_key() -> None:
         del registry.REGISTRY["check", "quick"]
 
 
+@pytest.mark.parametrize(
+    ("task", "name", "told"),
+    [
+        ("train", "FedAvg", "name must be one that nothing of task 'train' in this package has. Got 'FedAvg'"),
+        ("training", "mine", "task must be one of 'train'.*Got 'training'.*Did you mean 'train'"),
+    ],
+)
+def test_own_methods_take_no_published_name(task: str, name: str, told: str) -> None:
+    """A class of one's own under a name of this package would get the keys of its results; tasks are known ones."""
+    before = dict(registry.REGISTRY)
+    with pytest.raises(ArgumentError, match=told):
+        registry.register(task, name, "fake_tasks:quick")
+    assert before == registry.REGISTRY
+
+
+def test_what_is_registered_last_counts() -> None:
+    """A target given as text replaces the function given before it under the same name."""
+    registry.register("check", "mine", lambda run: {"result": {}})
+    registry.register("check", "mine", "fake_tasks:quick")
+    try:
+        assert registry.load("check", "mine").__name__ == "quick"
+    finally:
+        del registry.REGISTRY["check", "mine"]
+
+
 def test_version_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raising the version of a method gives its runs new keys, and those of no other."""
     before, other = run().key, run(method="Local").key

@@ -187,10 +187,11 @@ def test_nearest_neighbours() -> None:
     assert nearest(x[:1], 3).shape == (2, 0)
 
 
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
-def test_other_layers_equal_pyg(kind: str) -> None:
-    """GCN and GAT on the collaboration graph are PyG's layers with ELU (Table 5)."""
-    made = Diffusion(5, kind, steps=2, channels=4, dropout=0.0)
+def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
+    """GCN and GAT on the collaboration graph are PyG's layers with ELU (Table 5), or add these to their input."""
+    made = Diffusion(5, kind, steps=2, channels=4, dropout=0.0, residual=residual)
     weights = {name: w.double() for name, w in made.init(3).items()}
     x, edges = normal(NODES, 5), pairs()
     both = torch.cat([edges, edges.flip(0)], 1)
@@ -202,7 +203,7 @@ def test_other_layers_equal_pyg(kind: str) -> None:
             if kind == "gat":
                 layer.att_src.copy_(weights[f"sheaf.{t}.source"].view(1, 1, -1))
                 layer.att_dst.copy_(weights[f"sheaf.{t}.target"].view(1, 1, -1))
-            h = torch.nn.functional.elu(layer(h, both))
+            h = torch.nn.functional.elu(layer(h, both)) + (h if residual else 0)
     expected = h @ weights["sheaf.decode.weight"] + weights["sheaf.decode.bias"]
     assert gap(made(weights, x, edges, kept), expected) < EXACT
 

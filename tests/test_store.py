@@ -193,20 +193,23 @@ def test_frame(tmp_path: Path) -> None:
     assert isinstance(empty, pd.DataFrame) and len(empty) == 0 and "seed" in empty
 
 
-def test_twenty_thousand_records_load_fast(tmp_path: Path) -> None:
-    """20,000 records of the usual size are read in less than 2 seconds."""
+def test_a_large_store_costs_little_more_than_parsing_it(tmp_path: Path) -> None:
+    """20,000 records of the usual size are read in less than twice what parsing their lines takes, wherever; one
+    more is added in less than a twentieth of that.
+    """
     scores = {f"{view}.{part}": 0.123456789 for view in ("before", "after") for part in range(20)}
     run = Run("train", "fedgat", "FedAvg", "Cora", "row-sum", "public", "metis", 10, 0, {"lr": 0.1}).to_dict()
-    with (tmp_path / "a.jsonl").open("w") as stream:
-        for number in range(20_000):
-            made = record(f"{number:064x}", run=run, result=scores, batch={"keys": [f"{number:064x}"]})
-            stream.write(json.dumps(made) + "\n")
+    numbers = [f"{number:064x}" for number in range(20_000)]
+    lines = [json.dumps(record(number, run=run, result=scores, batch={"keys": [number]})) for number in numbers]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
     start = time.process_time()
+    assert len([json.loads(line) for line in lines]) == 20_000
+    parsing, start = time.process_time() - start, time.process_time()
     store = Store(tmp_path)
-    assert time.process_time() - start < 2 and len(store) == 20_000
+    assert time.process_time() - start < 2 * parsing and len(store) == 20_000
     start = time.process_time()
     store.append("b", record("new"))
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < parsing / 20
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

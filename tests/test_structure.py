@@ -252,10 +252,17 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(structure, "_MEMORY", {})
     made = structure.features("GDV", block_model(48))
     (file,) = tmp_path.glob("*.npy")
+    graphlets = structure.graphlets
     monkeypatch.setattr(structure, "graphlets", None)  # would fail if called again
     structure._MEMORY.clear()
     assert torch.equal(structure.features("GDV", block_model(48)), made)
     assert file.stat().st_mtime_ns and [*tmp_path.iterdir()] == [file]
+    for left in (100, 0):  # torn, or empty: made again
+        file.write_bytes(file.read_bytes()[:left])
+        structure._MEMORY.clear()
+        with monkeypatch.context() as mended:
+            mended.setattr(structure, "graphlets", graphlets)
+            assert torch.equal(structure.features("GDV", block_model(48)), made)
     with pytest.raises(TypeError):
         structure.features("GDV", block_model(48, seed=1))
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from graphs import block_model, largest_difference
 from torch_geometric.data import Data
 
-from fedrepro import datasets, tasks
+import fedrepro
+from fedrepro import datasets, runs, tasks
 from fedrepro.errors import ArgumentError, DivergedError
 from fedrepro.methods.fedavg import FedAvg
 from fedrepro.methods.fedsgd import FedSGD
@@ -181,6 +183,21 @@ def test_one_of_several_runs_that_diverges_spoils_no_other(method: str) -> None:
         a, b = (list(numbers(made["result"])) for made in (spoilt, clean))
         assert len(a) == len(b) and all(math.isfinite(number) for number in a)
         assert np.allclose(a, b, atol=1e-5)
+
+
+def test_a_run_without_training_nodes_names_its_split() -> None:
+    """A run that was given no split has nothing to train on, and the error says what to give."""
+    with pytest.raises(ArgumentError, match=r"split must be 'public', or percentages .*Got ''"):
+        tasks.train([run().replace(split="")])
+
+
+@pytest.mark.parametrize("text", [fedrepro.__doc__, runs.__doc__], ids=["fedrepro", "fedrepro.runs"])
+def test_the_first_example_trains(text: str) -> None:
+    """The sweep a reader tries first has a split and a partition; here on the stand-in, for one round."""
+    (call,) = re.findall(r"sweep\((.*?)\)\n", text, re.DOTALL)
+    first = eval(f"sweep({call})", {"sweep": runs.sweep})[0]
+    (made,) = tasks.train([first.replace(dataset=f"{first.dataset}~standin", options={"rounds": 1})])
+    assert first.clients == 10 and made["result"]["before"]["last"]["round"] == 1
 
 
 def test_the_federation_of_a_run_is_its_graph_split_and_partition() -> None:

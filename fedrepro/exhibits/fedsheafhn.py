@@ -16,6 +16,7 @@ from fedrepro.exhibits.fedsheafhn_settings import (
     ABLATED,
     ATTACKS,
     BASE_MODEL,
+    CHOICES,
     CLIENTS,
     DATASETS,
     EPOCHS,
@@ -117,6 +118,19 @@ def readings(profile: str) -> list[Run]:
     return list(dict.fromkeys(run for run in runs if _is_reading(run)))
 
 
+def choices(profile: str) -> list[Run]:
+    """SH-M3, ours: choices of ours that touch the baselines too, Cora, 20 clients, beside SH-T1's runs."""
+    dropped, scaled = CHOICES.values()
+    if profile == "smoke":
+        some = [(OURS, {}), (OURS, dropped), ("FedSage+", {}), ("FedSage+", scaled)]
+        return [run for method, more in some for run in smoke(method, 20, **more)]
+    if profile == "quick":
+        return [run for more in ({}, dropped) for method in ("Local", OURS)
+                for run in cell(method, QUICK, 20, range(1), **more)]  # fmt: skip
+    every: list[tuple[str, dict[str, Any]]] = [(m, more) for more in ({}, dropped) for m in METHODS]
+    return [run for method, more in [*every, ("FedSage+", scaled)] for run in cell(method, QUICK, 20, range(3), **more)]
+
+
 def _is_reading(run: Run) -> bool:
     """Whether a run is one of SH-T1's, or differs from them: a reading that is SH-T1's own has no run of its own."""
     usual = cell(OURS, run.dataset, run.clients, [run.seed])[0]
@@ -139,8 +153,9 @@ def server(profile: str) -> list[Run]:
 def _bench(row: str, dataset: str, clients: int, **more: Any) -> list[Run]:
     method = "FedAvg" if row == BASE_MODEL else OURS
     variant = MODULES.get(row, NETWORKS.get(row, {}))
+    more |= {"of": method, "warmup": None}  # a round costs the same after fewer epochs
     # All numbers of clients on METIS parts, as in the paper's table.
-    runs = cell(method, dataset, 20, [0], task="bench", name="FedSheafHN-server", of=method, **variant, **more)
+    runs = cell(method, dataset, 20, [0], task="bench", name="FedSheafHN-server", **variant, **more)
     return [run.replace(clients=clients) for run in runs]
 
 
@@ -289,6 +304,7 @@ EXHIBITS = [
         ("SH-T4", _ABLATIONS, "Modules added one after another", modules),
         ("SH-T5", _ABLATIONS, "Other networks on the collaboration graph", networks),
         ("SH-M2", _ABLATIONS, "Other readings of what the paper leaves open", readings),
+        ("SH-M3", _ABLATIONS, "What two choices of ours are worth", choices),
         ("SH-F6", _ABLATIONS, "Accuracy against local epochs", local_epochs),
         ("SH-T6", _DISCUSSION, "Time and memory of the server", server),
         ("SH-X1", _DISCUSSION, "Server time for 50 and 100 clients", server),

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.compare import limit
+from fedrepro.compare import common, limit
 from fedrepro.exhibits.fedsheafhn_settings import (
     ABLATED,
     ARXIV,
     BASE_MODEL,
+    CHOICES,
     METHODS,
     MODULES,
     NETWORKS,
     OURS,
     PAPER,
     STANDIN,
-    base,
     chosen,
     settings,
+    view_of,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def named(frame: pd.DataFrame, view: str = "") -> pd.DataFrame:
         The frame with `view`, `percent` (federated accuracy at the best validation round), `other` (the same in the
         other view), `last` (at the last round) and `val` (on validation nodes, at the best round).
     """
-    views = [view or METHODS.get(name, METHODS[OURS]).view for name in frame.get("method", [])]
+    views = [view or view_of(run["method"], run) for run in frame.to_dict("records")]
     others = ["after" if view == "before" else "before" for view in views]
 
     def scores(of: list[str], where: str, on: str = "test") -> list[float]:
@@ -117,6 +119,21 @@ def ablation(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
                          value="percent", margin=POINT, runs_published=5)  # fmt: skip
 
 
+def with_spread(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """SH-T5 with how far the weights generated for different clients lie apart (`generated_spread`): mean, lowest and
+    highest run.
+
+    Args:
+        rows: as `rows_of` gives them.
+    """
+    keys, spread = ["dataset", "method", "clients"], "facts.generated_spread"
+    rows = rows.reindex(columns=list(dict.fromkeys([*rows, "dataset", "clients", spread])))
+    rows = rows.assign(method=rows["row"], clients=rows["clients"].astype(str), **{spread: rows[spread].astype(float)})
+    found = rows.groupby(keys)[spread].agg(["mean", "min", "max"]).reset_index()
+    names = {"mean": "generated_spread", "min": "generated_spread_low", "max": "generated_spread_high"}
+    return table.merge(found.rename(columns=names), "left", on=keys)
+
+
 def with_series(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with what its records keep of their rounds and clients, as columns `series.<view>.<entry>`."""
     from fedrepro.store import opened
@@ -148,7 +165,9 @@ def clients_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def spreads(frame: pd.DataFrame) -> pd.DataFrame:
-    """SH-T3: mean and standard deviation over clients, averaged over runs, beside the published pair."""
+    """SH-T3: mean and standard deviation over clients, averaged over runs, and the published pairs, beside ours where
+    ogbn-arxiv itself was run.
+    """
     from fedrepro import published
 
     each = clients_of(frame).groupby(["dataset", "method", "clients", "seed"], sort=False)["percent"]
@@ -157,21 +176,30 @@ def spreads(frame: pd.DataFrame) -> pd.DataFrame:
         ours_mean=("mean", "mean"), ours_sd_over_clients=("std", "mean"), runs=("seed", "nunique")
     )
     table = table.reset_index()
-    paper = published.load(PAPER).query("exhibit == 'SH-T3'")
-    printed = {(row.method, int(row.clients)): (row.value_number, row.spread_number) for row in paper.itertuples()}
-    pairs = [printed.get((r.method, r.clients), (None, None)) if base(r.dataset) == ARXIV else (None, None)
-             for r in table.itertuples()]  # fmt: skip
-    return table.assign(published_mean=[a for a, _ in pairs], published_sd_over_clients=[b for _, b in pairs])
+    return _beside(table, published.load(PAPER).query("exhibit == 'SH-T3'").astype({"clients": int}))
 
 
-def rounds_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """SH-F4: one row per run and round: method, data set, seed, round, pooled validation accuracy and federated test
-    accuracy.
+def _beside(table: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """Spreads over clients with the published ones, which have rows of their own where nothing was run."""
+    import pandas as pd
+
+    keys = ["dataset", "method", "clients"]
+    pairs = {"value_number": "published_mean", "spread_number": "published_sd_over_clients"}
+    printed = paper[[*keys, *pairs]].rename(columns=pairs)
+    known = set(table[keys].itertuples(index=False, name=None))
+    alone = printed[[key not in known for key in printed[keys].itertuples(index=False, name=None)]]
+    both = table.astype({"dataset": object, "method": object, "clients": int}).merge(printed, "left", on=keys)
+    return pd.concat([both, alone], ignore_index=True).astype({"runs": float}).fillna({"runs": 0})
+
+
+def rounds_of(frame: pd.DataFrame, view: str = "") -> pd.DataFrame:
+    """SH-F4, SH-M1: one row per run and round: method, data set, seed, round, pooled validation accuracy and federated
+    test accuracy; of each method's own view, or all of one `view`.
     """
     import pandas as pd
 
     rows = []
-    for run in named(frame).to_dict("records"):
+    for run in named(frame, view).to_dict("records"):
         kept = [run.get(f"series.{run['view']}.{part}") for part in ("val", "test_clients")]
         if all(isinstance(values, list) for values in kept):
             for number, (val, test) in enumerate(zip(*kept, strict=True), start=1):
@@ -189,19 +217,34 @@ def selection_bias(frame: pd.DataFrame) -> pd.DataFrame:
         for (dataset, method, _), one in rounds_of(frame).groupby(["dataset", "method", "seed"], sort=False)
     ]
     runs = pd.DataFrame(rows, columns=["dataset", "method", "points"]).groupby(["dataset", "method"], sort=False)
-    return runs["points"].agg(["mean", "max", "count"]).rename(columns={"count": "runs"}).reset_index()
+    names = {"mean": "points_mean", "max": "points_max", "count": "runs"}
+    return runs["points"].agg(list(names)).rename(columns=names).reset_index()
 
 
 def sheaf_series(frame: pd.DataFrame) -> pd.DataFrame:
     """SH-F1b: clients' accuracies with and without sheaf collaboration."""
     each = clients_of(frame)
     without = each["vectors"].eq("one-hot")
-    return each.assign(method=without.map({True: "without sheaf collaboration", False: "with sheaf collaboration"}))
+    return each.assign(method=without.map({True: SHEAF[1], False: SHEAF[0]}))
+
+
+SHEAF = "with sheaf collaboration", "without sheaf collaboration"
+
+
+def sheaf_summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F1b in two numbers: mean and standard deviation over clients, averaged over runs, beside the printed pairs."""
+    from fedrepro import published
+
+    each = sheaf_series(frame).groupby(["dataset", "method", "clients", "seed"], sort=False)["percent"]
+    per_run = each.agg(["mean", "std"]).reset_index().groupby(["dataset", "method", "clients"], sort=False)
+    table = per_run.agg(ours_mean=("mean", "mean"), ours_sd_over_clients=("std", "mean"), runs=("seed", "nunique"))
+    paper = published.load(PAPER).query("exhibit == 'SH-F1b'").astype({"clients": int})
+    return _beside(table.reset_index(), paper.assign(method=paper["setting"]))
 
 
 def server_table(frame: pd.DataFrame) -> pd.DataFrame:
     """SH-T6: seconds of the server and of a whole round, and peak memory, per row and number of clients, as measured
-    on one machine, beside the published numbers (of another machine and graph).
+    on one machine, beside the published numbers, which are of ogbn-arxiv on a GPU; none beside a stand-in.
     """
     from fedrepro import published
 
@@ -216,9 +259,36 @@ def server_table(frame: pd.DataFrame) -> pd.DataFrame:
     paper = published.load(PAPER).query("exhibit == 'SH-T6'")
     printed = {(r.method, int(r.clients), r.metric): r.value_number for r in paper.itertuples()}
     for name, metric in (("published_seconds", "server seconds per round"), ("published_mebibytes", "memory (MiB)")):
-        table[name] = [printed.get((r.row, r.clients, metric)) for r in table.itertuples()]
+        table[name] = [None if r.dataset.endswith("~standin") else printed.get((r.row, r.clients, metric))
+                       for r in table.itertuples()]  # fmt: skip
     table["published_relative"] = table["published_seconds"] / printed[OURS, 20, "server seconds per round"]
     return table.reset_index(drop=True)
+
+
+def server_growth(table: pd.DataFrame) -> pd.DataFrame:
+    """SH-X1: of `server_table`, what the server's time at more clients is above that at 20, in percent, beside what is
+    printed; then the paper's other numbers on cost, which it gives in prose without naming the graph.
+    """
+    import pandas as pd
+
+    from fedrepro import published
+
+    ours = table[table["row"].eq(OURS)]
+    rows = pd.DataFrame({
+        "dataset": ours["dataset"], "clients": ours["clients"], "metric": "server time above 20 clients (percent)",
+        "ours": 100 * (ours["relative"] - 1), "server_seconds": ours["server_seconds"],
+        "server_share": ours["server_share"], "runs": 1,
+    })  # fmt: skip
+    paper = published.load(PAPER).query("exhibit == 'SH-X1'")
+    above = paper[paper["metric"].eq("server time above 20 clients (percent)")]
+    printed = dict(zip(above["clients"].astype(int), above["value_number"], strict=True))
+    real = ~rows["dataset"].astype(str).str.endswith("~standin")
+    rows["published"] = rows["clients"].map(printed).where(real)
+    prose = paper[~paper.index.isin(above.index)]
+    metric = (prose["metric"] + " " + prose["setting"].fillna("")).str.strip()
+    rest = pd.DataFrame({"dataset": "not named", "clients": prose["clients"], "metric": metric, "runs": 0,
+                         "published": prose["value_number"]})  # fmt: skip
+    return pd.concat([rows, rest], ignore_index=True)
 
 
 def promises(table: pd.DataFrame) -> list[dict[str, str]]:
@@ -299,19 +369,28 @@ def check_rows(frame: pd.DataFrame, *prefixes: str) -> pd.DataFrame:
     return order.drop_duplicates("id").sort_index()[columns].reset_index(drop=True)
 
 
-def panels(frame: pd.DataFrame, by: str, draw: Callable[..., Any], title: str = "") -> Figure:
-    """One panel per value of `by`, each drawn by `draw(rows, axes=..., title=...)`, its legend below it."""
+def panels(
+    frame: pd.DataFrame, panel: str, draw: Callable[..., Any], title: str = "", *, by: str, order: Iterable[Any] = (),
+    **more: Any,
+) -> Figure:  # fmt: skip
+    """One panel per value of `panel`, each drawn by `draw(rows, by=..., order=..., axes=..., title=..., **more)`, its
+    legend below it: a value of `by` has one colour in all of them. A panel with one value of `by` where others have
+    several, of a sweep that has just begun, is left out.
+    """
     import matplotlib.pyplot as plt
 
     from fedrepro.figures import STYLE
 
-    groups = list(frame.groupby(by, sort=False)) or [("nothing stored", frame)]
+    names = list(order) or list(dict.fromkeys(frame[by]))
+    counts = frame.groupby(panel, sort=False)[by].nunique()
+    shown = [name for name, count in counts.items() if count > 1 or counts.max() < 2]
+    groups = [(name, frame[frame[panel].eq(name)]) for name in shown] or [("nothing stored", frame)]
     with plt.style.context(["default", STYLE], after_reset=True):
         figure, axes = plt.subplots(1, len(groups), figsize=(5 * len(groups), 4), squeeze=False)
         for ax, (name, rows) in zip(axes[0], groups, strict=True):
             ax.set_title(str(name))
             if len(rows):
-                draw(rows, axes=ax, title=str(name))
+                draw(rows, by=by, order=names, axes=ax, title=str(name), **more)
                 ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
                 ax.margins(y=0.05)
                 if ax.get_ylabel() in ("percent", "test"):
@@ -399,11 +478,25 @@ def new_clients(frame: pd.DataFrame) -> pd.DataFrame:
 
 def new_procedure(frame: pd.DataFrame) -> pd.DataFrame:
     """SH-A2: what being new costs: mean accuracy in percent of each group of `NEWCOMERS` per share of new clients."""
-    points = new_clients(frame)
-    table = points.pivot_table(index=["dataset", "share of new clients"], columns="clients", values="percent")
-    table = table.reindex(columns=list(NEWCOMERS)).astype(float)
-    runs = points[points["clients"].eq("new")].groupby(["dataset", "share of new clients"])["seed"].nunique()
-    return table.assign(difference=table["new"] - table["trained"], runs=runs).reset_index()
+    keys = ["dataset", "share of new clients"]
+    each = new_clients(frame).pivot_table(index=[*keys, "seed"], columns="clients", values="percent")
+    each = each.reindex(columns=list(NEWCOMERS)).astype(float)
+    table = each.groupby(level=keys).mean().assign(runs=each.groupby(level=keys)["new"].count())
+    for name, other in (("new minus trained", "trained"), ("new minus alone", "new, alone")):
+        table = table.join(_intervals(each["new"] - each[other], name))
+    return table.reset_index()
+
+
+def _intervals(gaps: pd.Series, name: str) -> pd.DataFrame:
+    """Mean and 95% interval over seeds, the last level of the index: `name`, `name, low`, `name, high`."""
+    import pandas as pd
+
+    from fedrepro.compare import interval
+
+    levels = list(gaps.index.names[:-1])
+    found = {key: interval(each.to_numpy())[:3] for key, each in gaps.dropna().groupby(level=levels, sort=False)}
+    index = pd.MultiIndex.from_tuples(list(found), names=levels) if found else gaps.index[:0].droplevel(-1)
+    return pd.DataFrame(list(found.values()), index=index, columns=[name, f"{name}, low", f"{name}, high"])
 
 
 def attacked(frame: pd.DataFrame) -> pd.DataFrame:
@@ -426,6 +519,36 @@ def attacked(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(lines, ignore_index=True)[columns]
 
 
+def losses(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F7: accuracy without malicious clients minus that with them, in points, per run: `ratio`, `attack`, `loss`."""
+    import pandas as pd
+
+    mine = named(frame)
+    for name in ("malicious", "attack"):
+        if name not in mine:
+            mine[name] = None
+    mine["ratio"] = mine["malicious"].astype(float).fillna(0.0)
+    clean = mine[mine["ratio"].eq(0)].set_index(["dataset", "method", "seed"])["percent"].to_dict()
+    rows = [
+        {"dataset": run.dataset, "method": run.method, "seed": run.seed, "ratio": run.ratio, "attack": run.attack,
+         "loss": clean.get((run.dataset, run.method, run.seed), math.nan) - run.percent}
+        for run in mine[mine["ratio"].gt(0)].itertuples()
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["dataset", "method", "seed", "ratio", "attack", "loss"])
+
+
+def attack_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F7 in numbers: mean accuracy in percent per method, attack and share, and with its interval what the forged
+    embeddings cost against the same seeds without them, in points.
+    """
+    keys = ["dataset", "method and attack", "malicious clients (share)"]
+    means = attacked(frame).groupby(keys, sort=False)["percent"].agg(["mean", "std", "count"])
+    cost = losses(frame)
+    cost["method and attack"] = cost["method"] + ", " + cost["attack"].astype(str)
+    each = cost.rename(columns={"ratio": keys[-1]}).set_index([*keys, "seed"])["loss"].astype(float)
+    return means.join(_intervals(each, "cost")).rename(columns={"count": "runs"}).reset_index()
+
+
 def stages(frame: pd.DataFrame) -> pd.DataFrame:
     """SH-F3: one row per run, server ("start", "end") and stage, in order."""
     import pandas as pd
@@ -443,7 +566,41 @@ def stages(frame: pd.DataFrame) -> pd.DataFrame:
 def tuned(trials: pd.DataFrame) -> pd.DataFrame:
     """SH-T9's trials with `used`: whether the tables take this point."""
     places = [chosen().get((row.dataset, row.method), 0) for row in trials.itertuples()]
-    return trials.assign(used=trials["place"].eq(places))
+    return trials.assign(used=trials["place"].eq(places), runs=trials["val"].notna().astype(int))
+
+
+def printed_ranges() -> pd.DataFrame:
+    """SH-T9 as printed: of which part, which number, its range."""
+    from fedrepro import published
+
+    rows = published.load(PAPER).query("exhibit == 'SH-T9'")
+    return rows[["setting", "metric", "value"]].rename(
+        columns={"setting": "part", "metric": "what", "value": "printed range"}
+    )
+
+
+def choice_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-M3: per choice and method the accuracy in percent of SH-T1's cell and of the same seeds with the other choice,
+    and the paired difference in points with its interval.
+    """
+    import pandas as pd
+
+    options = [name for more in CHOICES.values() for name in more]
+    scores: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
+    for run in named(frame).to_dict("records"):
+        has = {name: run[name] for name in options if not _blank(run.get(name))}
+        choice = next((name for name, more in CHOICES.items() if has == more), "")
+        cell = scores.setdefault((run["dataset"], run["clients"], run["method"]), {})
+        cell.setdefault(choice, {})[run["seed"]] = run["percent"]
+    rows = []
+    for choice in CHOICES:
+        for key, cell in scores.items():
+            if choice in cell:
+                pair = [pd.Series(cell.get(name, {}), dtype=float) for name in (choice, "")]
+                gap = common(*pair) or (math.nan,) * 3
+                rows.append([choice, *key, pair[1].mean(), pair[0].mean(), *gap[:3], len(cell[choice])])
+    columns = ["choice", "dataset", "clients", "method", "as in SH-T1", "so", "so minus SH-T1", "low", "high", "runs"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def unrolled(frame: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -60,6 +60,7 @@ class Diffusion:
     Args:
         width: of the clients' vectors, in and out.
         kind: "sheaf", "gcn", "gat", or "none": the vectors as they are.
+        residual: each layer of a GCN or GAT adds to its input instead of taking its place; the sheaf's always does.
         steps: T_s, layers.
         channels, stalk: h and d; the encoder makes `[clients, d * h]`. GCN and GAT work on these d * h together.
         maps: see `sheaf.MAPS`.
@@ -81,6 +82,7 @@ class Diffusion:
     gate: bool = False
     augmented: bool = True
     dropout: float = 0.3
+    residual: bool = False
 
     def __post_init__(self) -> None:
         one_of("diffusion", self.kind, DIFFUSIONS)
@@ -139,7 +141,8 @@ class Diffusion:
         else:
             a = normalised_adjacency(pairs, len(x), x.dtype)
             for t in range(self.steps):
-                h = self._convolve(weights, h, a, t)
+                made = self._convolve(weights, h, a, t)
+                h = h + made if self.residual else made
         return self.decode(weights, h, drop)
 
     def encode(self, weights: Weights, x: Tensor, drop: Drop = kept) -> Tensor:

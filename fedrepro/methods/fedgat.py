@@ -107,7 +107,7 @@ class FedGAT(DistGAT):
     def _first(self, weights: Weights, fed: Federation) -> tuple[Tensor, Tensor, Edges]:
         """W h `[nodes, heads, hidden]`, x_ij `[edges, heads]`, and the edges at nodes whose layer 1 is needed."""
         edges = fed.attention_edges(1)
-        x = layers.dropout(fed, fed.input, self.model.dropout, "layer1")
+        x = layers.dropout(fed, fed.input, self.model.first_dropout, "layer1")
         source, target = weights["layer1.source"], weights["layer1.target"]
         h = layers.linear(fed, x, weights["layer1.weight"])
         h = h.view(len(h), -1, self.model.hidden)

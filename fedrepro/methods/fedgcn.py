@@ -66,7 +66,7 @@ class FedGCN(FedAvg):
         """relu((SX) W1 + b1) at every node held, then S (. W2) + b2 at own nodes."""
         if self.hops == 0:
             return super().forward(weights, fed, state)
-        x = layers.dropout(fed, fed.input, self.model.dropout, "layer1")
+        x = layers.dropout(fed, fed.input, self.model.first_dropout, "layer1")
         h = F.relu(layers.linear(fed, x, weights["layer1.weight"], weights["layer1.bias"]))
         h = layers.dropout(fed, h, self.model.dropout, "layer2")
         return layers.gcn(fed, h, weights["layer2.weight"], weights["layer2.bias"], kind="given", reach=0)

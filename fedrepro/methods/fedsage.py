@@ -62,6 +62,7 @@ class Mending(Method):
             tenth, as FedStruct does, sparse graphs leave so few hidden neighbours that none is predicted.
         row_sum: generated rows are divided by the sum of their absolute values, for graphs whose features were
             divided by theirs: what tanh returns is many times longer and drowns the real rows.
+        scaled: see `NeighGen`.
     """
 
     neighbours: str = "generated"
@@ -75,6 +76,7 @@ class Mending(Method):
     most: int = 5
     cross: bool = True
     row_sum: bool = False
+    scaled: bool = False
     encoder_hidden: int = 32
     latent: int = 128
     generator_hidden: int = 256
@@ -96,7 +98,7 @@ class Mending(Method):
         return NeighGen(
             self.generator_epochs, self.generator_lr, self.generator_weight_decay, self.generator_dropout,
             self.hidden_share, self.most, self.encoder_hidden, self.latent, self.generator_hidden,
-            self.generator_width, self.scheme, self.count == "true", self.cross, self.row_sum,
+            self.generator_width, self.scheme, self.count == "true", self.cross, self.row_sum, self.scaled,
         )  # fmt: skip
 
     def start(self, fed: Federation) -> tuple[Federation, State]:

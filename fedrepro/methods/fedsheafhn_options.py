@@ -9,8 +9,8 @@ Decisions the paper leaves open, or its text and code tell apart:
     SH-Q11   the head is the last weight layer: the linear classifier of a `GCNHead`
     stalks, layers, channels (d = 1, T_s = 4, 20) and D + I in Eq. 6 are those of the public code
     standardized: the server centres and scales each column of X_0 over the clients. Neither paper nor code does it, but
-        without it the entries are so small that attention is uniform, restriction maps are near zero and all clients
-        get the same weights to four digits
+        without it clients get nearly the same weights: on Cora with 20 clients they end 0.001 to 0.017 of their norm
+        apart over three seeds (`generated_spread`), with it 0.25 to 0.58 (SH-M2)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Options(Method):
     standardized: see above.
     graph, neighbours: the collaboration graph: "knn" (K; 0 for the rule of SH-Q9) or "complete".
     diffusion: "sheaf", "gcn", "gat" or "none".
-    steps, channels, stalk, maps, learner, maps_made, gate, augmented: see `Diffusion`.
+    residual, steps, channels, stalk, maps, learner, maps_made, gate, augmented: see `Diffusion`.
     attention, hyper_hidden, hyper_layers, output: see `Hypernetwork`.
     sheaf_lr, sheaf_weight_decay, sheaf_dropout, hyper_lr, hyper_weight_decay, hyper_dropout: of the server's two
         parts (Table 9).
@@ -60,6 +60,7 @@ class Options(Method):
     graph: str = "knn"
     neighbours: int = 0
     diffusion: str = "sheaf"
+    residual: bool = False
     steps: int = 4
     channels: int = 20
     stalk: int = 1
@@ -164,6 +165,7 @@ class Options(Method):
         return Diffusion(
             self.width if self.uses_embeddings else clients, self.diffusion, self.steps, self.channels, self.stalk,
             self.maps, self.learner, self.maps_made, self.gate, self.augmented, self.sheaf_dropout,
+            self.residual,
         )  # fmt: skip
 
     def _hypernetwork(self, clients: int) -> Hypernetwork:

@@ -182,7 +182,7 @@ class FGGP(FedAvg):
     ) -> tuple[Tensor, Tensor]:
         """Embedding `[nodes, hidden]` and logits under a propagation; with a name, under dropout masks of its own."""
         last = len(self.model.widths)
-        x: Tensor | Sparse = layers.dropout(fed, fed.input, self.model.dropout, f"layer1{name}")
+        x: Tensor | Sparse = layers.dropout(fed, fed.input, self.model.first_dropout, f"layer1{name}")
         for i in range(1, last + 1):
             out = layers.linear(fed, x, weights[f"layer{i}.weight"])
             out = propagate(out) if i <= self.model.layers else out

@@ -57,6 +57,8 @@ class NeighGen:
     true_count: k_v is the true number of missing neighbours.
     cross: whether other clients' neighbours enter.
     row_sum: a generated row leaves fGen divided by the sum of its absolute values.
+    scaled: L_f and L_f(j) are in units of the mean squared entry of the client's features, not in those of the features
+        themselves: of rows that sum to 1 they are else thousands of times smaller than L_d and L_c.
     """
 
     epochs: int
@@ -73,6 +75,7 @@ class NeighGen:
     true_count: bool
     cross: bool
     row_sum: bool
+    scaled: bool
 
     def init(self, held: Held, classes: int, count: Tensor) -> Weights:
         """Glorot's weights and zero biases, one slice; dGen's bias is the mean of n_v, for a dying ReLU generates
@@ -139,7 +142,8 @@ class NeighGen:
         rows = self.features(weights, z, graph.near, held, epoch, kept[graph.near])
         host = graph.near[kept[graph.near].nonzero()[:, 0]]
         here = graph.train.nonzero().squeeze(1)
-        scale = len(here) * self.most if self.scheme == "original" else max(1, int(kept[here].sum()))
+        scale: float | Tensor = len(here) * self.most if self.scheme == "original" else max(1, int(kept[here].sum()))
+        scale = scale * held.x.square().mean() if self.scaled else scale
         of_train = graph.train[host].nonzero().squeeze(1)
         mine, node = rows.index_select(0, of_train)[:, None], host[of_train]
         on = (graph.missing[node] > 0)[:, None]

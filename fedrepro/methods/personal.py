@@ -77,7 +77,7 @@ def first_input(model: Model, fed: Federation, weights: Weights) -> tuple[Tensor
     """What the first layer takes, and the weights to give it: features normalized, or else with dropout."""
     if model.input_norm:
         return layers.normalized_input(fed, weights)
-    return layers.dropout(fed, fed.input, model.dropout, "layer1"), weights
+    return layers.dropout(fed, fed.input, model.first_dropout, "layer1"), weights
 
 
 def layer(model: Model, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:

@@ -42,6 +42,7 @@ class Model:
         hidden: width of the hidden layers.
         layers: number of weight layers.
         dropout: probability of dropping an input or hidden entry while training.
+        input_dropout: that of an input entry; -1 for `dropout`.
         stack: widths of the hidden layers where they differ, first to last; `hidden` and `layers` then follow it.
         input_norm: LayerNorm on the input, with a learned scale and shift; the input is then not dropped.
         initial: "glorot" matrices and zero biases, or "torch" for both uniform on +-1/sqrt(fan in), PyTorch's default.
@@ -55,6 +56,7 @@ class Model:
     stack: tuple[int, ...] = ()
     input_norm: bool = False
     initial: str = "glorot"
+    input_dropout: float = -1.0
 
     def __post_init__(self) -> None:
         require(all(width >= 1 for width in self.stack), "stack", "widths of at least 1", self.stack)
@@ -64,9 +66,15 @@ class Model:
         for name in ("features", "classes", "hidden", "layers"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        require(0 <= self.first_dropout < 1, "input_dropout", "in [0, 1) or -1", self.input_dropout)
         one_of("initial", self.initial, ("glorot", "torch"))
 
     _output_layers: ClassVar[int] = 1  # of `layers`, those that give the classes
+
+    @property
+    def first_dropout(self) -> float:
+        """Probability of dropping an input entry."""
+        return self.dropout if self.input_dropout == -1 else self.input_dropout
 
     @property
     def widths(self) -> list[tuple[int, int]]:
@@ -106,7 +114,7 @@ class Model:
         if self.input_norm:
             x, weights = layers.normalized_input(fed, weights)
         else:
-            x = layers.dropout(fed, fed.input, self.dropout, "layer1")
+            x = layers.dropout(fed, fed.input, self.first_dropout, "layer1")
         h = self._layer(fed, x, weights, 1)
         for i in range(2, self.layers + 1):
             h = self._layer(fed, layers.dropout(fed, F.relu(h), self.dropout, f"layer{i}"), weights, i)
@@ -152,7 +160,8 @@ class GraphSAGE(Model):
 
 @dataclass(frozen=True)
 class _Head(Model):
-    """`layers` convolutions and a linear classifier after them, with ReLU and dropout between all of them.
+    """`layers` convolutions and a linear classifier after them, with ReLU and dropout between all of them and dropout
+    of the input.
 
     Args:
         bare: the classifier sees the last convolution as it is, without ReLU and dropout.
@@ -182,7 +191,7 @@ class _Head(Model):
 
 @dataclass(frozen=True)
 class GCNHead(_Head, GCN):
-    """Graph convolutions and a linear classifier: FedSheafHN's client (Section 4.1, two of width 128; SH-Q11)."""
+    """Graph convolutions and a linear classifier: FedSheafHN's client (Section 4.1, width 128; SH-Q11, SH-DROP)."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +278,7 @@ class GAT(Model):
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
         """Logits `[nodes, classes]`."""
-        x = layers.dropout(fed, fed.input, self.dropout, "layer1")
+        x = layers.dropout(fed, fed.input, self.first_dropout, "layer1")
         h = layers.gat(fed, x, fed.attention_edges(1), *_attention(weights, 1))
         return self.second_layer(weights, fed, h)
 

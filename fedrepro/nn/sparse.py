@@ -88,13 +88,11 @@ class Sparse:
     Args:
         pattern: where the entries are.
         value: `[entries]`, in row order.
-        width: number of feature columns of one block, where the matrix is a row of blocks (see `Federation.features`).
     """
 
-    def __init__(self, pattern: Pattern, value: Tensor, width: int | None = None) -> None:
+    def __init__(self, pattern: Pattern, value: Tensor) -> None:
         self.pattern = pattern
         self.value = value
-        self.width = width or pattern.shape[1]
 
     @cached_property
     def value_t(self) -> Tensor:
@@ -133,7 +131,7 @@ class Sparse:
 
     def with_values(self, value: Tensor) -> Sparse:
         """The same pattern with other values `[entries]`."""
-        return Sparse(self.pattern, value, self.width)
+        return Sparse(self.pattern, value)
 
     def rows(self, index: Tensor) -> Sparse:
         """The rows named by `index`, in that order, repeated where it repeats."""
@@ -142,13 +140,13 @@ class Sparse:
         entries = starts + torch.arange(len(starts), device=index.device)
         row = torch.repeat_interleave(torch.arange(len(index), device=index.device), counts)
         pattern = Pattern.of(row, self.pattern.col[entries], (len(index), self.shape[1]))
-        return Sparse(pattern, self.value[entries], self.width)
+        return Sparse(pattern, self.value[entries])
 
     def blocks(self, block: Tensor, count: int) -> Sparse:
         """Row `i` moved into column block `block[i]` of `count`: `[rows, count * columns]`."""
         col = self.pattern.col + block[self.pattern.row] * self.shape[1]
         pattern = Pattern.of(self.pattern.row, col, (self.shape[0], count * self.shape[1]))
-        return Sparse(pattern, self.value, self.width)
+        return Sparse(pattern, self.value)
 
     def cut(self, row: Tensor, col: Tensor, shape: tuple[int, int]) -> Sparse:
         """Entries whose row and column have a new number (not -1), renumbered; order within a row must not change."""
@@ -160,7 +158,7 @@ class Sparse:
         """A copy on another device or in another floating-point type."""
         at = self.pattern
         moved = Pattern(at.shape, at.ptr.to(device), at.row.to(device), at.col.to(device))
-        return Sparse(moved, self.value.to(device, dtype or self.value.dtype), self.width)
+        return Sparse(moved, self.value.to(device, dtype or self.value.dtype))
 
     def dense(self) -> Tensor:
         """The same matrix as a dense tensor."""
