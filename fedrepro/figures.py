@@ -138,8 +138,7 @@ def dots(
         ]
         marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
         figure.legend(handles, words, loc="outside lower center", ncols=2, title=marks, title_fontsize=8)
-        if value:
-            figure.supxlabel(value, fontsize=9)
+        grid[0][len(groups) // 2].set_xlabel(value)
         if title:
             figure.suptitle(title, fontsize=10)
         plt.close(figure)

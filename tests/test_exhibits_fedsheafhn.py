@@ -334,14 +334,17 @@ def test_a_choice_is_paired_with_the_cells_without_it() -> None:
 
 
 def test_panels_share_colours_and_leave_out_what_has_just_begun() -> None:
-    """A line has the colour of its place in the order, whatever else a panel has; a lone line is no panel."""
+    """A line has the colour of its place in the order, whatever else a panel has; a lone line or x is no panel."""
     rows = [("one", "b"), ("one", "c"), ("two", "a"), ("two", "c"), ("three", "a")]
     made = pd.DataFrame([(d, m, x, 1.0) for d, m in rows for x in (1, 2)], columns=["dataset", "method", "x", "y"])
+    points = pd.DataFrame({"dataset": "four", "method": ["a", "b"], "x": 1, "y": 1.0})
+    made = pd.concat([made, points], ignore_index=True)
     figure = frames.panels(made, "dataset", figures.curves, x="x", y="y", by="method", order=("a", "b", "c"))
     assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
     colours = [[line.get_color() for line in axes.lines] for axes in figure.axes]
     assert colours == [figures.COLOURS[1:3], [figures.COLOURS[0], figures.COLOURS[2]]]
-    assert len(frames.panels(made[made.method.eq("a")], "dataset", figures.curves, x="x", y="y", by="method").axes) == 2
+    lone = made[made.method.eq("a") & made.dataset.ne("four")]
+    assert len(frames.panels(lone, "dataset", figures.curves, x="x", y="y", by="method").axes) == 2
 
 
 def test_what_an_attack_costs_is_paired_and_a_gain_is_none() -> None:

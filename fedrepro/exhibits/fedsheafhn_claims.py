@@ -103,9 +103,7 @@ def _claim_spread(get: Get) -> tuple[str, str]:
 
 
 def _claim_sheaf(get: Get) -> tuple[str, str]:
-    """With minus without sheaf collaboration (Figure 1(b)), paired: mean over clients above zero, their standard
-    deviation below zero.
-    """
+    """With minus without sheaf collaboration, paired: mean over clients above zero, their standard deviation below."""
     frame = get("SH-F1b")
     if not len(frame):
         return judge({})

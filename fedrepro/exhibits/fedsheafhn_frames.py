@@ -370,19 +370,19 @@ def check_rows(frame: pd.DataFrame, *prefixes: str) -> pd.DataFrame:
 
 
 def panels(
-    frame: pd.DataFrame, panel: str, draw: Callable[..., Any], title: str = "", *, by: str, order: Iterable[Any] = (),
-    **more: Any,
+    frame: pd.DataFrame, panel: str, draw: Callable[..., Any], title: str = "", *, x: str, by: str,
+    order: Iterable[Any] = (), **more: Any,
 ) -> Figure:  # fmt: skip
-    """One panel per value of `panel`, each drawn by `draw(rows, by=..., order=..., axes=..., title=..., **more)`, its
-    legend below it: a value of `by` has one colour in all of them. A panel with one value of `by` where others have
-    several, of a sweep that has just begun, is left out.
+    """One panel per value of `panel`, drawn by `draw(rows, x, by=..., order=..., axes=..., title=..., **more)`, its
+    legend below it: a value of `by` has one colour in all of them. A panel with one value of `x` or `by` where others
+    have several, of a sweep that has just begun, is left out.
     """
     import matplotlib.pyplot as plt
 
     from fedrepro.figures import STYLE
 
     names = list(order) or list(dict.fromkeys(frame[by]))
-    counts = frame.groupby(panel, sort=False)[by].nunique()
+    counts = frame.groupby(panel, sort=False)[[x, by]].nunique().min(axis=1)
     shown = [name for name, count in counts.items() if count > 1 or counts.max() < 2]
     groups = [(name, frame[frame[panel].eq(name)]) for name in shown] or [("nothing stored", frame)]
     with plt.style.context(["default", STYLE], after_reset=True):
@@ -390,7 +390,7 @@ def panels(
         for ax, (name, rows) in zip(axes[0], groups, strict=True):
             ax.set_title(str(name))
             if len(rows):
-                draw(rows, by=by, order=names, axes=ax, title=str(name), **more)
+                draw(rows, x, by=by, order=names, axes=ax, title=str(name), **more)
                 ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
                 ax.margins(y=0.05)
                 if ax.get_ylabel() in ("percent", "test"):
