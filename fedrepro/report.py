@@ -137,7 +137,8 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
 
 
 def _titled(name: str) -> str:
-    known = exhibits.EXHIBITS.get(name)
+    """With the title of the exhibit, or of the one that this is a form of: SH-T1 for SH-T1-cells."""
+    known = exhibits.EXHIBITS.get(name) or exhibits.EXHIBITS.get(name.rpartition("-")[0])
     return f"{name}: {known.title}" if known else name
 
 

@@ -75,7 +75,7 @@ def test_tables_are_rendered(folder: Path) -> None:
     assert "## Where we deviate" in text
     assert "## Theorems and identities" not in text
     assert "| &lt; 1e-12 |" in text
-    assert "## Beyond the paper" in text and "### FG-T1-literal" in text
+    assert "## Beyond the paper" in text and "### FG-T1-literal: " in text
 
 
 def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
