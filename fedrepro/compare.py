@@ -553,11 +553,11 @@ def _alone(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str
     def p(end: float, edge: float) -> float:
         """Of a value on the far side of `edge`, from the half of the interval between the mean and `end`."""
         half = abs(end - gap[0])
-        if math.isnan(half) or half == 0:
-            return 1.0 if math.isnan(half) else 0.0
+        if math.isnan(half) or half == 0:  # runs that all tie on the edge say nothing
+            return 1.0 if math.isnan(half) or gap[0] == edge else 0.0
         return 2 * _tail(abs(edge - gap[0]) / half * _quantile(0.975, freedom), 1.0, freedom)
 
     if low < gap[0] < high:
         return SHOWN if low < gap.low and gap.high < high else UNDECIDED, max(p(gap.low, low), p(gap.high, high))
-    out = gap.high <= low or gap.low >= high
+    out = gap.high < low or gap.low > high
     return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)

@@ -461,6 +461,13 @@ def test_many_parts_are_not_shown_by_chance() -> None:
     assert alone > 0.3  # as they would be without the correction
 
 
+def test_runs_that_tie_on_the_edge_decide_nothing() -> None:
+    """Three differences of exactly zero neither show nor contradict that there is one; three of one do."""
+    tie, one = paired([2, 3, 4], [2, 3, 4]), paired([3, 4, 5], [2, 3, 4])
+    assert judge({"tie": (tie, 0.0, math.inf)})[1] == judge({"tie": (tie, -math.inf, 0.0)})[1] == "undecided"
+    assert judge({"one": (one, 0.0, math.inf)})[1] == "holds" and judge({"one": (one, -math.inf, 0.0)})[1] == "fails"
+
+
 def test_a_part_shown_alone_says_so() -> None:
     """An interval inside its range that many undecided parts outweigh is undecided, and named; two are shown."""
     sure, open_part = paired([1.0, 1.4, 1.2], [0.0] * 3), paired([1.0, -1.0, 0.1], [0.0] * 3)

@@ -401,7 +401,7 @@ def results(better: float) -> Callable[[str], pd.DataFrame]:
         worth = {"vectors": 0.4, "diffusion": 0.1, "attention": 0.1, "refresh": 0.1}
         steps = sum(worth[name] for name in worth if name in run.options)
         steps += 0.2 * (run.options.get("local_epochs") == 20)
-        drop = float(run.options.get("malicious", 0)) * (0 if ours else better / 100)
+        drop = float(run.options.get("malicious", 0)) * abs(better) / 100 * (ours != (better > 0))
         return 0.6 + noise + (ours * better - steps * better) / 100 - drop
 
     def extra(run: Run) -> dict[str, Any]:
