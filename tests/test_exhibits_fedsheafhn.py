@@ -26,7 +26,9 @@ def frame(runs: list[Run], extra: Extra) -> pd.DataFrame:
     rows = []
     for run in dict.fromkeys(runs):
         fields = {name: value for name, value in run.to_dict().items() if name != "options"}
-        rows.append({"key": run.key, **fields, **dict(run.options), "status": "ok", **extra(run)})
+        rows.append(
+            {"key": run.key, **fields, **dict(run.options), "status": "ok", "environment": "here", **extra(run)}
+        )
     return pd.DataFrame(rows)
 
 
@@ -318,6 +320,9 @@ def test_the_servers_price_is_held_against_no_stand_in() -> None:
     assert hundred.ours.tolist() == pytest.approx([400, 400, 400])
     assert hundred.published.dropna().to_dict() == {"Cora": 4.42, "Computers": 4.42}
     assert growth[growth.runs.eq(0)].published.tolist() == [3, 300, 2500]
+    made.loc[made.dataset.eq("Cora") & made.clients.eq(100), "environment"] = "elsewhere"
+    table = frames.server_table(made).set_index(["dataset", "clients"])
+    assert pd.isna(table.relative["Cora", 100]) and table.relative.notna().sum() == len(table) - 1
 
 
 def test_a_choice_is_paired_with_the_cells_without_it() -> None:
@@ -402,7 +407,8 @@ def results(better: float) -> Callable[[str], pd.DataFrame]:
         steps = sum(worth[name] for name in worth if name in run.options)
         steps += 0.2 * (run.options.get("local_epochs") == 20)
         drop = float(run.options.get("malicious", 0)) * abs(better) / 100 * (ours != (better > 0))
-        return 0.6 + noise + (ours * better - steps * better) / 100 - drop
+        overlapping = 0.5 + 0.001 * (run.dataset == "Cora") if run.clients > 20 else 1.0
+        return 0.6 + noise + (ours - steps) * better * overlapping / 100 - drop
 
     def extra(run: Run) -> dict[str, Any]:
         at = score(run)
@@ -438,6 +444,7 @@ def two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claims as of a paper with two graphs."""
     monkeypatch.setattr(claims, "DATASETS", ("Cora", "CiteSeer"))
     monkeypatch.setattr(claims, "PANELS", {"a": "Cora", "b": "CiteSeer"})
+    monkeypatch.setattr(claims, "ABLATED", ("Cora",))
 
 
 @pytest.mark.parametrize(("better", "verdict"), [(10.0, "holds"), (-10.0, "fails")])
@@ -480,7 +487,40 @@ def test_one_seed_and_an_empty_store_decide_nothing(monkeypatch: pytest.MonkeyPa
         claims.CLAIMS, lambda name: (lambda f: f[f.seed.eq(0)] if "seed" in f else f)(results(10.0)(name))
     )
     decided = set(one[one.verdict != "cannot be checked here"].id)
-    assert decided == {"SH-C6-server", "SH-C7"}  # a measured time and a bound need no second seed
+    graphs = {"SH-C1-graphs", "SH-C1-where"}  # whose units are graphs
+    assert decided == {*graphs, "SH-C6-server", "SH-C7"}  # a measured time and a bound need no second seed either
+
+
+def test_where_fedsheafhn_stands() -> None:
+    """Paired with Local and with the method of best validation, on the seeds that both have; its place by test scores;
+    graphs, not their columns, are the units of the claims over graphs.
+    """
+    worth = {settings.OURS: (0.70, 0.6), "Local": (0.68, 0.5), "Flow": (0.71, 0.65), "FedAvg": (0.72, 0.55)}
+
+    def extra(run: Run) -> dict[str, Any]:
+        test, val = worth[run.method]
+        test -= 0.03 * (run.method == settings.OURS and run.dataset == "CiteSeer")
+        noise = 0.001 * run.seed * (run.method == "Local")
+        return {f"{view}.best.{on}_clients": value + noise for view in ("before", "after")
+                for on, value in (("test", test), ("val", val))}  # fmt: skip
+
+    def get(name: str) -> pd.DataFrame:
+        wanted = sh.table((10, 20) if name == "SH-T1" else (30, 50))("paper")
+        return frame([r for r in few(wanted) if r.method in worth and (r.method, r.seed) != ("Local", 2)], extra)
+
+    table = frames.standing(get("SH-T1")).set_index(["dataset", "clients"])
+    assert table.index.tolist() == [(d, n) for d in ("Cora", "CiteSeer") for n in (10, 20)]
+    assert table["over Local"].round(6).unique().tolist() == [1.95, -1.05]
+    assert table["over rival"].round(6).unique().tolist() == [-1, -4] and set(table.rival) == {"Flow"}
+    assert table.place.unique().tolist() == [3, 4] and set(table.methods) == {4}
+    middle, half = 1.95, 12.706204736 * 0.1 / 2  # t of two seeds, which lie 0.1 points apart
+    assert table.low["Cora", 10] == pytest.approx(middle - half) and table.high["Cora", 10] == pytest.approx(
+        middle + half
+    )
+    found = claims_table(claims.CLAIMS, get).set_index("id")
+    text = found.evidence["SH-C1-graphs"]
+    assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.4 [")
+    assert found.evidence["SH-C1-where"].startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.0 [")
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.1, "holds"), (1.3, "fails")])

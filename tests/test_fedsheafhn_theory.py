@@ -387,6 +387,39 @@ def _plain_stages(server: Server, vectors: Tensor) -> dict[str, list[Any]]:
     return {"stage": names, **cosines} | {name: [*values, None] for name, values in rows.items()}
 
 
+def test_a_trained_server_with_a_part_switched_off() -> None:
+    """Each switch by hand: the weights made of other vectors, past the sheaf, or by the server of the start, and what
+    a plain loop makes of them; nothing is changed as trained.
+    """
+    options = {**SMALL, "hyper_lr": 0.05, "lr": 0.3}
+    found = compute("check", "FedSheafHN-diffusion", rounds=4, **options)["off"]
+    data, parts = _small_federation()
+    fed = Federation.of(data, parts, 0)
+    kept = {name: value for name, value in options.items() if name not in ("model", "hidden")}
+    method = FedSheafHN(model=GCNHead(7, 3, 6), **kept)
+    state = train(method, fed, 4).state
+    server, x = state.more.servers[0], method.vectors_of(state.more.used)
+    start = method.server(0, state.more.first)
+    expected = {
+        "as trained": server.generate(server.weights, x, None),
+        "one vector for all": server.generate(server.weights, x.mean(0).repeat(6, 1), None),
+        "the next client's vector": server.generate(server.weights, x[[5, 0, 1, 2, 3, 4]], None),
+        "no diffusion": server.hyper(server.weights, x, lambda h, p, name: h),
+        "untrained server": start.generate(start.weights, x, None),
+    }
+    assert found["switch"] == list(expected)
+    each = [Federation.of(data, [part], 0) for part in parts]
+    test, usual = fed.batch.test_mask, None
+    for place, made in enumerate(expected.values()):
+        weights = {**state.personal, **made}
+        classes = method.model(weights, fed).argmax(1)[test]
+        usual = classes if usual is None else usual
+        assert found["changed"][place] == pytest.approx(float((classes != usual).float().mean()), abs=1e-6)
+        assert found["received"][place] == pytest.approx(plainly(each, weights, 0), abs=1e-6)
+        assert found["trained"][place] == pytest.approx(plainly(each, weights, 2), abs=1e-6)
+    assert found["changed"][0] == 0 and found["changed"][4] > 0.1
+
+
 def test_new_clients() -> None:
     """Two of six join; the numbers are those of a training without them, and theirs those of a plain loop from what
     they received, and from their own training alone.

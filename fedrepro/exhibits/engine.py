@@ -61,7 +61,7 @@ def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
                     "seconds per round": seconds,
                     "peak MiB": run[f"{way}.timing.peak_mebibytes"],
                     "stack is faster by": seconds / stack,
-                    "chunk": run["stack.chunk"],
+                    "chunk": run["stack.chunk"] if way == "stack" else None,
                     "test": run[f"{way}.test"],
                     "runs": run["repeats"],
                 }

@@ -2,7 +2,7 @@
 of every client, and its own step along the vector-Jacobian product of Eq. 12 to 15.
 
 One `Server` serves one run; runs side by side have one each and share nothing. It moves in place: with moments its
-weights are a thousand times a client's.
+weights are about four hundred times a client's.
 """
 
 from __future__ import annotations

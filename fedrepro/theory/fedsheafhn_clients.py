@@ -56,9 +56,9 @@ def new_clients(run: Run) -> dict[str, Any]:
     received = joined(method, trained.state, new)
     alone = method.warmed(new)
     scores = {
-        "new_received": _after(method, new, received, 0),
-        "new_test": _after(method, new, received, method.local_epochs),
-        "new_alone": _after(method, new, alone, method.local_epochs),
+        "new_received": accuracy_after(method, new, received, 0),
+        "new_test": accuracy_after(method, new, received, method.local_epochs),
+        "new_alone": accuracy_after(method, new, alone, method.local_epochs),
     }
     view = trained.history.result(0)["after"]
     best = view.get("best", view["last"])["test_clients"]
@@ -82,7 +82,7 @@ def joined(method: FedSheafHN, state: State, new: Federation) -> Weights:
     return {name: made[name][-new.clients :] if name in method.received else w for name, w in own.items()}
 
 
-def _after(method: FedSheafHN, fed: Federation, weights: Weights, epochs: int) -> float:
+def accuracy_after(method: FedSheafHN, fed: Federation, weights: Weights, epochs: int) -> float:
     """Mean test accuracy over clients after some local epochs from these weights."""
 
     class From(Local):

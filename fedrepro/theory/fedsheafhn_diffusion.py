@@ -1,4 +1,6 @@
-"""What sheaf diffusion does to the clients' vectors, stage by stage (SH-F3, Figure 3; Eq. 5 to 9)."""
+"""What sheaf diffusion does to the clients' vectors, stage by stage (SH-F3, Figure 3; Eq. 5 to 9), and what a trained
+server's parts do to its clients.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from fedrepro.methods import sheaf
 from fedrepro.methods.fedsheafhn import FedSheafHN
 from fedrepro.methods.fedsheafhn_server import Server
 from fedrepro.runs import Run
+from fedrepro.theory.fedsheafhn_switches import switched
 from fedrepro.training import train
 
 
@@ -26,18 +29,21 @@ def diffusion(run: Run) -> dict[str, Any]:
     Options: those of the training run.
 
     Returns:
-        "result": {"start": {...}, "end": {...}}, the lists of `stages`.
+        "result": {"start": {...}, "end": {...}}, the lists of `stages`, and "off": {...}, those of
+        `fedsheafhn_switches.switched`.
     """
     wanted = run.replace(task="train", method="FedSheafHN")
     fed = tasks.federation([wanted])
     method, loop = tasks.method(wanted, fed.features, fed.classes)
     assert isinstance(method, FedSheafHN)
     require(method.diffusion == "sheaf", "diffusion", "'sheaf'", method.diffusion)
-    memory = train(method, fed, int(loop["rounds"]), evaluate=()).state.more
+    made = train(method, fed, int(loop["rounds"]), evaluate=())
+    memory = made.state.more
     server = memory.servers[0]
     start = method.server(server.seed, memory.first).weights
     found = {"start": (start, memory.first), "end": (server.weights, memory.used)}
-    return {"result": {name: stages(server, w, method.vectors_of(x)) for name, (w, x) in found.items()}}
+    result: dict[str, Any] = {name: stages(server, w, method.vectors_of(x)) for name, (w, x) in found.items()}
+    return {"result": {**result, "off": switched(method, made.fed, made.state)}}
 
 
 @torch.no_grad()
