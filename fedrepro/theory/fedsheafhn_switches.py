@@ -61,7 +61,7 @@ def switched(method: FedSheafHN, fed: Federation, state: State) -> dict[str, lis
     Returns:
         `switch`: its name. `changed`: the share of test nodes that the models as generated classify otherwise than as
         trained. `received`, `trained`: federated test accuracy of these models, before and after a round's local
-        epochs.
+        epochs, whose Adam has fresh moments.
     """
     rows = fed.rows("test")[0]
     found: dict[str, list[Any]] = {name: [] for name in ("switch", "changed", "received", "trained")}
