@@ -506,7 +506,7 @@ def limit(
 
 def judge(
     parts: Mapping[str, tuple[Paired | Slope | Interval | None, float, float]],
-    *, scale: float = 1.0, unit: str = "points", digits: int = 1, most: bool = False,
+    *, scale: float = 1.0, unit: str = "points", digits: int = 1, most: bool = False, some: bool = False,
 ) -> tuple[str, str]:  # fmt: skip
     """Evidence line and verdict of a claim from named differences (or slopes, or means), each with the open range it
     should lie in.
@@ -523,6 +523,7 @@ def judge(
         digits: decimals printed.
         most: the claim is of most parts, not of all: it holds where more than half are shown, and fails where half or
             more are contradicted, those not compared being neither.
+        some: the claim is of some parts: it holds where one is shown, and fails where all are contradicted.
     """
     found = {name: (gap, *_alone(gap, low, high)) for name, (gap, low, high) in parts.items() if gap is not None}
     missing = [name for name in parts if name not in found]
@@ -537,8 +538,8 @@ def judge(
         middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
         texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}{'' if kept else f' ({alone} if alone)'}")
     shown, against, undecided = (marks.count(mark) for mark in (SHOWN, CONTRADICTED, UNDECIDED))
-    holds = 2 * shown > len(parts) if most else shown == len(parts)
-    fails = 2 * against >= len(parts) if most else against and not shown
+    holds = 2 * shown > len(parts) if most else bool(shown) if some else shown == len(parts)
+    fails = 2 * against >= len(parts) if most else against == len(parts) if some else against and not shown
     open_part = "holds in part" if shown else UNDECIDED
     verdict = "holds" if holds else "fails" if fails else open_part
     counts = f"{shown} shown, {against} contradicted, {undecided} undecided"

@@ -101,7 +101,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "FedSheafHN-generalization"): Entry("fedrepro.theory.fedsheafhn_generalization:generalization", 3),
     ("check", "FedSheafHN-statistics"): Entry("fedrepro.theory.fedsheafhn_data:statistics", 2),
     ("check", "FedSheafHN-new-clients"): Entry("fedrepro.theory.fedsheafhn_clients:new_clients"),
-    ("check", "FedSheafHN-diffusion"): Entry("fedrepro.theory.fedsheafhn_diffusion:diffusion", 2),
+    ("check", "FedSheafHN-diffusion"): Entry("fedrepro.theory.fedsheafhn_diffusion:diffusion", 3),
     ("bench", "FedSheafHN-server"): Entry("fedrepro.theory.fedsheafhn_clients:server_cost"),
     ("bench", "feras"): Entry("fedrepro.bench_feras:feras"),
     ("bench", "rounds"): Entry("fedrepro.bench:rounds", on_device=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -432,6 +433,22 @@ def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_
         for place, sign in enumerate(signs)
     }
     assert (judge(parts)[1], judge(parts, most=True)[1]) == (of_all, of_most)
+
+
+@pytest.mark.parametrize(
+    ("signs", "verdict"),
+    [("+--", "holds"), ("+00", "holds"), ("---", "fails"), ("--0", "undecided"), ("000", "undecided")],
+)
+def test_a_claim_of_some_parts_needs_one(signs: str, verdict: str) -> None:
+    """One part shown is enough, and all contradicted refute it; one that is undecided or was not compared saves it."""
+    ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
+    parts: dict[str, Any] = {
+        f"{place}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
+        for place, sign in enumerate(signs)
+    }
+    assert judge(parts, some=True)[1] == verdict
+    missing = {"missing": (None, 0.0, math.inf)}
+    assert judge(parts | missing, some=True)[1] == ("undecided" if verdict == "fails" else verdict)
 
 
 def test_what_was_not_compared_is_neither_for_nor_against_most() -> None:

@@ -499,7 +499,7 @@ def test_where_fedsheafhn_stands() -> None:
 
     def extra(run: Run) -> dict[str, Any]:
         test, val = worth[run.method]
-        test -= 0.03 * (run.method == settings.OURS and run.dataset == "CiteSeer")
+        test -= (0.05 if run.clients < 30 else 0.02) * (run.method == settings.OURS and run.dataset == "CiteSeer")
         noise = 0.001 * run.seed * (run.method == "Local")
         return {f"{view}.best.{on}_clients": value + noise for view in ("before", "after")
                 for on, value in (("test", test), ("val", val))}  # fmt: skip
@@ -510,17 +510,27 @@ def test_where_fedsheafhn_stands() -> None:
 
     table = frames.standing(get("SH-T1")).set_index(["dataset", "clients"])
     assert table.index.tolist() == [(d, n) for d in ("Cora", "CiteSeer") for n in (10, 20)]
-    assert table["over Local"].round(6).unique().tolist() == [1.95, -1.05]
-    assert table["over rival"].round(6).unique().tolist() == [-1, -4] and set(table.rival) == {"Flow"}
+    assert table["over Local"].round(6).unique().tolist() == [1.95, -3.05]
+    assert table["over rival"].round(6).unique().tolist() == [-1, -6] and set(table.rival) == {"Flow"}
     assert table.place.unique().tolist() == [3, 4] and set(table.methods) == {4}
     middle, half = 1.95, 12.706204736 * 0.1 / 2  # t of two seeds, which lie 0.1 points apart
-    assert table.low["Cora", 10] == pytest.approx(middle - half) and table.high["Cora", 10] == pytest.approx(
-        middle + half
-    )
+    ends = table.low["Cora", 10], table.high["Cora", 10]
+    assert ends == pytest.approx((middle - half, middle + half))
     found = claims_table(claims.CLAIMS, get).set_index("id")
-    text = found.evidence["SH-C1-graphs"]
-    assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.4 [")
-    assert found.evidence["SH-C1-where"].startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.0 [")
+    text = found.evidence["SH-C1-graphs"]  # of 1.95 and -1.55, by t of two graphs
+    assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.2 [-22.0, +22.4]")
+    text = found.evidence["SH-C1-where"]  # of 0 and -3
+    assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs -1.5 [-20.6, +17.6]")
+
+
+def test_what_a_claim_speaks_of_and_was_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results on Cora and CiteSeer leave Computers and ogbn-arxiv out of every claim that has them."""
+    monkeypatch.setattr(claims, "with_series", lambda one: one)
+    found = claims_table(claims.CLAIMS, results(10.0)).set_index("id")
+    missing = {name: text.partition("; not compared: ")[2] for name, text in found.evidence.items()}
+    for name in ("SH-C2", "SH-C2-sheaf", "SH-C4", "SH-C4-alone", "SH-C5", "SH-C5-most", "SH-C5-networks", "SH-C6"):
+        assert missing[name].startswith("Computers, ") and "ogbn-arxiv, " in missing[name], name
+        assert found.verdict[name] == "holds in part", name
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.1, "holds"), (1.3, "fails")])

@@ -399,12 +399,14 @@ def test_a_trained_server_with_a_part_switched_off() -> None:
     method = FedSheafHN(model=GCNHead(7, 3, 6), **kept)
     state = train(method, fed, 4).state
     server, x = state.more.servers[0], method.vectors_of(state.more.used)
-    start = method.server(0, state.more.first)
+    start, w = method.server(0, state.more.first), server.weights
+    encoded = F.elu(x @ w["sheaf.encode.weight"] + w["sheaf.encode.bias"])
+    decoded = server.diffusion.decode(w, encoded)
     expected = {
         "as trained": server.generate(server.weights, x, None),
-        "one vector for all": server.generate(server.weights, x.mean(0).repeat(6, 1), None),
-        "the next client's vector": server.generate(server.weights, x[[5, 0, 1, 2, 3, 4]], None),
-        "no diffusion": server.hyper(server.weights, x, lambda h, p, name: h),
+        "one client's vector for all": server.generate(server.weights, x[[0] * 6], None),
+        "another client's vector": server.generate(server.weights, x[[3, 4, 5, 0, 1, 2]], None),
+        "no diffusion": server.hyper(server.weights, decoded, lambda h, p, name: h),
         "untrained server": start.generate(start.weights, x, None),
     }
     assert found["switch"] == list(expected)

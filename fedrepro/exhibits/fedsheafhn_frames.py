@@ -18,6 +18,7 @@ from fedrepro.exhibits.fedsheafhn_settings import (
     NETWORKS,
     OURS,
     PAPER,
+    READINGS,
     STANDIN,
     chosen,
     rival_of,
@@ -459,9 +460,10 @@ def one_run(each: pd.DataFrame) -> pd.DataFrame:
 
 
 def standing(frame: pd.DataFrame) -> pd.DataFrame:
-    """Where FedSheafHN stands in each column of SH-T1 or T2 run on a real graph, in points over the seeds that both
-    methods have: `over Local` with its 95% interval (`low`, `high`; none for one run), the `rival`, which is the other
-    method of best validation accuracy, `over rival`, and FedSheafHN's `place` by mean test accuracy among `methods`.
+    """Where FedSheafHN stands in each column of SH-T1 or T2 run on a real graph: `over Local`, in points over the seeds
+    that both have, with its 95% interval (`low`, `high`; none for one run), `over rival` likewise, and over all seeds
+    that a method has the `rival`, which is the other one of best validation accuracy, and FedSheafHN's `place` by mean
+    test accuracy among `methods`.
     """
     import pandas as pd
 
@@ -582,6 +584,44 @@ def attack_table(frame: pd.DataFrame) -> pd.DataFrame:
     cost["method and attack"] = cost["method"] + ", " + cost["attack"].astype(str)
     each = cost.rename(columns={"ratio": keys[-1]}).set_index([*keys, "seed"])["loss"].astype(float)
     return means.join(_intervals(each, "cost")).rename(columns={"count": "runs"}).reset_index()
+
+
+def switched_off(frame: pd.DataFrame) -> pd.DataFrame:
+    """SH-F3's trained servers with a part switched off (`fedsheafhn_switches.switched`), in percent: per data set and
+    switch the means of `changed`, `received` and `trained`, and of the last two the difference to the server as
+    trained in points, with its 95% interval over seeds.
+    """
+    import pandas as pd
+
+    from fedrepro.theory.fedsheafhn_switches import AS_TRAINED
+
+    parts = [unrolled(one, "off").assign(dataset=name) for name, one in frame.groupby("dataset", sort=False)]
+    if not parts:
+        return pd.DataFrame(columns=["dataset", "switch", "changed", "received", "trained", "runs"])
+    each = pd.concat(parts).set_index(["dataset", "switch", "seed"])[["changed", "received", "trained"]] * 100
+    usual = each.xs(AS_TRAINED, level="switch")
+    groups = each.groupby(level=["dataset", "switch"], sort=False)
+    table = groups.mean().assign(runs=groups.size())
+    for name in ("received", "trained"):
+        gaps = each[name] - usual[name].reindex(each.index.droplevel("switch")).to_numpy()
+        table = table.join(_intervals(gaps, f"{name}, less as trained"))
+    return table.reset_index()
+
+
+def reading_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """SH-M2: per reading mean and standard deviation over runs, and the difference to SH-T1's own on the same seeds in
+    points, with its 95% interval.
+
+    Args:
+        rows: as `rows_of` gives them, of one data set and number of clients.
+    """
+    usual = rows[rows["row"].eq(next(iter(READINGS)))].set_index("seed")["percent"]
+    table = rows.groupby("row", sort=False)["percent"].agg(["mean", "std", "count"])
+    table.columns = ["percent_mean", "percent_sd", "runs"]
+    gaps = {row: common(one.set_index("seed")["percent"], usual) for row, one in rows.groupby("row", sort=False)}
+    for place, name in enumerate(("minus SH-T1", "low", "high")):
+        table[name] = [gap[place] if (gap := gaps[row]) else math.nan for row in table.index]
+    return table
 
 
 def stages(frame: pd.DataFrame) -> pd.DataFrame:

@@ -146,7 +146,7 @@ READINGS: dict[str, dict[str, Any]] = {
     "GCN with a residual": {"diffusion": "gcn", "residual": True},
     "GAT in the sheaf's place": {"diffusion": "gat"},
     "GAT with a residual": {"diffusion": "gat", "residual": True},
-    # Within the ranges of SH-T9, and the switches of Sections 3.2 to 3.4, at values that were not tuned.
+    # Options that were not tuned, at other values: rates and channels of SH-T9, maps, layers, age of the embeddings.
     "hypernetwork's rate 0.01": {"hyper_lr": 0.01},
     "hypernetwork's rate 0.02": {"hyper_lr": 0.02},
     "sheaf's rate 0.02": {"sheaf_lr": 0.02},

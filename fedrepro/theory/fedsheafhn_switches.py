@@ -1,53 +1,50 @@
-"""Whether what FedSheafHN's server learned matters to its clients: a trained server with one of its parts switched off,
-and what that changes of the clients' predictions.
+"""What the parts of FedSheafHN's server do for its clients: a trained server with one of them switched off.
 
-Two runs, one with the part and one without, differ in all their random steps; here one trained server is used twice.
+Two trainings, one without the part, drift apart as they would for any change of a setting; here one trained server is
+used with and without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedrepro.federation import Federation, Weights
+from fedrepro.federation import Federation
 from fedrepro.methods.base import State
 from fedrepro.methods.fedsheafhn import FedSheafHN
 from fedrepro.methods.fedsheafhn_facts import clients_of
-from fedrepro.methods.fedsheafhn_server import Server, together
+from fedrepro.methods.fedsheafhn_server import together
 from fedrepro.theory.fedsheafhn_clients import accuracy_after
 
-# What is changed of a server, its clients' vectors [clients, width] and its weights, given those at the start as well.
-Switch = Callable[[Server, Tensor, Weights], tuple[Server, Tensor, Weights]]
-
-
-def _no_diffusion(server: Server, vectors: Tensor, start: Weights) -> tuple[Server, Tensor, Weights]:
-    return replace(server, diffusion=replace(server.diffusion, kind="none")), vectors, server.weights
-
-
 AS_TRAINED = "as trained"
-SWITCHES: dict[str, Switch] = {
-    AS_TRAINED: lambda server, vectors, start: (server, vectors, server.weights),
-    "one vector for all": lambda server, vectors, start: (server, vectors.mean(0).expand_as(vectors), server.weights),
-    "the next client's vector": lambda server, vectors, start: (server, vectors.roll(1, 0), server.weights),
-    "no diffusion": _no_diffusion,
-    "untrained server": lambda server, vectors, start: (server, vectors, start),
-}
+SWITCHES = (AS_TRAINED, "one client's vector for all", "another client's vector", "no diffusion", "untrained server")
 
 
-def generated(method: FedSheafHN, fed: Federation, state: State, switch: Switch) -> State:
+def generated(method: FedSheafHN, fed: Federation, state: State, switch: str) -> State:
     """A trained state in which the clients hold what their server generates under a switch, without dropout; what stays
     with the clients stays.
+
+    Args:
+        switch: of `SWITCHES`. Vectors are the first client's, or of the client half of the run's number further on; no
+            diffusion is W2 = 0 in every layer, so that vectors are encoded and decoded; an untrained server has the
+            weights of the start.
     """
     memory, made = state.more, []
     with torch.no_grad():
         for server, mine in zip(memory.servers, clients_of(fed), strict=True):
-            start = method.server(server.seed, memory.first[mine]).weights
-            now, vectors, weights = switch(server, method.vectors_of(memory.used[mine]), start)
-            made.append(now.generate(weights, vectors, None))
+            vectors, weights = method.vectors_of(memory.used[mine]), server.weights
+            if switch == "one client's vector for all":
+                vectors = vectors[:1].expand_as(vectors)
+            elif switch == "another client's vector":
+                vectors = vectors.roll(len(vectors) // 2, 0)
+            elif switch == "no diffusion":
+                weights = {n: torch.zeros_like(w) if n.endswith(".w2") else w for n, w in weights.items()}
+            elif switch == "untrained server":
+                weights = method.server(server.seed, memory.first[mine]).weights
+            made.append(server.generate(weights, vectors, None))
     new = together(made)
     return replace(state, personal={n: new[n] if n in method.received else w for n, w in state.personal.items()})
 
@@ -66,12 +63,12 @@ def switched(method: FedSheafHN, fed: Federation, state: State) -> dict[str, lis
     rows = fed.rows("test")[0]
     found: dict[str, list[Any]] = {name: [] for name in ("switch", "changed", "received", "trained")}
     usual: Tensor | None = None
-    for name, switch in SWITCHES.items():
+    for switch in SWITCHES:
         weights = generated(method, fed, state, switch).personal
         with torch.no_grad():
             classes = method.model(weights, fed)[rows].argmax(1)
         usual = classes if usual is None else usual
-        found["switch"].append(name)
+        found["switch"].append(switch)
         found["changed"].append(float((classes != usual).to(fed.dtype).mean()))
         found["received"].append(accuracy_after(method, fed, weights, 0))
         found["trained"].append(accuracy_after(method, fed, weights, method.local_epochs))
