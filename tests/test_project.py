@@ -132,16 +132,14 @@ def test_nothing_is_left_open() -> None:
     assert not [str(path) for path in MODULES if words.search(path.read_text(encoding="utf-8"))]
 
 
-def test_importing_is_fast_and_loads_no_torch() -> None:
-    """`import fedrepro` takes under half a second and loads neither torch nor pandas."""
-    code = (
-        "import time, sys; start = time.perf_counter(); import fedrepro; "
-        "print(time.perf_counter() - start, 'torch' in sys.modules, 'pandas' in sys.modules)"
-    )
+def test_importing_loads_next_to_nothing() -> None:
+    """`import fedrepro` loads a few modules of its own and of Python, and no library."""
+    code = "import sys; before = {*sys.modules}; import fedrepro; print(*{*sys.modules} - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    seconds, torch, pandas = done.stdout.split()
-    assert float(seconds) < 0.5
-    assert (torch, pandas) == ("False", "False")
+    loaded = done.stdout.split()
+    libraries = {name.split(".")[0] for name in loaded} - {"fedrepro"} - sys.stdlib_module_names
+    assert "fedrepro" in loaded and not libraries
+    assert len(loaded) < 100
 
 
 @pytest.mark.parametrize("name", TORCH_FREE)
