@@ -186,7 +186,7 @@ def compute_all(
     here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
     # Nor have they seen a graph registered by hand, which datasets, if loaded at all, knows.
     graphs: Any = getattr(sys.modules.get("fedrepro.datasets"), "_own", {})
-    by_hand = {name for name in graphs if not name.startswith(tuple(registry.GENERATORS))}
+    by_hand = {name for name in graphs if registry.generator(name) is None}
     here = here or any(run.dataset in by_hand for runs in batches for run in runs)
     if here or (executor in (None, "local") and len(batches) <= 1):
         executor, workers = None, 1

@@ -254,7 +254,7 @@ def _induced(cora: Data, chosen: Array) -> Data:
     return Data(x=x, y=cora.y[chosen], edge_index=torch.from_numpy(ends[:, (ends >= 0).all(0)]))
 
 
-def _register() -> None:
+def register_graphs() -> None:
     loaders: dict[str, Callable[[int], Data]] = {}
     for name in TASKS:
         loaders |= {each: partial(sample, each) for each in (name, name + PRINTED, name + REDRAWN)}
@@ -263,5 +263,5 @@ def _register() -> None:
         datasets.register(name, loader)
 
 
-_register()
+register_graphs()
 require(len(set(PAIRS)) == 20, "PAIRS", "20 pairs", PAIRS)

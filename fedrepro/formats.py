@@ -1,6 +1,6 @@
 """Graphs in one form, and readers of the formats in which they are published.
 
-The readers written here cannot execute code (numpy without pickles, JSON, CSV); `pyg` may unpickle, so only
+The readers written here cannot execute code (numpy without pickles, JSON, CSV); `read_pyg` may unpickle, so only
 files with a known checksum are given to it.
 """
 
@@ -75,27 +75,36 @@ def csr_matrix(x: torch.Tensor) -> Any:
     return sp.csr_matrix(parts, shape=tuple(x.shape))
 
 
-def pyg(dataset: str, **arguments: Any) -> Reader:
-    """A reader through the class `dataset` of PyG, in a scratch root: PyG writes beside the raw files."""
+def read(kind: str, folder: Path, files: tuple[str, ...], **arguments: Any) -> Data:
+    """Read the raw files of a data set.
+
+    Args:
+        kind: a key of `READERS`, or the name of a class of PyG's data sets.
+        folder: where the files are.
+        files: their paths in that folder.
+        arguments: of the class of PyG.
+    """
+    return READERS[kind](folder, files) if kind in READERS else read_pyg(kind, folder, files, **arguments)
+
+
+def read_pyg(dataset: str, folder: Path, files: tuple[str, ...], **arguments: Any) -> Data:
+    """Read files through the class `dataset` of PyG. It writes beside the raw files, so it gets a scratch root."""
 
     def slim(data: Data) -> Data:
         data.x = features_of(data.x)
         return data
 
-    def read(folder: Path, files: tuple[str, ...]) -> Data:
-        with tempfile.TemporaryDirectory(prefix="fedrepro-") as scratch:
-            for file in files:
-                link = Path(scratch) / folder.name / file
-                link.parent.mkdir(parents=True, exist_ok=True)
-                _link(link, (folder / file).resolve())
-            with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-                warnings.simplefilter("ignore")  # pickles of old numpy and scipy; torch.jit at import
-                from torch_geometric import datasets
+    with tempfile.TemporaryDirectory(prefix="fedrepro-") as scratch:
+        for file in files:
+            link = Path(scratch) / folder.name / file
+            link.parent.mkdir(parents=True, exist_ok=True)
+            _link(link, (folder / file).resolve())
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")  # pickles of old numpy and scipy; torch.jit at import
+            from torch_geometric import datasets
 
-                data: Data = getattr(datasets, dataset)(scratch, pre_transform=slim, **arguments)[0]
-        return data
-
-    return read
+            data: Data = getattr(datasets, dataset)(scratch, pre_transform=slim, **arguments)[0]
+    return data
 
 
 def _link(link: Path, target: Path) -> None:
@@ -153,6 +162,13 @@ def read_graphsaint(folder: Path, files: tuple[str, ...]) -> Data:
     for part, role in zip(PARTS, ("tr", "va", "te"), strict=True):
         data[f"{part}_mask"] = _mask(torch.tensor(roles[role], dtype=torch.long), len(x))
     return data
+
+
+READERS: dict[str, Reader] = {
+    "heterophilous": read_heterophilous,
+    "ogb-csv": read_ogb_csv,
+    "graphsaint": read_graphsaint,
+}
 
 
 def _mask(index: torch.Tensor, nodes: int) -> torch.Tensor:

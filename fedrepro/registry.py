@@ -8,6 +8,7 @@ what was stored under the old ones is never served for the new.
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 from dataclasses import dataclass
 from typing import Any
@@ -108,8 +109,15 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("bench", "training"): Entry("fedrepro.bench:training"),
 }
 
-# Modules that register graphs made by this package, by the first letters of the graphs' names.
-GENERATORS = {"csbm-": "fedrepro.csbm_tasks", "subCora": "fedrepro.csbm_tasks"}
+# What trains a run, whatever its method.
+TRAIN = "fedrepro.tasks:train"
+
+# What makes the graphs that this package generates, by a pattern of their names.
+GENERATORS = {
+    "*~standin": "fedrepro.synthetic:standin",
+    "csbm-*": "fedrepro.csbm_tasks:register_graphs",
+    "subCora*": "fedrepro.csbm_tasks:register_graphs",
+}
 
 _BUILT_IN = frozenset(REGISTRY)
 _own: dict[tuple[str, str], Any] = {}
@@ -135,6 +143,11 @@ def register(task: str, name: str, target: Any, version: int = 1) -> None:
         return
     REGISTRY[task, name] = Entry(f"{target.__module__}:{target.__qualname__}", version)
     _own[task, name] = target
+
+
+def generator(dataset: str) -> str | None:
+    """Return the `"module:function"` that makes a graph of this name, or None if the package does not generate it."""
+    return next((target for pattern, target in GENERATORS.items() if fnmatch.fnmatchcase(dataset, pattern)), None)
 
 
 def names(task: str) -> list[str]:

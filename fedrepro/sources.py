@@ -12,13 +12,14 @@ import http.client
 import os
 import urllib.request
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from fedrepro import formats, paths
+from fedrepro import paths
 from fedrepro.errors import DataError
-from fedrepro.formats import Reader
 
 ASK_ABOVE = 50
 """Megabytes above which nothing is downloaded unless asked for (`fedrepro data --fetch NAME`)."""
@@ -35,7 +36,8 @@ class Source:
     """Name of its folder among the raw graphs."""
     files: tuple[str, ...]
     """Relative to that folder."""
-    read: Reader
+    format: str
+    """How its files are read: the `kind` of `formats.read`."""
     megabytes: float
     """Size of the download, about."""
     licence: str
@@ -44,6 +46,8 @@ class Source:
     """Page of the publishers."""
     urls: tuple[str, ...] = ()
     """One a file, or a single zip that holds them all; none where the files must be got by hand."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Of the class of PyG that reads them."""
 
 
 _PLANETOID = "https://github.com/kimiyoung/planetoid"
@@ -59,8 +63,8 @@ def _planetoid(name: str, megabytes: float) -> Source:
     parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     files = [f"ind.{name.lower()}.{part}" for part in parts]
     urls = tuple(f"{_PLANETOID}/raw/master/data/{file}" for file in files)
-    reader = formats.pyg("Planetoid", name=name)
-    return Source(name, tuple(f"raw/{file}" for file in files), reader, megabytes, _REPOSITORY, _PLANETOID, urls)
+    raw = tuple(f"raw/{file}" for file in files)
+    return Source(name, raw, "Planetoid", megabytes, _REPOSITORY, _PLANETOID, urls, {"name": name})
 
 
 def _wikipedia(name: str, megabytes: float) -> Source:
@@ -69,19 +73,19 @@ def _wikipedia(name: str, megabytes: float) -> Source:
     base = f"{_GEOM_GCN}/raw/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
     urls = [f"{base}/new_data/{name}/{file}" for file in tables] + [f"{base}/splits/{file}" for file in splits]
     files = tuple(f"geom_gcn/raw/{file}" for file in tables + splits)
-    reader = formats.pyg("WikipediaNetwork", name=name, geom_gcn_preprocess=True)
-    return Source(name, files, reader, megabytes, "none stated", _GEOM_GCN, tuple(urls))
+    arguments = {"name": name, "geom_gcn_preprocess": True}
+    return Source(name, files, "WikipediaNetwork", megabytes, "none stated", _GEOM_GCN, tuple(urls), arguments)
 
 
 def _shchur(kind: str, name: str, file: str, megabytes: float) -> Source:
     url = f"{_SHCHUR}/raw/master/data/npz/{file}"
-    return Source(name, (f"raw/{file}",), formats.pyg(kind, name=name), megabytes, _REPOSITORY, _SHCHUR, (url,))
+    return Source(name, (f"raw/{file}",), kind, megabytes, _REPOSITORY, _SHCHUR, (url,), {"name": name})
 
 
 def _graphsaint(name: str, megabytes: float, *ids: str) -> Source:
     files = tuple(f"raw/{file}" for file in ("adj_full.npz", "feats.npy", "class_map.json", "role.json"))
     urls = tuple(f"https://drive.usercontent.google.com/download?id={each}&confirm=t" for each in ids)
-    return Source(name, files, formats.read_graphsaint, megabytes, _REPOSITORY, _GRAPHSAINT, urls)
+    return Source(name, files, "graphsaint", megabytes, _REPOSITORY, _GRAPHSAINT, urls)
 
 
 SOURCES: dict[str, Source] = {
@@ -97,7 +101,7 @@ SOURCES: dict[str, Source] = {
     "Amazon Ratings": Source(
         "amazon_ratings",
         ("raw/amazon_ratings.npz",),
-        formats.read_heterophilous,
+        "heterophilous",
         30,
         _REPOSITORY,
         _HETEROPHILOUS,
@@ -113,7 +117,7 @@ SOURCES: dict[str, Source] = {
             "split/time/valid.csv.gz",
             "split/time/test.csv.gz",
         ),
-        formats.read_ogb_csv,
+        "ogb-csv",
         81,
         "ODC-BY",
         _OGB,

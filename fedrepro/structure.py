@@ -232,9 +232,8 @@ def _kept(a: csr_matrix, name: str, make: Callable[[], Tensor]) -> Tensor:
 
     The folder is `$FEDREPRO_PROCESSED`, else `data/processed`.
     """
-    files = (__file__, node2vec.__file__, orbits.__file__)
-    source = [provenance.normalized(Path(str(f)).read_text(encoding="utf-8")) for f in files]
-    parts = ("".join(source).encode(), name.encode(), a.indptr.tobytes(), a.indices.tobytes())
+    code = provenance.hash_code(f"{__name__}:features")
+    parts = (code.encode(), name.encode(), a.indptr.tobytes(), a.indices.tobytes())
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
     if key in _MEMORY:
         return _MEMORY[key]

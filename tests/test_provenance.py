@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,50 +11,56 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro import provenance, registry
+from fedrepro import codehash, provenance, registry
 
-MAIN = '''
+FILES = {
+    "main.py": '''
 """What it is."""
 import numpy, fedrepro.extra
-from fedrepro import runs, helper
-from fedrepro.deep import shown
-def method(x):  # a comment
+from fedrepro import helper, runs
+from fedrepro.deep import shown as other
+LIMIT: int = 3
+def method(x: int, sign=1):  # a comment
     """What it does."""
     from .near import thing
-    return f"{x!r:>{3}}" + "a" 'b'
-'''
-FILES = {
-    "package/main.py": MAIN,
-    "package/extra.py": "a = 1\n",
-    "package/helper.py": "from .extra import a\nfrom . import late\n",
-    "package/late.py": "b = 1\n",
-    "package/runs.py": "c = 1\n",
-    "package/near.py": "d = 1\n",
-    "package/other.py": "e = 1\n",
-    "package/deep/__init__.py": "from fedrepro.deep.inner import shown\n",
-    "package/deep/inner.py": "from ..other import e as shown\nfrom . import sibling\n",
-    "package/deep/sibling.py": "f = 1\n",
-    "package/unrelated.py": "g = 1\n",
-    "package/tasks.py": "from fedrepro.unrelated import g\n",
+    total = 0
+    for value in range(LIMIT):
+        total += thing(value) + helper.help(value)
+    label = f"{x!r:>{3}}" + "a" 'b'
+    return [total, label, other, fedrepro.extra.A, numpy.float32(sign), runs.C]
+''',
+    "extra.py": "A = 1\nUNUSED = 2\n",
+    "helper.py": "from .extra import A\ndef help(x): return x - A\n",
+    "near.py": "def thing(x): return x + 1\ndef beside(x): return x - 1\n",
+    "runs.py": "C = 1\n",
+    "deep/__init__.py": "from fedrepro.deep.inner import shown\n",
+    "deep/inner.py": "from ..other import TABLE\nshown = {'a': TABLE}\n",
+    "other.py": "from fedrepro.main import method\nTABLE = [method]\nTABLE.append(2)\n",
+    "unrelated.py": "g = 1\n",
+    "tasks.py": "from fedrepro.unrelated import g\ndef train(x): return g\n",
 }
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A small package in the place of fedrepro, with a method in `main` for the tasks check and train."""
+    """Put a small package in the place of fedrepro, with a method in `main` for the tasks check and train."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path / "package")
-    for task in ("check", "train"):
-        monkeypatch.setitem(registry.REGISTRY, (task, "mine"), registry.Entry("fedrepro.main:method"))
-    yield tmp_path / "package"
+    monkeypatch.setattr(codehash, "root", lambda: tmp_path)
+    register(monkeypatch, "fedrepro.main:method")
+    yield tmp_path
     forget()
 
 
+def register(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    for task in ("check", "train"):
+        monkeypatch.setitem(registry.REGISTRY, (task, "mine"), registry.Entry(target))
+
+
 def forget() -> None:
-    provenance._module.cache_clear()
-    provenance._hashed.cache_clear()
+    codehash.load_module.cache_clear()
+    provenance.hash_code.cache_clear()
 
 
 def look(task: str = "check") -> str:
@@ -60,55 +68,144 @@ def look(task: str = "check") -> str:
     return provenance.fingerprint(task, "mine")
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_follows_imports(package: Path, name: str) -> None:
-    """The fingerprint changes with a module if and only if the method imports it, however it is written."""
-    file = package / name.removeprefix("package/")
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text, f"{old!r} is not in {file}"
+    file.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "seen"),
+    [
+        ("main.py", "+=", "-=", True),
+        ("main.py", "LIMIT: int = 3", "LIMIT: int = 4", True),
+        ("main.py", "sign=1", "sign=2", True),
+        ("main.py", "sign", "direction", True),
+        ("main.py", "'b'", "'c'", True),
+        ("main.py", "float32", "float64", True),
+        ("near.py", "x + 1", "x * 1", True),
+        ("extra.py", "A = 1", "A = 2", True),
+        ("deep/inner.py", "'a'", "'b'", True),
+        ("other.py", "append(2)", "append(3)", True),
+        ("near.py", "x - 1", "x - 2", False),
+        ("extra.py", "UNUSED = 2", "UNUSED = 3", False),
+        ("runs.py", "C = 1", "C = 2", False),
+        ("unrelated.py", "g = 1", "g = 2", False),
+    ],
+)
+def test_code_that_is_reached_counts(package: Path, file: str, old: str, new: str, seen: bool) -> None:
+    """A change is seen if and only if the method reaches the statement, and its module has a part in values."""
+    before = look()
+    edit(package / file, old, new)
+    assert (look() != before) == seen
+
+
+def test_what_trains_counts_for_training_only(package: Path) -> None:
+    """What `tasks.train` reaches is part of the fingerprint of a training method, and of no check."""
     before, before_train = look(), look("train")
-    file.write_text(file.read_text() + "\nchanged = 1\n")
-    behind = name not in ("package/runs.py", "package/unrelated.py", "package/tasks.py")
-    assert (look() != before) == behind
-    assert (look("train") != before_train) == (name != "package/runs.py")
+    edit(package / "unrelated.py", "g = 1", "g = 2")
+    assert look() == before and look("train") != before_train
 
 
 def test_only_code_counts(package: Path) -> None:
-    """Comments, docstrings, quotes and line breaks do not change the fingerprint; code does."""
+    """Comments, docstrings, annotations, quotes, line breaks, order, imports and local names do not count."""
     before = look()
-    changed = MAIN.replace("# a comment", "# another").replace("What it does.", "What else.\n\n    More.")
-    changed = changed.replace('"""What it is."""', "").replace("def method(x):", "def method(\n    x,\n):")
-    (package / "main.py").write_text(changed.replace("\"a\" 'b'", "'ab'"))
+    for old, new in (
+        ("# a comment", "# another"),
+        ("What it does.", "What else.\n\n    More."),
+        ('"""What it is."""', ""),
+        ("def method(x: int, sign=1):", "def method(\n    x: float, sign=1,\n) -> list:"),
+        ("\"a\" 'b'", "'ab'"),
+        ("total", "answer"),
+        ("value", "step"),
+        ("import numpy, fedrepro.extra", "import fedrepro.extra\nimport numpy\nfrom fedrepro.near import thing"),
+        ("    from .near import thing\n", ""),
+    ):
+        edit(package / "main.py", old, new)
+        assert look() == before, new
+    edit(package / "main.py", "LIMIT: int = 3\n", "")
+    (package / "main.py").write_text((package / "main.py").read_text() + "LIMIT: float = 3\n")
     assert look() == before
-    (package / "main.py").write_text(changed.replace("'b'", "'c'"))
+
+
+def test_another_function_under_the_same_name_is_seen(package: Path) -> None:
+    """Two functions that are both reached, exchanged under one local name, change the fingerprint."""
+    edit(package / "main.py", "import thing", "import thing, beside")
+    edit(package / "main.py", "thing(value) +", "thing(value) * beside(value) ** 2 +")
+    before = look()
+    edit(package / "main.py", "import thing, beside", "import thing as beside, beside as thing")
     assert look() != before
 
 
-def test_absent_and_none_are_one(package: Path) -> None:
-    """Fields a Python version lacks, or leaves empty, do not count: a tree without them is the same."""
-    tree = ast.parse("class A:\n    def f(self): return None\n")
-    without = ast.parse("class A:\n    def f(self): return None\n")
+def test_a_local_name_is_no_global_one(package: Path) -> None:
+    """A local variable that hides a definition of the module is not taken for it."""
+    before = look()
+    edit(package / "main.py", "total = 0", "LIMIT = total = 0")
+    edit(package / "main.py", "LIMIT: int = 3", "OTHER: int = 3")
+    assert look() != before
+
+
+def test_moves_change_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module moved and renamed, functions renamed, two modules merged, one split: the fingerprint stays."""
+    before, before_train = look(), look("train")
+    (package / "rooms").mkdir()
+    (package / "rooms/__init__.py").write_text("")
+    (package / "helper.py").rename(package / "rooms/renamed.py")
+    edit(package / "rooms/renamed.py", "from .extra", "from ..extra")
+    edit(package / "main.py", "import helper, runs", "import runs\nfrom fedrepro.rooms import renamed as helper")
+    assert look() == before
+    edit(package / "rooms/renamed.py", "def help(", "def assist(")
+    edit(package / "main.py", "helper.help(", "helper.assist(")
+    assert look() == before
+    (package / "extra.py").write_text((package / "extra.py").read_text() + (package / "near.py").read_text())
+    (package / "near.py").unlink()
+    edit(package / "main.py", "from .near", "from .extra")
+    assert look() == before
+    (package / "rooms/method.py").write_text((package / "main.py").read_text().replace("LIMIT: int = 3\n", ""))
+    edit(package / "rooms/method.py", "from .extra", "from fedrepro.extra")
+    edit(package / "rooms/method.py", "import runs\n", "import runs\nfrom fedrepro.main import LIMIT\n")
+    (package / "main.py").write_text("LIMIT: int = 3\n")
+    edit(package / "other.py", "fedrepro.main", "fedrepro.rooms.method")
+    register(monkeypatch, "fedrepro.rooms.method:method")
+    assert (look(), look("train")) == (before, before_train)
+
+
+def test_circles_of_imports_are_harmless(package: Path) -> None:
+    """`main` reaches `other`, whose table holds the method of `main`; a change there is seen from both sides."""
+    definitions = [codehash.definition(f"fedrepro.{name}") for name in ("main:method", "other:TABLE")]
+    reached = [set(codehash.reached([start], ())) for start in definitions if start]
+    assert len(reached) == 2 and reached[0] == reached[1]
+
+
+def test_absent_and_none_are_one() -> None:
+    """Fields that a version of Python lacks, or leaves empty, do not count."""
+    tree = ast.parse("class A:\n    def f(self): return None\n").body[0]
+    without = ast.parse("class A:\n    def f(self): return None\n").body[0]
     for node in ast.walk(without):
-        for field in ("type_params", "type_comment", "kind", "decorator_list"):
-            if hasattr(node, field):
-                delattr(node, field)
-    assert provenance._shape(tree) == provenance._shape(without)
-    assert provenance.normalized("return_ = None") != provenance.normalized("return_ = 0")
+        for name in ("type_params", "type_comment", "kind", "decorator_list"):
+            if hasattr(node, name):
+                delattr(node, name)
+    module = codehash.Module("", "", False)
+    texts = [codehash.Statement(module, node, ("A",)).normalize() for node in (tree, without)]
+    assert texts[0] == texts[1]
+    assert codehash.normalize_source("return_ = None") != codehash.normalize_source("return_ = 0")
 
 
 def test_the_code_is_hashed_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked again, as for every record of a method, the fingerprint is known."""
-    first = look()
-    monkeypatch.delattr(provenance, "_code")
-    assert provenance.fingerprint("check", "mine") == first
+    look()
+    monkeypatch.delattr(codehash, "hash_of")
+    provenance.fingerprint("check", "mine")
 
 
 def test_known_digest() -> None:
-    """The normal form of a source is the same on every Python (this one was computed on 3.11, 3.12 and 3.13)."""
-    digest = hashlib.sha256(provenance.normalized(MAIN).encode()).hexdigest()
-    assert digest == "e1be5fdec20bb54cdf1429b33206668960bfd08a6e3eabc97fc977419217530c"
+    """The normal form of a source is the same on every Python (this one was computed on 3.11)."""
+    digest = hashlib.sha256(codehash.normalize_source(FILES["main.py"]).encode()).hexdigest()
+    assert digest == "cf0b340d22af854ff30d2c25e211b8570fae116b561c24d00036cfe88b7d1863"
 
 
 def test_written_in_a_notebook(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class without a module of its own is known by its source and that of the modules of its bases."""
+    """A class without a module is known by its source and by the code of its bases."""
 
     class Mine:
         def loss(self) -> int:
@@ -128,10 +225,60 @@ def test_written_in_a_notebook(package: Path, monkeypatch: pytest.MonkeyPatch) -
     assert look() != first
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the package itself."""
+    folder = tmp_path_factory.mktemp("copy") / "fedrepro"
+    shutil.copytree(codehash.root(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def all_fingerprints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+    forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(codehash, "root", lambda: folder)
+        found = {entry: provenance.fingerprint(*entry) for entry in registry.REGISTRY if entry in BUILT_IN}
+    forget()
+    return found
+
+
+BUILT_IN = tuple(registry.REGISTRY)
+
+
+def test_moves_in_the_package_itself(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the layers moved and renamed, and the optimizers merged into them, no registered fingerprint changes."""
+    before = all_fingerprints(codehash.root(), monkeypatch)
+    assert len(set(before.values())) == len(before) > 70
+    layers, optimizers = copied / "nn/layers.py", copied / "nn/optim.py"
+    future = "from __future__ import annotations\n"
+    (copied / "stacked.py").write_text(layers.read_text() + optimizers.read_text().replace(future, ""))
+    layers.unlink()
+    optimizers.unlink()
+    for file in copied.rglob("*.py"):
+        text = file.read_text()
+        text = text.replace("fedrepro.nn.layers", "fedrepro.stacked").replace("fedrepro.nn.optim", "fedrepro.stacked")
+        together = r"(?m)^( *)from fedrepro\.nn import (.*)\blayers\b(?:, )?(.*)$"
+        text = re.sub(
+            together, r"\1from fedrepro.nn import \2random, \3\n\1from fedrepro import stacked as layers", text
+        )
+        file.write_text(text.replace(", \n", "\n"))
+    assert all_fingerprints(copied, monkeypatch) == before
+    edit(copied / "stacked.py", 'kind: str = "gcn"', 'kind: str = "row"')
+    after = all_fingerprints(copied, monkeypatch)
+    assert {entry for entry in before if before[entry] != after[entry]} >= {("train", "FedAvg"), ("train", "FedGCN")}
+    assert before["attack", "gfl-differences"] == after["attack", "gfl-differences"]
+
+
+def test_modules_aside_exist() -> None:
+    """Every module whose code does not count can be resolved, so that a renamed one is not forgotten."""
+    forget()
+    assert [name for name in provenance.ASIDE if codehash.load_module(name) is None] == []
+
+
 def test_every_registered_method_has_a_fingerprint() -> None:
     """Every entry whose module exists has a fingerprint, and looking imports no torch."""
     code = (
-        "import sys; from fedrepro import provenance, registry;"
+        "import sys; from fedrepro import codehash, provenance, registry;"
         "print(len({provenance.fingerprint(*e) for e in registry.REGISTRY}), 'torch' in sys.modules)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
