@@ -22,33 +22,32 @@ _NAMES = {
     "ArgumentError": "errors",
     "DataError": "errors",
     "DivergedError": "errors",
-    "Federation": "federation",
+    "Federation": "engine.federation",
     "FedreproError": "errors",
-    "Run": "runs",
+    "Run": "runs.run",
     "StoreError": "errors",
-    "begin": "notebook",
-    "execute": "engine",
-    "load": "datasets",
-    "sweep": "runs",
+    "begin": "reporting.notebook",
+    "execute": "runs.execute",
+    "load": "data.datasets",
+    "sweep": "runs.run",
 }
-_MODULES = (
-    "compare",
-    "datasets",
-    "engine",
-    "exhibits",
-    "figures",
-    "nn",
-    "notebook",
-    "partition",
-    "paths",
-    "published",
-    "registry",
-    "report",
-    "store",
-    "synthetic",
-    "traffic",
-    "training",
-)
+_MODULES = {
+    "compare": "reporting.compare",
+    "datasets": "data.datasets",
+    "exhibits": "reporting.exhibits",
+    "figures": "reporting.figures",
+    "nn": "engine.nn",
+    "notebook": "reporting.notebook",
+    "partition": "data.partition",
+    "paths": "paths",
+    "published": "reporting.published",
+    "registry": "registry",
+    "report": "reporting.report",
+    "store": "runs.store",
+    "synthetic": "data.synthetic",
+    "traffic": "engine.traffic",
+    "training": "engine.training",
+}
 
 __all__ = sorted([*_NAMES, *_MODULES])
 
@@ -57,7 +56,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(f"fedrepro.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"fedrepro.{name}")
+        return importlib.import_module(f"fedrepro.{_MODULES[name]}")
     raise AttributeError(f"module 'fedrepro' has no attribute {name!r}")
 
 

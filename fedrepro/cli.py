@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedrepro import executors, notebook
 from fedrepro.errors import ArgumentError, FedreproError, one_of, require
-from fedrepro.session import CHOICES, check_parameter
+from fedrepro.reporting import notebook
+from fedrepro.reporting.session import CHOICES, check_parameter
+from fedrepro.runs import executors
 
 if TYPE_CHECKING:
-    from fedrepro.runs import Run
+    from fedrepro.runs.run import Run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,13 +86,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def list_(options: argparse.Namespace) -> int:
-    from fedrepro import datasets, partition, registry
-    from fedrepro.exhibits import EXHIBITS
+    from fedrepro import registry
+    from fedrepro.data import datasets, partition
+    from fedrepro.reporting.exhibits import registered
 
     print("notebooks")
     for source in notebook.find():
         print(f"  {source.name:28s} {source.title}")
-        with_runs = [exhibit.id for exhibit in EXHIBITS.values() if exhibit.notebook == source.name]
+        with_runs = [exhibit.id for exhibit in registered().values() if exhibit.notebook == source.name]
         if ids := with_runs or source.exhibits:
             print(f"  {'':28s} {' '.join(ids)}")
     for task in registry.TASKS:
@@ -103,7 +105,7 @@ def list_(options: argparse.Namespace) -> int:
 
 
 def data_(options: argparse.Namespace) -> int:
-    from fedrepro import datasets
+    from fedrepro.data import datasets
 
     if options.fetch:
         print(datasets.fetch(options.fetch))
@@ -157,12 +159,12 @@ def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, An
 
 
 def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
-    from fedrepro.exhibits import EXHIBITS
-    from fedrepro.store import opened
+    from fedrepro.reporting.exhibits import registered
+    from fedrepro.runs.store import opened
 
     store = opened()
     wanted = settings["profile"], settings["seeds"]
-    runs = [run for exhibit in EXHIBITS.values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
+    runs = [run for exhibit in registered().values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
     return [run for run in dict.fromkeys(runs) if run.key not in store]
 
 
@@ -175,9 +177,9 @@ def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[R
 
 
 def status_(options: argparse.Namespace) -> int:
-    from fedrepro import engine
-    from fedrepro.exhibits import EXHIBITS
-    from fedrepro.store import Store
+    from fedrepro.reporting.exhibits import registered
+    from fedrepro.runs import execute as engine
+    from fedrepro.runs.store import Store
 
     one_of("--profile", options.profile, CHOICES["profile"])
     store = Store()
@@ -186,7 +188,7 @@ def status_(options: argparse.Namespace) -> int:
     rows = [
         {"exhibit": exhibit.id, "notebook": exhibit.notebook, "title": exhibit.title}
         | engine.status(store, exhibit.runs(options.profile))
-        for exhibit in EXHIBITS.values()
+        for exhibit in registered().values()
     ]
     if options.json:
         print(json.dumps({"profile": options.profile, "exhibits": rows}, indent=1))
@@ -206,7 +208,7 @@ def _clock(seconds: float | None) -> str:
 
 
 def show_(options: argparse.Namespace) -> int:
-    from fedrepro.store import Store
+    from fedrepro.runs.store import Store
 
     found = Store().find(options.key)
     require(bool(found), "KEY", "the start of a stored key", options.key)
@@ -224,8 +226,8 @@ def show_(options: argparse.Namespace) -> int:
 
 
 def verify_(options: argparse.Namespace) -> int:
-    from fedrepro import engine
-    from fedrepro.store import Store
+    from fedrepro.runs import execute as engine
+    from fedrepro.runs.store import Store
 
     require(options.n >= 1, "-n", "an integer >= 1", options.n)
     frame = engine.verify(Store(), options.n)
@@ -234,7 +236,7 @@ def verify_(options: argparse.Namespace) -> int:
 
 
 def report_(options: argparse.Namespace) -> int:
-    from fedrepro import report
+    from fedrepro.reporting import report
 
     for path in report.write():
         print(path)

@@ -12,6 +12,11 @@ def root() -> Path:
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 
+def paper(name: str) -> Path:
+    """Return the folder of a paper in this package, with its printed numbers and deviations."""
+    return Path(__file__).resolve().parent / "papers" / name
+
+
 def store() -> Path:
     """The folder of results: `$FEDREPRO_STORE`, else `data/results`."""
     return Path(os.environ.get("FEDREPRO_STORE") or root() / "data" / "results")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrepro import registry
 from fedrepro.errors import DataError, DivergedError
-from fedrepro.runs import Run
+from fedrepro.runs.run import Run
 
 
 def register() -> None:

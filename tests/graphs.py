@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GATConv, GCNConv, SAGEConv
 from torch_geometric.utils import subgraph
 
-from fedrepro.nn import models
+from fedrepro.engine.nn import models
 
 
 def block_model(
@@ -110,7 +110,7 @@ class Row(nn.Module):
 
 
 class Plain(nn.Module):
-    """The network of a `fedrepro.nn.models` model in plain PyG layers, with one client's weights.
+    """The network of a `fedrepro.engine.nn.models` model in plain PyG layers, with one client's weights.
 
     Args:
         model: its sizes.

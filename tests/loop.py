@@ -13,8 +13,8 @@ from graphs import Plain, block_model, client_graph, unequal_parts, without_labe
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.methods.base import Method, State, Update
-from fedrepro.nn import models, random
+from fedrepro.engine.method import Method, State, Update
+from fedrepro.engine.nn import models, random
 
 Weights = dict[str, Tensor]
 SIZES = {"features": 7, "classes": 3, "hidden": 5}

@@ -11,7 +11,7 @@ from graphs import client_graph, dense_operator
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.methods.base import Method
+from fedrepro.engine.method import Method
 
 Weights = dict[str, Tensor]
 F64 = torch.float64

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import fake_tasks
 
-from fedrepro import engine
-from fedrepro.runs import Run, sweep
-from fedrepro.store import Store
+from fedrepro.runs import execute as engine
+from fedrepro.runs.run import Run, sweep
+from fedrepro.runs.store import Store
 
 
 def wanted(log: str, first: int, last: int) -> list[Run]:

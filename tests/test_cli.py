@@ -15,10 +15,11 @@ import pytest
 from test_notebook import write
 
 import fedrepro
-from fedrepro import cli, notebook, paths
-from fedrepro.provenance import fingerprint
-from fedrepro.runs import Run, sweep
-from fedrepro.store import Store
+from fedrepro import cli, paths
+from fedrepro.reporting import notebook
+from fedrepro.runs.provenance import fingerprint
+from fedrepro.runs.run import Run, sweep
+from fedrepro.runs.store import Store
 
 CELL = Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public", clients=10)
 
@@ -61,7 +62,7 @@ def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
             run for run in (runs if profile == "paper" else runs[:4]) if not seeds or run.seed < seeds
         ],
     )
-    monkeypatch.setitem(sys.modules, "fedrepro.exhibits", SimpleNamespace(EXHIBITS={"FG-T1": exhibit}))
+    monkeypatch.setitem(sys.modules, "fedrepro.reporting.exhibits", SimpleNamespace(EXHIBITS={"FG-T1": exhibit}))
     return runs
 
 
@@ -132,7 +133,7 @@ def test_budget_computes_what_is_missing(
         asked.append((file, runs))
         return executed(runs)
 
-    monkeypatch.setattr(fedrepro.engine, "execute", execute)
+    monkeypatch.setattr(fedrepro.runs.execute, "execute", execute)
     Store().append("fedgat-6-experiments", record(exhibits[0]))
     arguments = ["--profile", "paper", "--device", "cpu", "--budget", "2"]
     assert cli.main(["run", "fedgat", *arguments]) == 0
@@ -145,7 +146,7 @@ def test_a_failed_run_of_a_budget_is_status_1(
     exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a budget, too, a run that failed is told and changes the exit status."""
-    monkeypatch.setattr(fedrepro.engine, "execute", lambda runs, **_: executed(runs[1:], "ValueError: no"))
+    monkeypatch.setattr(fedrepro.runs.execute, "execute", lambda runs, **_: executed(runs[1:], "ValueError: no"))
     assert cli.main(["run", "fedgat", "--profile", "paper", "--device", "cpu", "--budget", "2"]) == 1
     assert capsys.readouterr().out == "1 run failed: ValueError: no\n7 of 8 missing runs computed\n"
 
@@ -153,17 +154,17 @@ def test_a_failed_run_of_a_budget_is_status_1(
 def test_notebooks_share_a_budget_seed_by_seed(exhibits: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """With several notebooks the first seed of all comes before the second of any."""
     write(paths.root() / "notebooks", "gfl/5-experiments")
-    from fedrepro.exhibits import EXHIBITS
+    from fedrepro.reporting.exhibits import registered
 
     other = [run.replace(paper="gfl") for run in exhibits]
-    EXHIBITS["GFL-T1"] = SimpleNamespace(notebook="gfl/5-experiments", runs=lambda profile, seeds=0: other)
+    registered()["GFL-T1"] = SimpleNamespace(notebook="gfl/5-experiments", runs=lambda profile, seeds=0: other)
     asked: list[tuple[str, set[int]]] = []
 
     def execute(runs: list[Run], *, file: str, **_: Any) -> pd.DataFrame:
         asked.append((file.partition("-")[0], {run.seed for run in runs}))
         return executed([])
 
-    monkeypatch.setattr(fedrepro.engine, "execute", execute)
+    monkeypatch.setattr(fedrepro.runs.execute, "execute", execute)
     assert cli.main(["run", "all", "--device", "cpu", "--profile", "paper", "--budget", "1"]) == 0
     assert asked == [("fedgat", {0}), ("gfl", {0}), ("fedgat", {1}), ("gfl", {1})]
 
@@ -221,9 +222,9 @@ def test_show_needs_one_record(capsys: pytest.CaptureFixture[str], key: str, mes
 
 def test_list_names_everything(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     """`list` names notebooks with exhibits, whatever their text calls them, methods, data sets and partitions."""
-    from fedrepro.exhibits import EXHIBITS
+    from fedrepro.reporting.exhibits import registered
 
-    EXHIBITS["FG-T1-code"] = SimpleNamespace(id="FG-T1-code", notebook="fedgat/6-experiments")
+    registered()["FG-T1-code"] = SimpleNamespace(id="FG-T1-code", notebook="fedgat/6-experiments")
     write(paths.root() / "notebooks", "engine/1-a", first="# Without runs\n\nEN-1a")
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
@@ -246,7 +247,7 @@ def test_verify_ends_with_its_verdict(
 ) -> None:
     """`verify` prints a row a run, and ends with status 1 if one of them differs."""
     frame = pd.DataFrame({"key": list("ab")[: len(verdicts)], "verdict": verdicts})
-    monkeypatch.setattr(fedrepro.engine, "verify", lambda store, n: frame)
+    monkeypatch.setattr(fedrepro.runs.execute, "verify", lambda store, n: frame)
     assert cli.main(["verify", "-n", "2"]) == status
     assert all(verdict in capsys.readouterr().out for verdict in verdicts[:1])
 

@@ -12,51 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro import cli, notebook
-from fedrepro.session import PARAMETERS
+from fedrepro import cli
+from fedrepro.reporting import notebook
+from fedrepro.reporting.session import PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "fedrepro").rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 
-# Later layers may import earlier ones, never the reverse; modules of one layer may import each other as long
-# as no circle closes (`test_imports_close_no_circle`).
-LAYERS = [
-    {"errors", "paths", "process"},
-    {"registry"},
-    {"runs"},
-    {"store", "published", "compare", "provenance"},
-    {"formats", "shapes", "sources", "synthetic"},
-    {"datasets"},
-    {"csbm_tasks"},
-    {"partition"},
-    {"federation", "nn", "traffic"},
-    {"structure", "node2vec", "orbits"},
-    {"saint"},
-    {"methods.base"},  # the interface, which training calls
-    {"training"},
-    {"methods"},
-    {"theory", "attacks", "tasks", "bench", "bench_feras"},
-    {"executors", "exhibits", "figures"},
-    {"computing"},
-    {"verification"},
-    {"engine", "report"},
-    {"session"},
-    {"notebook"},
-    {"cli"},
-    {"__init__", "__main__"},
-]
-TORCH_FREE = ["cli", "notebook", "session", "report", "figures", "exhibits", "compare", "published"]
-TORCH_FREE += ["provenance", "store", "runs", "registry", "paths", "errors", "process"]
+# A room imports from itself and from rooms before it, never the reverse.
+ROOMS = ["base", "data", "engine", "baselines", "runs", "reporting", "papers", "cli"]
+BASE = {"errors", "paths", "registry"}
+PAPERS = ["fedgat", "fedstruct", "gfl", "feras", "fedsheafhn"]
+TORCH_FREE = ["cli", "errors", "paths", "registry"]
+TORCH_FREE += [f"reporting.{name}" for name in ("compare", "exhibits", "figures", "notebook", "published", "report")]
+TORCH_FREE += ["reporting.session", "runs.provenance", "runs.process", "runs.run", "runs.store"]
 
 
-def part(module: str | Path) -> str:
-    """The name a module has in `LAYERS`: its own, or that of its folder."""
-    if isinstance(module, Path):
-        module = ".".join(module.relative_to(ROOT).with_suffix("").parts)
-    names = module.split(".")[1:]
-    both = ".".join(names[:2])
-    return both if both in set().union(*LAYERS) else names[0]
+def room(module: str) -> str:
+    """Return the room of a module, given its dotted name."""
+    first = module.split(".")[1] if "." in module else "__main__"
+    return "base" if first in BASE else "cli" if first == "__main__" else first
 
 
 def imported(path: Path, top_level_only: bool) -> set[str]:
@@ -166,27 +142,51 @@ def test_modules_say_what_they_are_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
-def test_every_module_has_its_layer() -> None:
-    """A new module takes its place in the order of imports."""
-    placed = set().union(*LAYERS)
-    assert {part(path) for path in MODULES} <= placed
+def test_every_module_has_its_room() -> None:
+    """A new module stands in one of the rooms."""
+    assert {room(dotted(path)) for path in MODULES} <= set(ROOMS)
 
 
 def dotted(path: Path) -> str:
-    """`fedrepro.nn.sparse`; a package is named without its `__init__`."""
+    """`fedrepro.engine.nn.sparse`; a package is named without its `__init__`."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_imports_run_one_way() -> None:
-    """When a module is loaded it imports only its own layer and those below."""
-    layer = {name: height for height, names in enumerate(LAYERS) for name in names}
+    """A module imports only from its own room and those below, inside functions too."""
+    height = {name: level for level, name in enumerate(ROOMS)}
     upward = [
         f"{dotted(path)} -> {name}"
         for path in MODULES
-        for name in imported(path, top_level_only=True)
-        if layer.get(part(name), -1) > layer.get(part(path), len(LAYERS))
+        for name in imported(path, top_level_only=False)
+        if height[room(name)] > height[room(dotted(path))]
     ]
     assert not upward
+
+
+def test_no_paper_imports_another() -> None:
+    """Each paper stands by itself: it imports no other paper."""
+    crossing = [
+        f"{dotted(path)} -> {name}"
+        for path in MODULES
+        for name in imported(path, top_level_only=False)
+        if room(dotted(path)) == room(name) == "papers"
+        if dotted(path).count(".") > 1 and name.split(".")[2] != dotted(path).split(".")[2]
+    ]
+    assert not crossing
+
+
+def test_methods_know_neither_runs_nor_reporting() -> None:
+    """What trains can be read and used without the store, the comparison and the figures."""
+    files = [ROOT / "fedrepro/papers" / paper / f"{part}.py" for paper in PAPERS for part in ("method", "protocol")]
+    known = {
+        f"{dotted(path)} -> {name}"
+        for path in files
+        if path.is_file()
+        for name in imported(path, top_level_only=False)
+        if room(name) in ("runs", "reporting")
+    }
+    assert not known
 
 
 def test_imports_close_no_circle() -> None:

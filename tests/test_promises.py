@@ -18,15 +18,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fedrepro import registry
-from fedrepro.federation import Federation, Weights
-from fedrepro.methods.base import Method, State, Update
-from fedrepro.methods.fedavg import FedAvg
-from fedrepro.methods.fedsheafhn import FedSheafHN
-from fedrepro.methods.fedsheafhn_facts import clients_of
-from fedrepro.methods.pfedhn import PFedHN
-from fedrepro.nn.models import DGCN, GAT, GCN, MLP, GraphSAGE, Model
-from fedrepro.theory.fedsheafhn_switches import AS_TRAINED, generated
-from fedrepro.training import Trained, client_gradients, train
+from fedrepro.baselines.pfedhn import PFedHN
+from fedrepro.engine.fedavg import FedAvg
+from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.method import Method, State, Update
+from fedrepro.engine.nn.models import DGCN, GAT, GCN, MLP, GraphSAGE, Model
+from fedrepro.engine.training import Trained, client_gradients, train
+from fedrepro.papers.fedsheafhn.facts import clients_of
+from fedrepro.papers.fedsheafhn.method import FedSheafHN
+from fedrepro.papers.fedsheafhn.theory.switches import AS_TRAINED, generated
 
 FEATURES, CLASSES, CLIENTS, SEEDS = 12, 3, 5, (0, 1, 2)
 ROUNDS = 30

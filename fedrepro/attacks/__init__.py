@@ -1,1 +1,0 @@
-"""What an honest-but-curious party can rebuild from what it receives, one file per paper."""

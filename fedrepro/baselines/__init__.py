@@ -1,0 +1,1 @@
+"""Methods that several papers compare with, each from its own paper."""

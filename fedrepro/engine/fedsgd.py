@@ -1,0 +1,39 @@
+"""FedSGD (McMahan et al. 2017): one gradient per client and round, one optimizer at the server.
+
+All clients hold the same weights, so these exist once per run, and the backward pass of the weighted sum of client
+losses yields the server's gradient at once. Without dropout the trajectory is that of central training on the union
+of the client graphs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.method import Method, State, Update
+from fedrepro.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSGD(Method):
+    """`optimizer` steps at the server; `average="train"` gives the gradient of the mean loss over training nodes."""
+
+    average: str = "train"
+
+    upload: ClassVar[str] = "gradients"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.local_epochs == 1, "local_epochs", "1 for FedSGD, whose clients take no step", self.local_epochs)
+
+    def start(self, fed: Federation) -> tuple[Federation, State]:
+        """Initial weights and the server's optimizer state."""
+        fed, state = super().start(fed)
+        return fed, replace(state, more=self.rule().init(state.shared))
+
+    def aggregate(self, state: State, update: Update) -> State:
+        """One step of the server's optimizer along the averaged gradient."""
+        moved = {name: w.clone() for name, w in state.shared.items()}
+        self.rule().step(moved, update.gradient, state.more)
+        return replace(state, shared=moved)

@@ -1,0 +1,269 @@
+"""What a round costs: the stack against a plain loop over clients, in seconds and in memory.
+
+Five ways to run the same FedAvg rounds (2-layer GCN, Adam, all clients, the global model scored on every client's test
+nodes after each round), which give the same accuracy:
+
+    stack         this package: clients in chunks that fit the cache
+    chunk of 1    this package, one client at a time
+    PyG loop      `GCNConv` layers and dense features, one module per client, as a tutorial would write it
+    sparse loop   a loop by hand with this package's sparse products, one set of weight tensors per client
+    fused loop    the same with `torch.optim.Adam(fused=True)`, which few loops use and the stack does
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from fedrepro.engine.fedavg import FedAvg
+from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.nn.models import GCN
+from fedrepro.engine.training import train
+from fedrepro.errors import one_of, require
+from fedrepro.runs import process, tasks
+from fedrepro.runs.run import Run
+
+LR, WEIGHT_DECAY = 0.01, 5e-4
+WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
+
+
+def rounds(run: Run, device: str = "cpu") -> dict[str, Any]:
+    """Median seconds per round of each way over interleaved repeats, and its peak memory in a process of its own.
+
+    Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "memory" (True; False leaves out
+    the peak memory, whose processes take seconds to start).
+
+    Returns:
+        "result": `{way: {"timing": {"seconds_per_round", "fastest", "peak_mebibytes"}, "test"}}`, and the stack's
+        "chunk".
+    """
+    repeats, count = int(run.options.get("repeats", 5)), int(run.options.get("rounds", 10))
+    steppers = {way: stepper(run, way, device) for way in WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    test: dict[str, float] = {}
+    for repeat in range(repeats + 1):
+        for way, step in steppers.items():
+            elapsed, test[way] = _timed(step, count if repeat else 1, device)
+            if repeat:  # the first is a warm-up
+                seconds[way].append(elapsed / count)
+    result: dict[str, Any] = {
+        way: {"timing": {"seconds_per_round": statistics.median(seconds[way]), "fastest": min(seconds[way])}}
+        for way in WAYS
+    }
+    for way in WAYS:
+        result[way]["test"] = test[way]
+        measure = _peak_cuda if device.startswith("cuda") else _peak
+        memory = bool(run.options.get("memory", True))
+        result[way]["timing"]["peak_mebibytes"] = measure(run, way, device) if memory else None
+    result["stack"]["chunk"] = _chunk(run, device)
+    return {"result": result}
+
+
+def training(run: Run) -> dict[str, Any]:
+    """Median seconds per round of any training method, scored in both views each round, and its peak memory.
+
+    The start of training (an exchange, a first view of the graph) is left out by taking the difference of two lengths.
+
+    Options of the run: "of", the method; "repeats" (5); "memory" (True); the rest are the training run's own, of
+    whose "rounds" half are timed.
+
+    Returns:
+        "result": {"timing": {"seconds_per_round", "peak_mebibytes"}}.
+    """
+    repeats, memory = int(run.options.get("repeats", 5)), bool(run.options.get("memory", True))
+    trained = _trained(run)
+    fed = tasks.federation([trained])
+    method, loop = tasks.method(trained, fed.features, fed.classes)
+    short, long = max(1, loop["rounds"] // 2), loop["rounds"]
+    require(long > 1, "option 'rounds'", "at least 2", long)
+    seconds = []
+    for repeat in range(repeats + 1):
+        spent = []
+        for rounds in (short, long):
+            start = time.perf_counter()
+            train(method, fed, rounds)
+            spent.append(time.perf_counter() - start)
+        if repeat:  # the first is a warm-up
+            seconds.append((spent[1] - spent[0]) / (long - short))
+    timing = {"seconds_per_round": statistics.median(seconds)}
+    timing["peak_mebibytes"] = process.peak_mebibytes(_three_rounds, trained.to_dict()) if memory else None
+    return {"result": {"timing": timing}}
+
+
+def _trained(run: Run) -> Run:
+    options = {name: v for name, v in run.options.items() if name not in ("of", "repeats", "memory")}
+    return Run.from_dict(run.to_dict() | {"task": "train", "method": run.options["of"], "options": options})
+
+
+def _three_rounds(run: dict[str, Any]) -> None:
+    chosen = Run.from_dict(run)
+    tasks.train([chosen.replace(options={**chosen.options, "rounds": 3})])
+
+
+def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:
+    """A function that trains for some rounds from the start and returns the last round's pooled test accuracy."""
+    one_of("way", way, WAYS)
+    fed = tasks.federation([run], device)
+    epochs, hidden = int(run.options.get("local_epochs", 3)), int(run.options["hidden"])
+    if way == "PyG loop":
+        return _pyg_loop(fed, hidden, epochs)
+    if way in ("sparse loop", "fused loop"):
+        return _sparse_loop(fed, hidden, epochs, fused=way == "fused loop")
+    chunk = 1 if way == "chunk of 1" else None
+    return lambda count: _stack(fed, hidden, epochs, count, chunk)
+
+
+class _Ready(GCN):
+    """A GCN whose initial weights were drawn before, as the loops' are."""
+
+    def init(
+        self, seeds: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> Weights:
+        """Copies of weights drawn once."""
+        key = (self, tuple(seeds), dtype, str(device))
+        if key not in _drawn:
+            _drawn[key] = super().init(seeds, dtype, device)
+        return {name: w.clone() for name, w in _drawn[key].items()}
+
+
+_drawn: dict[object, Weights] = {}
+
+
+def _stack(fed: Federation, hidden: int, epochs: int, count: int, chunk: int | None) -> float:
+    trained = train(_method(fed, hidden, epochs), fed, count, evaluate=("before",), chunk=chunk)
+    return trained.history.before.series(0)["test"][-1]
+
+
+def _method(fed: Federation, hidden: int, epochs: int) -> FedAvg:
+    model = _Ready(fed.features, fed.classes, hidden)
+    return FedAvg(model=model, lr=LR, weight_decay=WEIGHT_DECAY, local_epochs=epochs)
+
+
+class _Net(torch.nn.Module):
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.first = GCNConv(features, hidden, cached=True)
+        self.second = GCNConv(hidden, classes, cached=True)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.second(F.relu(self.first(x, edge_index)), edge_index)
+        return out
+
+
+def _pyg_loop(fed: Federation, hidden: int, epochs: int) -> Callable[[int], float]:
+    """Clients with labels train in turn, each with its own module and optimizer; weights are averaged equally."""
+    clients = [fed.select([i]) for i in range(fed.clients)]
+    graphs = [(c.x if isinstance(c.x, Tensor) else c.x.dense(), c.batch.edge_index, c.batch) for c in clients]
+    start = GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device)
+
+    def go(count: int) -> float:
+        nets = [_Net(fed.features, hidden, fed.classes).to(fed.device) for _ in graphs]
+        optimizers = [torch.optim.Adam(net.parameters(), lr=LR, weight_decay=WEIGHT_DECAY) for net in nets]
+        shared = {
+            "first.lin.weight": start["layer1.weight"][0].T, "first.bias": start["layer1.bias"][0],
+            "second.lin.weight": start["layer2.weight"][0].T, "second.bias": start["layer2.bias"][0],
+        }  # fmt: skip
+        hits = total = 0
+        for _ in range(count):
+            trained = []
+            for net, optimizer, (x, edges, batch) in zip(nets, optimizers, graphs, strict=True):
+                net.load_state_dict(shared)
+                if not bool(batch.train_mask.any()):
+                    continue
+                for _ in range(epochs):
+                    optimizer.zero_grad()
+                    out = net(x, edges)
+                    F.cross_entropy(out[batch.train_mask], batch.y[batch.train_mask]).backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                trained.append({name: w.clone() for name, w in net.state_dict().items()})
+            shared = {name: torch.stack([w[name] for w in trained]).mean(0) for name in shared}
+            hits = total = 0
+            with torch.no_grad():
+                for net, (x, edges, batch) in zip(nets, graphs, strict=True):
+                    net.load_state_dict(shared)
+                    right = net(x, edges).argmax(1) == batch.y
+                    hits += int(right[batch.test_mask].sum())
+                    total += int(batch.test_mask.sum())
+        return hits / total
+
+    return go
+
+
+def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Callable[[int], float]:
+    """The same loop on plain tensors: sparse features and prepared transposes."""
+    clients = [fed.select([i]) for i in range(fed.clients)]
+    parts = [(c.x, c.operator("gcn"), c.batch) for c in clients]
+    start = [w[0] for w in GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device).values()]
+
+    def forward(x: Any, s: Any, w: list[Tensor]) -> Tensor:
+        h = F.relu(s @ (x @ w[0]) + w[1])
+        out: Tensor = s @ (h @ w[2]) + w[3]
+        return out
+
+    def go(count: int) -> float:
+        own = [[w.clone().requires_grad_() for w in start] for _ in parts]
+        optimizers = [torch.optim.Adam(w, lr=LR, weight_decay=WEIGHT_DECAY, fused=fused or None) for w in own]
+        shared = start
+        hits = total = 0
+        for _ in range(count):
+            trained = []
+            for w, optimizer, (x, s, batch) in zip(own, optimizers, parts, strict=True):
+                if not bool(batch.train_mask.any()):
+                    continue
+                with torch.no_grad():
+                    for mine, theirs in zip(w, shared, strict=True):
+                        mine.copy_(theirs)
+                for _ in range(epochs):
+                    optimizer.zero_grad()
+                    F.cross_entropy(forward(x, s, w)[batch.train_mask], batch.y[batch.train_mask]).backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                trained.append(w)
+            hits = total = 0
+            with torch.no_grad():
+                shared = [torch.stack([w[i] for w in trained]).mean(0) for i in range(len(start))]
+                for x, s, batch in parts:
+                    right = forward(x, s, shared).argmax(1) == batch.y
+                    hits += int(right[batch.test_mask].sum())
+                    total += int(batch.test_mask.sum())
+        return hits / total
+
+    return go
+
+
+def _timed(step: Callable[[int], float], count: int, device: str) -> tuple[float, float]:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    test = step(count)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, test
+
+
+def _chunk(run: Run, device: str) -> int:
+    fed = tasks.federation([run], device)
+    method = _method(fed, int(run.options["hidden"]), int(run.options.get("local_epochs", 3)))
+    return train(method, fed, 1, evaluate=()).history.chunk
+
+
+def _peak(run: Run, way: str, device: str) -> float:
+    return process.peak_mebibytes(_two_rounds, run.to_dict(), way)
+
+
+def _two_rounds(run: dict[str, Any], way: str) -> None:
+    stepper(Run.from_dict(run), way)(2)
+
+
+def _peak_cuda(run: Run, way: str, device: str) -> float:
+    """Largest allocation on the GPU during two rounds, in MiB, beyond what was there before."""
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    stepper(run, way, device)(2)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20

@@ -1,0 +1,1 @@
+"""FedGAT: method, protocol, theory, attacks and exhibits."""

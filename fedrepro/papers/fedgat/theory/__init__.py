@@ -1,0 +1,1 @@
+"""FedGAT's bounds and identities as plain functions."""

@@ -1,0 +1,1 @@
+"""FedSheafHN: method, protocol, theory, attacks and exhibits."""

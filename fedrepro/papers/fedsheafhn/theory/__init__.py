@@ -1,0 +1,1 @@
+"""FedSheafHN's bounds and identities as plain functions."""

@@ -1,0 +1,1 @@
+"""FedStruct: method, protocol, theory, attacks and exhibits."""

@@ -1,0 +1,149 @@
+"""Node2Vec (Grover and Leskovec 2016): embeddings of nodes from biased random walks, without a compiled extension.
+
+Walks are drawn for all start nodes at once. Training follows the library version that FedStruct used: one table z;
+each walk is cut into windows, whose first node u is paired with each later node v of the window,
+
+    loss = - mean over pairs of walks log sigma(z_u . z_v) - mean over pairs of random nodes log(1 - sigma(z_u . z_v))
+
+and Adam moves only the rows a batch touches. All pairs of a walk come from one small matrix product, so no pair is
+gathered on its own, and the gradient is written out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from fedrepro.engine.nn import random
+from fedrepro.errors import require
+
+Ids = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
+PROPOSALS = 64  # of a step; then the last one is taken
+
+
+def walks(a: csr_matrix, starts: Ids, length: int, p: float = 1.0, q: float = 1.0, *key: int | str) -> Ids:
+    """Second-order random walks of `length` nodes: `[starts, length]`. A node without edges is stayed at.
+
+    From t through v to x, a neighbour of v, the weight is 1/p if x = t, 1 if x is joined to t, else 1/q. The next node
+    is proposed uniformly and accepted with its weight over the largest.
+
+    Args:
+        a: symmetric 0/1 matrix with sorted indices.
+        key: what the random numbers are a function of, beside walk and step.
+    """
+    require(p > 0 and q > 0, "p and q", "positive", (p, q))
+    require(length >= 1, "length", "at least 1", length)
+    out = np.empty((len(starts), length), dtype=np.int64)
+    out[:, 0] = starts
+    for step in range(1, length):
+        now = out[:, step - 1]
+        before = out[:, step - 2] if step > 1 else None
+        out[:, step] = _next(a, now, before, p, q, "walk", *key, step)
+    return out
+
+
+def _next(a: csr_matrix, now: Ids, before: Ids | None, p: float, q: float, *key: int | str) -> Ids:
+    degree = np.diff(a.indptr)[now]
+    chosen = now.copy()
+    open_ = np.flatnonzero(degree > 0)
+    plain = before is None or p == q == 1
+    largest = max(1 / p, 1.0, 1 / q)
+    for attempt in range(PROPOSALS):
+        draw = random.uniform((2, len(now)), *key, attempt).numpy()[:, open_]
+        place = a.indptr[now[open_]] + np.floor(draw[0] * degree[open_]).astype(np.int64)
+        x = a.indices[place].astype(np.int64)
+        chosen[open_] = x
+        if plain:
+            break
+        assert before is not None
+        t = before[open_]
+        weight = np.where(x == t, 1 / p, np.where(joined(a, t, x), 1.0, 1 / q))
+        open_ = open_[draw[1] * largest >= weight]
+        if not len(open_):
+            break
+    return chosen
+
+
+def joined(a: csr_matrix, u: Ids, v: Ids) -> npt.NDArray[np.bool_]:
+    """Whether each pair is an edge, by binary search in the sorted rows."""
+    n = a.shape[0]
+    row = np.repeat(np.arange(n, dtype=np.int64), np.diff(a.indptr))
+    places = row * n + a.indices
+    wanted = u * n + v
+    at = np.minimum(np.searchsorted(places, wanted), max(len(places) - 1, 0))
+    return places[at] == wanted if len(places) else np.zeros(len(u), dtype=bool)
+
+
+def embed(
+    a: csr_matrix, width: int = 256, *, epochs: int = 50, length: int = 20, context: int = 10, per_node: int = 10,
+    negatives: int = 1, p: float = 1.0, q: float = 1.0, lr: float = 0.01, batch: int = 128, seed: int = 0,
+) -> Tensor:  # fmt: skip
+    """The table after training, `[nodes, width]`, float32; a function of the graph and the seed.
+
+    Args:
+        length: nodes of a walk. context: nodes of a window. per_node: walks from each node in an epoch.
+        negatives: random walks for each real one. batch: start nodes of a step.
+    """
+    require(2 <= context <= length, "context", f"from 2 to the walk's length {length}", context)
+    nodes = a.shape[0]
+    table = random.normal((nodes, width), "node2vec table", seed).float()
+    rule = _RowAdam(table, lr)
+    steps = -(-nodes // batch)
+    for epoch in range(epochs):
+        order = random.uniform((nodes,), "node2vec order", seed, epoch).argsort().numpy()
+        for step in range(steps):
+            starts = np.tile(order[step * batch : (step + 1) * batch], per_node)
+            real = walks(a, starts, length, p, q, "node2vec", seed, epoch, step)
+            unreal = unrelated(np.tile(starts, negatives), nodes, length, "node2vec noise", seed, epoch, step)
+            parts = [gradient(table, torch.from_numpy(w), context, sign) for w, sign in ((real, 1), (unreal, -1))]
+            rule.step(torch.cat([rows for rows, _, _ in parts]), torch.cat([grad for _, grad, _ in parts]))
+    return table
+
+
+def unrelated(starts: Ids, nodes: int, length: int, *key: int | str) -> Ids:
+    """The same start nodes followed by nodes drawn uniformly: `[starts, length]`."""
+    drawn = random.uniform((len(starts), length - 1), *key).numpy()
+    return np.concatenate([starts[:, None], np.floor(drawn * nodes).astype(np.int64)], 1)
+
+
+def gradient(table: Tensor, walk: Tensor, context: int, sign: int) -> tuple[Tensor, Tensor, float]:
+    """Rows of the table that a loss touches, its gradient at each (a row may repeat), and the loss.
+
+    Args:
+        walk: `[walks, length]` node ids. sign: 1 for `-log sigma(z_u . z_v)`, -1 for `-log(1 - sigma(z_u . z_v))`.
+    """
+    length = walk.shape[1]
+    firsts = length - context + 1
+    z = table[walk]
+    score = torch.bmm(z[:, :firsts], z.transpose(1, 2))
+    offset = torch.arange(length)[None] - torch.arange(firsts)[:, None]
+    pair = ((offset > 0) & (offset < context)).to(score.dtype)
+    count = float(pair.sum()) * len(walk)
+    loss = float((torch.nn.functional.softplus(-sign * score) * pair).sum()) / count
+    slope = torch.sigmoid(-sign * score) * pair * (-sign / count)
+    grad = torch.bmm(slope.transpose(1, 2), z[:, :firsts])
+    grad[:, :firsts] += torch.bmm(slope, z)
+    return walk.flatten(), grad.flatten(0, 1), loss
+
+
+class _RowAdam:
+    """Adam that moves, and whose moments decay, only in rows that have a gradient ("sparse Adam")."""
+
+    def __init__(self, table: Tensor, lr: float) -> None:
+        self.table, self.lr, self.count = table, lr, 0
+        self.first, self.second = torch.zeros_like(table), torch.zeros_like(table)
+
+    def step(self, rows: Tensor, grad: Tensor) -> None:
+        """Move by the sum of the gradients given for each row."""
+        self.count += 1
+        touched, place = torch.unique(rows, return_inverse=True)
+        total = grad.new_zeros(len(touched), grad.shape[1]).index_add_(0, place, grad)
+        first = self.first[touched].lerp_(total, 0.1)
+        second = self.second[touched].mul_(0.999).addcmul_(total, total, value=0.001)
+        self.first[touched], self.second[touched] = first, second
+        size = self.lr * (1 - 0.999**self.count) ** 0.5 / (1 - 0.9**self.count)
+        self.table[touched] -= size * first / (second.sqrt_().add_(1e-8))

@@ -1,0 +1,1 @@
+"""FedStruct's bounds and identities as plain functions."""

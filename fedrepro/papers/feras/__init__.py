@@ -1,0 +1,1 @@
+"""Feras: method, protocol, theory, attacks and exhibits."""

@@ -1,0 +1,1 @@
+"""Feras's bounds and identities as plain functions."""

@@ -1,0 +1,1 @@
+"""GFL-APPNP: method, protocol, theory, attacks and exhibits."""

@@ -1,0 +1,1 @@
+"""GFL-APPNP's bounds and identities as plain functions."""

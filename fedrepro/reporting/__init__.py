@@ -1,0 +1,1 @@
+"""Compare stored results with published numbers, judge claims, draw exhibits and run notebooks."""

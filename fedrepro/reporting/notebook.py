@@ -1,0 +1,393 @@
+"""The notebooks of the suite: find them, and run them headlessly under checked parameters.
+
+papermill made strict. papermill lets an unknown parameter pass with a warning, and a notebook that
+fails leaves a file that looks like a finished one. Here the first is an error, and a file under the
+final name is always a complete run.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrepro import paths
+from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
+from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter, natural
+from fedrepro.runs import executors
+
+__all__ = [
+    "CHOICES",
+    "PARAMETERS",
+    "Notebook",
+    "NotebookError",
+    "Outcome",
+    "Source",
+    "begin",
+    "check_parameters",
+    "executed_copy",
+    "find",
+    "parameters",
+    "parse",
+    "read",
+    "run",
+    "run_all",
+    "select",
+]
+
+_EXHIBIT = re.compile(r"\b(?:EN-\d+[a-z]?|[A-Z]{2,3}-(?:Th|[TFALIPXC])\d+[a-z]?)\b")
+
+
+class NotebookError(FedreproError):
+    """A notebook raised, in `cell` (number and first line); the `copy` as far as it came is kept."""
+
+    def __init__(self, name: str, cell: str, message: str, copy: Path) -> None:
+        super().__init__(name, cell, message, copy)
+        self.name, self.cell, self.message, self.copy = name, cell, message, copy
+
+    def __str__(self) -> str:
+        return f"{self.name} failed in {self.cell}: {self.message} (as far as it came: {self.copy})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One notebook of the suite: where it is, and what its first cell says of it."""
+
+    path: Path
+    title: str
+    exhibits: tuple[str, ...]
+
+    @property
+    def paper(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def section(self) -> str:
+        """Number and name within the paper, such as `6-experiments`."""
+        return self.path.stem
+
+    @property
+    def name(self) -> str:
+        return f"{self.paper}/{self.section}"
+
+
+def _cells(path: Path) -> list[Any]:
+    import nbformat
+
+    try:
+        return list(nbformat.read(path, as_version=4).cells)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"notebook must be a readable .ipynb file. Got {str(path)!r}: {error}") from error
+
+
+def read(path: Path) -> Source:
+    """The notebook at a path: its title is the first heading, its exhibits the IDs its first cell names."""
+    cells = _cells(path)
+    text = cells[0].source if cells and cells[0].cell_type == "markdown" else ""
+    heading = re.search(r"^#\s+(.+)$", text, re.MULTILINE)
+    exhibits = tuple(dict.fromkeys(_EXHIBIT.findall(text)))
+    return Source(path, heading.group(1).strip() if heading else path.stem, exhibits)
+
+
+def find(folder: Path | None = None) -> list[Source]:
+    """Every `<paper>/<n>-<section>.ipynb` under `folder` (default: the checkout's `notebooks`), in order."""
+    folder = folder or paths.root() / "notebooks"
+    found = sorted(folder.glob("*/*.ipynb"), key=lambda path: (path.parent.name, natural(path.stem)))
+    return [read(path) for path in found if not path.name.startswith(".")]
+
+
+def select(names: Iterable[str]) -> list[Source]:
+    """Notebooks by name: `all`, a paper, `paper/n-section`, or the path of an .ipynb file.
+
+    Raises:
+        ArgumentError: a name that is none of these; the message holds the nearest one.
+    """
+    sources = find()
+    chosen: dict[Path, Source] = {}
+    for name in names:
+        if name.endswith(".ipynb") and Path(name).is_file():
+            matching = [read(Path(name).resolve())]
+        else:
+            matching = [source for source in sources if name in ("all", source.paper, source.name)]
+        if not matching:
+            known = ["all", *dict.fromkeys(s.paper for s in sources), *(s.name for s in sources)]
+            raise ArgumentError(
+                f"notebook must be 'all', a paper or paper/n-section (see `fedrepro list`). Got {name!r}."
+                + did_you_mean(name, known)
+            )
+        chosen.update({source.path: source for source in matching})
+    return list(chosen.values())
+
+
+def parameters(path: Path) -> dict[str, Any]:
+    """Names and default values in the cell tagged `parameters`.
+
+    Only `name = literal` on one line is allowed there: for anything else papermill would take a
+    declared name for an unknown one.
+
+    Raises:
+        ArgumentError: no such cell, or a line that is no simple assignment.
+    """
+    cells = [cell for cell in _cells(path) if "parameters" in cell.metadata.get("tags", [])]
+    require(len(cells) == 1, path.name, "a notebook with one cell tagged 'parameters'", len(cells))
+    defaults: dict[str, Any] = {}
+    for node in ast.parse(cells[0].source).body:
+        line = ast.unparse(node)
+        simple = isinstance(node, ast.Assign) and len(node.targets) == 1 and node.lineno == node.end_lineno
+        try:
+            assert simple and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            defaults[node.targets[0].id] = ast.literal_eval(node.value)
+        except (AssertionError, ValueError):
+            raise ArgumentError(
+                f"the parameters cell of {path.name} must hold one-line `name = literal`. Got {line!r}."
+            ) from None
+    return defaults
+
+
+def check_parameters(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, checked against the notebook's own parameters.
+
+    Raises:
+        ArgumentError: an unknown name, a wrong type, or a value that is no choice.
+    """
+    defaults = parameters(path)
+    return {
+        one_of(f"a parameter of {path.name}", name, defaults): check_parameter(name, value, defaults[name])
+        for name, value in given.items()
+    }
+
+
+def parse(text: str) -> Any:
+    """The value of a parameter typed on a command line: a Python literal, else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+
+@contextlib.contextmanager
+def _environment(profile: str, jobs: int) -> Iterator[None]:
+    """What the kernel inherits; the smoke profile sees an empty store, raw graphs in `data/raw` only, no network."""
+    changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
+        # two processes a core at worst, so that the last notebook is not left with one core
+        changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
+    with tempfile.TemporaryDirectory(prefix="fedrepro-smoke-") as scratch:
+        if profile == "smoke":
+            nowhere = "http://127.0.0.1:9"
+            changes |= {
+                "FEDREPRO_STORE": str(Path(scratch) / "results"),
+                "FEDREPRO_FIGURES": str(paths.smoke() / "figures"),
+                "FEDREPRO_DATA": str(Path(scratch) / "data"),
+                "http_proxy": nowhere,
+                "https_proxy": nowhere,
+                "no_proxy": "127.0.0.1,localhost",
+            }
+        before = {name: os.environ.get(name) for name in changes}
+        os.environ.update(changes)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _kernel_manager() -> Iterator[type]:
+    """A kernel manager that starts this very interpreter, whatever kernels are registered for the user.
+
+    Client and kernel talk through socket files where the system has them and takes their paths. TCP ports are chosen
+    before the kernel binds them, and another notebook's kernel, or a client that tries to connect too early, can take
+    one in between: such a kernel never answers.
+    """
+    import zmq
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+
+    with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
+        path = str(Path(folder) / "kernel")  # the files are path-1, path-2, ...
+        files = os.name == "posix" and len(os.fsencode(f"{path}-99")) <= zmq.IPC_PATH_MAX_LEN
+
+        class ThisInterpreter(AsyncKernelManager):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                if files:
+                    self.transport, self.ip = "ipc", path
+
+            @property
+            def kernel_spec(self) -> KernelSpec:
+                return KernelSpec(**get_kernel_dict())
+
+        yield ThisInterpreter
+
+
+def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Execute into `partial`; the failing cell and its message, or None."""
+    import nbformat
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+
+    try:
+        with _kernel_manager() as manager:
+            done = papermill.execute_notebook(
+                str(source),
+                str(partial),
+                parameters=dict(values),
+                kernel_name="python3",
+                language="python",
+                kernel_manager_class=manager,
+                cwd=str(source.parent),
+                progress_bar=False,
+                start_timeout=180,
+            )
+    except papermill.PapermillExecutionError as error:
+        first = next((line for line in error.source.splitlines() if line.strip()), "")
+        return f"cell [{error.exec_count}] `{first.strip()}`", f"{error.ename}: {error.evalue}"
+    except DeadKernelError as error:
+        return "a cell that ended the kernel", str(error)
+    # papermill takes `sys.exit(0)` in a cell for success, whatever was still to come
+    for cell in done.cells:
+        if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None:
+            nbformat.write(done, partial)  # type: ignore[no-untyped-call]
+            return f"cell `{cell.source.strip().splitlines()[0]}`", "was never executed"
+    return None
+
+
+def _html(path: Path) -> None:
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    exporter = HTMLExporter()  # type: ignore[no-untyped-call]
+    exporter.log.setLevel("ERROR")
+    body, _ = exporter.from_notebook_node(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+    path.with_suffix(".html").write_text(body, encoding="utf-8")
+
+
+def executed_copy(source: Source, profile: str = "") -> Path:
+    """Where the executed copy of a notebook goes; smoke runs do not overwrite real ones."""
+    built = paths.root() / "build" / ("smoke/notebooks" if profile == "smoke" else "notebooks")
+    return built / source.paper / f"{source.section}.ipynb"
+
+
+def run(
+    path_or_name: str | Path,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    profile: str | None = None,
+    device: str | None = None,
+    seeds: int | None = None,
+    engine: str | None = None,
+    output: Path | None = None,
+    jobs: int = 1,
+) -> Path:
+    """Execute one notebook and render it as HTML beside the executed copy.
+
+    Args:
+        path_or_name: `paper/n-section`, or the path of an .ipynb file.
+        parameters: values for names of its parameters cell; the four that all have may be given by keyword.
+        profile: `smoke` runs from an empty throw-away store, without `$FEDREPRO_DATA` or network.
+        device: `auto`, `cpu` or `cuda`.
+        seeds: number of seeds; 0 for the profile's own.
+        engine: `local`, `dask` or `slurm`.
+        output: the executed copy; default `build/notebooks/<paper>/<n>-<section>.ipynb`.
+        jobs: how many notebooks run at this time, which share the cores.
+
+    Returns:
+        The executed copy. It exists under this name only if every cell ran.
+
+    Raises:
+        ArgumentError: no such notebook or more than one, an unknown parameter, a wrong type, a value that is no choice.
+        NotebookError: a cell raised; the copy is kept as `<n>-<section>.failed.ipynb`.
+    """
+    found = select([str(path_or_name)])
+    require(len(found) == 1, "path_or_name", f"one notebook, such as {found[0].name!r}", str(path_or_name))
+    (source,) = found
+    keywords = {"profile": profile, "device": device, "seeds": seeds, "engine": engine}
+    given = {**(parameters or {}), **{name: value for name, value in keywords.items() if value is not None}}
+    values = check_parameters(source.path, given)
+    mode = values.get("profile", "")
+    output = output or executed_copy(source, mode)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    failed = output.with_suffix(".failed.ipynb")
+    partial = output.with_suffix(f".{os.getpid()}.partial.ipynb")
+    for stale in (output, output.with_suffix(".html"), failed):
+        stale.unlink(missing_ok=True)
+    try:
+        with _environment(mode, jobs):
+            failure = _execute(source.path, partial, values)
+        if failure:
+            partial.replace(failed)
+            raise NotebookError(source.name, *failure, failed)
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    _html(output)
+    return output
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one notebook of `run_all` ended: `error` is empty where it succeeded."""
+
+    name: str
+    seconds: float
+    error: str = ""
+
+
+def _load() -> None:
+    """Import what running and rendering a notebook needs, once a process and before its first one."""
+    import nbconvert
+    import papermill
+
+    assert nbconvert and papermill
+
+
+def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) -> Outcome:
+    start = time.monotonic()
+    error = ""
+    try:
+        run(source.path, values, output=output, jobs=jobs)
+    except Exception as caught:  # one notebook's failure must not end the others
+        error = str(caught) if isinstance(caught, FedreproError) else f"{type(caught).__name__}: {caught}"
+    except KeyboardInterrupt:  # the process would begin the next notebook, which it was given ahead
+        os._exit(130)
+    return Outcome(source.name, time.monotonic() - start, error)
+
+
+def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *, jobs: int = 1) -> Iterator[Outcome]:
+    """Execute notebooks, `jobs` at a time, each in a process of its own; yields each as it ends.
+
+    Raises:
+        ArgumentError: before any is started, if a name or a parameter is wrong for one of them.
+    """
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    require(jobs >= 1, "jobs", "an integer >= 1", jobs)
+    sources = select(names)
+    values = dict(parameters or {})
+    for source in sources:
+        check_parameters(source.path, values)
+    jobs = min(jobs, len(sources))
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_load)
+    try:
+        ends = [
+            pool.submit(_attempt, source, values, executed_copy(source, values.get("profile", "")), jobs)
+            for source in sources
+        ]
+        for end in as_completed(ends):
+            yield end.result()
+    except BaseException:  # an interrupt: what waits is not begun
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()

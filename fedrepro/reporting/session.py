@@ -1,0 +1,248 @@
+"""What a notebook's cells call: checked parameters, the runs it needs, where its exhibits are written."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro import paths
+from fedrepro.errors import FedreproError, one_of, require
+from fedrepro.runs.executors import ENGINES, resolved
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from fedrepro.runs.run import Run
+    from fedrepro.runs.store import Store
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "profile": ("smoke", "quick", "paper"),
+    "device": ("auto", "cpu", "cuda"),
+    "engine": ENGINES,
+}
+PARAMETERS = ("profile", "device", "seeds", "engine")
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "checks": ("id", "statement", "measured", "bound", "verdict"),
+    "claims": ("id", "paper", "claim", "check", "evidence", "verdict"),
+    "deviations": ("id", "what the paper says", "what we do", "why"),
+}
+
+
+def check_parameter(name: str, value: Any, default: Any) -> Any:
+    """`value`, if it is of the type of `default` and, where there are choices, one of them.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if name in CHOICES:
+        return one_of(name, value, CHOICES[name])
+    if name == "seeds":
+        allowed = "an integer >= 0 (0: as many as the profile has)"
+        require(isinstance(value, int) and not isinstance(value, bool) and value >= 0, name, allowed, value)
+        return value
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    require(type(value) is type(default), name, f"of type {type(default).__name__}, like {default!r}", value)
+    return value
+
+
+@dataclass
+class Notebook:
+    """One notebook at work. Made by `begin`, which checks the parameters."""
+
+    name: str
+    profile: str
+    device: str
+    seeds: int
+    engine: str
+    started: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+
+    @property
+    def paper(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def file(self) -> str:
+        """The store's file for what this notebook computes."""
+        return self.name.replace("/", "-") + ".jsonl"
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, read once; `engine.execute` looks for what is new in it."""
+        from fedrepro.runs.store import Store, opened
+
+        apart = self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ
+        return Store(paths.smoke() / "results") if apart else opened()
+
+    @property
+    def figures(self) -> Path:
+        """The folder of exhibits."""
+        apart = self.profile == "smoke" and "FEDREPRO_FIGURES" not in os.environ
+        return paths.smoke() / "figures" if apart else paths.figures()
+
+    def runs(self, exhibit_id: str) -> list[Run]:
+        """The runs of an exhibit under this notebook's profile and seeds."""
+        from fedrepro.reporting.exhibits import registered
+
+        exhibit = registered()[one_of("exhibit", exhibit_id, registered())]
+        return exhibit.runs(self.profile, self.seeds)
+
+    def execute(self, runs: Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
+        """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run.
+
+        Prints how many of them failed or lack their graph, one line an error.
+
+        Args:
+            side_by_side: training runs that differ in seed alone and are trained as one batch.
+
+        Raises:
+            FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
+        """
+        frame = self._engine(runs, budget, side_by_side)
+        failed = _counted("failed", frame.attrs["failed"])
+        for line in [*failed, *_counted("left out", frame.attrs["unavailable"])]:
+            print(line)
+        if failed and self.profile == "smoke":
+            raise FedreproError("; ".join(failed))
+        return frame
+
+    def stored(self, runs: Sequence[Run]) -> DataFrame:
+        """The tidy frame of those runs the store has; computes nothing."""
+        return self._engine(runs, 0.0)
+
+    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
+        from fedrepro.runs import execute as engine
+
+        return engine.execute(
+            list(runs),
+            store=self.store,
+            file=self.file,
+            executor=None if self.engine == "local" else self.engine,
+            budget=budget,
+            device=self.device,
+            side_by_side=side_by_side,
+            # Starting a worker takes longer than a smoke run, and two benchmarks at once measure each other.
+            workers=1 if self.profile == "smoke" or any(run.task == "bench" for run in runs) else None,
+        )
+
+    def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:
+        """Write an exhibit, `figures/<paper>/<ID>.csv` and, with a figure, `.svg`; returns the frame."""
+        from fedrepro.reporting import figures
+
+        figures.save(self.paper, exhibit_id, frame, figure, self.figures)
+        return frame
+
+    def checks(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Write theorem and identity checks: rows of id, statement, measured, bound, verdict."""
+        return _write_rows(self.figures, self.paper, "checks", rows)
+
+    def claims(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Write headline claims: rows of id, paper, claim, check, evidence, verdict."""
+        return _write_rows(self.figures, self.paper, "claims", rows)
+
+    def deviations(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Write where we deviate: rows of id, what the paper says, what we do, why."""
+        return _write_rows(self.figures, self.paper, "deviations", rows)
+
+    def provenance(self, frame: DataFrame | None = None) -> DataFrame:
+        """What stands behind this notebook: parameters, versions, how many runs were computed now, and how many
+        by code that has changed since and that no verification cleared.
+        """
+        import platform
+        from importlib.metadata import version
+
+        import pandas as pd
+
+        from fedrepro.runs.verification import stale
+
+        rows = {
+            "notebook": self.name,
+            "profile": self.profile,
+            "device": self.device,
+            "engine": self.engine,
+            "Python": platform.python_version(),
+            **{package: version(package) for package in ("fedrepro", "torch", "torch-geometric", "numpy")},
+        }
+        if frame is not None and len(frame):
+            now = int((frame["when"] >= self.started.strftime("%Y-%m-%dT%H:%M:%S")).sum())
+            stored = (self.store.get(key) for key in frame["key"].unique())
+            old = stale(self.store, (record for record in stored if record is not None))
+            rows |= {
+                "runs from the store": str(len(frame) - now),
+                "runs by code changed since, not verified": str(len(old)),
+                "runs computed now": str(now),
+                "measured between": f"{frame['when'].min()} and {frame['when'].max()}",
+            }
+        return pd.DataFrame({"item": list(rows), "value": list(rows.values())})
+
+
+def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line an error, such as `3 runs failed: RuntimeError: ...`."""
+    counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
+    return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
+
+
+def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> Notebook:
+    """Start a notebook: check its parameters.
+
+    Args:
+        name: `paper/n-section`, which decides where its records and exhibits are kept.
+        profile: `smoke`, `quick` or `paper`.
+        device: `auto` (a GPU if there is one), `cpu` or `cuda`.
+        seeds: number of seeds; 0 for the profile's own.
+        engine: `local`, `dask` or `slurm`.
+
+    Raises:
+        ArgumentError: a name of another form, a wrong type, no choice, or `cuda` without a GPU.
+    """
+    require(bool(re.fullmatch(r"[\w~-]+/[\w.-]+", name)), "name", "of the form 'paper/n-section'", name)
+    for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
+        check_parameter(key, value, None)
+    # "auto" is looked for where something is computed, since importing torch takes seconds, and so is the GPU of others
+    if device != "auto" and engine == "local":
+        device = resolved(device)
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        # figures are laid out to their edges: "tight" would draw each a second time to find them
+        shell.config.InlineBackend.print_figure_kwargs = {"bbox_inches": None}
+    return Notebook(name, profile, device, seeds, engine)
+
+
+def natural(text: str) -> list[Any]:
+    """Sort key under which `FG-T2` precedes `FG-T10`; a part is (is text, number, text)."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)]
+
+
+def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Merge rows by id into `<folder>/<paper>/<kind>.csv`, in the order of the ids; returns the rows given."""
+    import pandas as pd
+    from filelock import FileLock
+
+    from fedrepro.reporting import figures
+
+    columns = COLUMNS[kind]
+    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else [dict(row) for row in rows]
+    for row in records:
+        require(set(row) == set(columns), f"a row of {kind}", f"a mapping with keys {columns}", row)
+        if isinstance(row.get("measured"), float):
+            row["measured"] = figures.machine(row["measured"])
+    path = folder / paper / f"{kind}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        merged: dict[str, Mapping[Any, Any]] = {}
+        if path.exists():
+            old = pd.read_csv(path, dtype=str, keep_default_na=False)
+            merged = {row["id"]: row for row in old.to_dict("records")}
+        merged |= {row["id"]: row for row in records}
+        ordered = [merged[key] for key in sorted(merged, key=natural)]
+        figures.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
+    return pd.DataFrame(records, columns=list(columns))

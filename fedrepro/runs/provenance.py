@@ -1,0 +1,135 @@
+"""What stands behind a result: the code that computed it, and where it ran.
+
+Nothing here imports the code it looks at, nor torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import sys
+import textwrap
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedrepro import registry
+from fedrepro.runs import codehash
+
+PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
+
+# Modules that run, store and show results, and have no part in their values.
+ASIDE = (
+    "fedrepro.__main__",
+    "fedrepro.cli",
+    "fedrepro.data.sources",
+    "fedrepro.errors",
+    "fedrepro.papers.engine.exhibits",
+    "fedrepro.papers.fedgat.exhibits",
+    "fedrepro.papers.fedsheafhn.exhibits",
+    "fedrepro.papers.fedstruct.exhibits",
+    "fedrepro.papers.feras.exhibits",
+    "fedrepro.papers.gfl.exhibits",
+    "fedrepro.paths",
+    "fedrepro.registry",
+    "fedrepro.reporting.compare",
+    "fedrepro.reporting.exhibits",
+    "fedrepro.reporting.figures",
+    "fedrepro.reporting.notebook",
+    "fedrepro.reporting.published",
+    "fedrepro.reporting.report",
+    "fedrepro.reporting.session",
+    "fedrepro.runs.codehash",
+    "fedrepro.runs.computing",
+    "fedrepro.runs.execute",
+    "fedrepro.runs.executors",
+    "fedrepro.runs.provenance",
+    "fedrepro.runs.run",
+    "fedrepro.runs.store",
+    "fedrepro.runs.verification",
+)
+
+
+def fingerprint(task: str, method: str, dataset: str = "") -> str:
+    """Return the SHA-256 of the code behind a method, and behind a graph that this package generates.
+
+    Only what computes counts, see `codehash`: a module that is moved, renamed, merged or split leaves the fingerprint
+    unchanged.
+
+    Raises:
+        ArgumentError: nothing of this name is registered for the task.
+    """
+    target = registry.find(task, method).target
+    starts = [registry.TRAIN] if task == "train" else []
+    starts += [generator] if (generator := registry.generator(dataset)) else []
+    own = ""
+    if target.startswith("__main__:"):
+        own, bases = _written_here(registry.load(task, method))
+        starts += bases
+    else:
+        starts.append(target)
+    return hash_code(*starts, own=own)
+
+
+@cache
+def hash_code(*targets: str, own: str = "") -> str:
+    """Return the hash of all that definitions `"module:name"` reach, and of some source; computed once a process."""
+    definitions = (codehash.definition(target) for target in targets)
+    return codehash.hash_of([found for found in definitions if found is not None], ASIDE, own)
+
+
+def _written_here(item: Any) -> tuple[str, list[str]]:
+    """Return the normal form of a class or function written in a notebook with its bases there, and the other bases."""
+    family = getattr(item, "__mro__", (item,))
+    elsewhere = [f"{base.__module__}:{base.__qualname__}" for base in family if base.__module__ != "__main__"]
+    return "\n".join(_source(part) for part in family if part.__module__ == "__main__"), elsewhere
+
+
+def _source(item: Any) -> str:
+    """Return the normal form of a class or function; methods that `dataclass` made have no source and are left out."""
+    with suppress(OSError, TypeError):
+        return codehash.normalize_source(textwrap.dedent(inspect.getsource(item)))
+    if not inspect.isclass(item):
+        return ""
+    # Python finds no source for a class of a notebook, only for its functions
+    parts = [getattr(part, "fget", part) for part in vars(item).values()]
+    return "\n".join(_source(part) for part in parts if inspect.isfunction(part))
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Where results are computed: versions, machine, processor, device, threads. Never imports torch.
+
+    A GPU that this process has not, as on the login node of a cluster, is called by `device`.
+    """
+    torch: Any = sys.modules.get("torch")
+    name = device
+    if device.startswith("cuda") and torch is not None and torch.cuda.is_available():
+        name = torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads() if torch is not None else int(os.environ.get("OMP_NUM_THREADS") or 0)
+    return {**_machine(), "device": name, "threads": threads}
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return {**versions, "system": platform.system(), "machine": platform.machine(), "cpu": _processor()}
+
+
+def _processor() -> str:
+    """Name, family and model: virtual machines call processors alike whose BLAS kernels round differently."""
+    with suppress(OSError):
+        block = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+        found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
+        if "model name" in found:
+            kind = [f"{short} {found[name]}" for name, short in _KIND.items() if name in found]
+            return f"{found['model name']} ({', '.join(kind)})" if kind else found["model name"]
+    return platform.processor()
+
+
+_KIND = {"cpu family": "family", "model": "model"}

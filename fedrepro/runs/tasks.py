@@ -1,0 +1,146 @@
+"""What the tasks of a `Run` compute: from a specification to numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch_geometric.data import Data
+
+from fedrepro import registry
+from fedrepro.data import datasets, partition
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.method import Method
+from fedrepro.engine.nn.models import MODELS, Model, model
+from fedrepro.engine.training import train as train_federation
+from fedrepro.errors import ArgumentError, DivergedError, did_you_mean, require
+from fedrepro.runs.run import Run
+
+SERIES = ("val", "test")  # what `series=True` keeps
+CHOICES = (*SERIES, "val_clients", "test_clients", "val_loss", "clients")
+
+
+def graph(run: Run) -> Data:
+    """The prepared and split graph of a run."""
+    return datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
+
+
+def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Federation:
+    """The federations of runs that differ only in their seed, side by side."""
+    made = []
+    for run in runs:
+        data = graph(run)
+        parts = partition.partition(data, run.partition or "single", run.clients, run.seed)
+        made.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
+    return made[0] if len(made) == 1 else Federation.stack(made)
+
+
+def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any]]:
+    """The method of a run from its options, and the options of the loop itself ("rounds", "series").
+
+    Raises:
+        ArgumentError: an option that neither the loop, the model nor the method knows.
+    """
+    given = dict(run.options)
+    loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False)}
+    require(isinstance(loop["rounds"], int), "option 'rounds'", "a whole number", loop["rounds"])
+    kept = loop["series"]
+    named = isinstance(kept, tuple) and set(kept) <= set(CHOICES)
+    require(isinstance(kept, bool) or named, "option 'series'", f"true, false or names among {CHOICES}", kept)
+    loop["series"] = SERIES if kept is True else kept or ()
+    kind = given.pop("model", "GCN")
+    network = model(kind, features=features, classes=classes, **_taken(given, MODELS.get(kind, Model)))
+    built = registry.load("train", run.method)
+    known = {f.name for f in fields(built)} - {"model"}
+    for name in given:
+        if name not in known:
+            choices = sorted(known | {f.name for f in fields(network)} | {"rounds", "series", "model"})
+            allowed = f"options of {run.method} must be among {', '.join(choices)}"
+            raise ArgumentError(f"{allowed}. Got {name!r}.{did_you_mean(name, choices)}")
+    for name, value in given.items():
+        _typed(name, value, built)
+    return built(model=network, **given), loop
+
+
+def _taken(options: dict[str, Any], kind: type[Model]) -> dict[str, Any]:
+    """Remove and return the options that are sizes of the model."""
+    sizes = {f.name for f in fields(kind)} - {"features", "classes"}
+    for name in sizes & set(options):
+        _typed(name, options[name], kind)
+    return {name: options.pop(name) for name in list(options) if name in sizes}
+
+
+def _typed(name: str, value: Any, kind: type) -> None:
+    """Raise unless an option has the type of its field's default; a whole number does for a float."""
+    default = next(f.default for f in fields(kind) if f.name == name)
+    wanted = (int, float) if type(default) is float else type(default)
+    right = isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool)
+    require(right, f"option {name!r}", f"of type {type(default).__name__}, like {default!r}", value)
+
+
+def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
+    """Train runs that differ only in their seed, side by side.
+
+    Returns:
+        One dictionary per run: "result" (scores as `History.result`, "traffic", "facts", "train_loss"), "chunk", and
+        "series" where the run's option `series` asks for it: True for validation and test scores of every round, or
+        names of entries of `Scores`; "clients" gives every client's test score at the round of best validation. A run
+        whose loss stopped being a number has "error" instead of "result"; the others are not affected.
+
+    Raises:
+        ArgumentError: the runs differ in more than their seed, or their split leaves one without training nodes.
+        DivergedError: the only run diverged.
+    """
+    for run in runs[1:]:
+        require(run.replace(seed=runs[0].seed) == runs[0], "runs", "alike but for their seed", run)
+    made = [federation(runs, device)]
+    labelled = torch.bincount(made[0].run, made[0].count("train"), minlength=len(runs))
+    allowed = "'public', or percentages such as '10/10/80', with training nodes at the clients"
+    require(bool((labelled > 0).all()), "split", allowed, runs[0].split)
+    chosen, loop = method(runs[0], made[0].features, made[0].classes)
+    # Popped, so that what a method replaces at its start does not stay in memory beside it.
+    history, fed, state = train_federation(chosen, made.pop(), int(loop["rounds"]))
+    facts = chosen.facts(fed, state)
+    return [_outcome(history, fed, facts, number, loop["series"], len(runs)) for number in range(len(runs))]
+
+
+def _outcome(
+    history: Any, fed: Federation, facts: list[dict[str, float]], number: int, series: tuple[str, ...], runs: int
+) -> dict[str, Any]:
+    if number in history.diverged:
+        error = DivergedError(f"a loss or weight was not a number in round {history.diverged[number]}")
+        if runs == 1:
+            raise error
+        return {"error": f"DivergedError: {error}"}
+    result: dict[str, Any] = history.result(number)
+    result["train_loss"] = float(history.loss[-1][number])
+    result["traffic"] = fed.traffic.summary(number)
+    result["facts"] = facts[number]
+    out: dict[str, Any] = {"result": result, "chunk": history.chunk}
+    if series:
+        out["series"] = {
+            f"{view}.{name}": values
+            for view in ("before", "after")
+            for name, values in getattr(history, view).series(number).items()
+            if name in series
+        }
+        if "clients" in series:
+            for view in ("before", "after"):
+                each = getattr(history, view).each.get(number, ())
+                out["series"][f"{view}.clients"] = [None if math.isnan(value) else float(value) for value in each]
+        out["series"]["train_loss"] = [float(loss[number]) for loss in history.loss]
+    return out
+
+
+def graph_statistics(run: Run) -> dict[str, Any]:
+    """Counts of a run's prepared graph and of its split, see `datasets.statistics`."""
+    return {"result": datasets.statistics(graph(run))}
+
+
+def partition_manifest(run: Run) -> dict[str, Any]:
+    """The manifest of a run's partition, see `partition.manifest`."""
+    data = graph(run)
+    return {"result": partition.manifest(data, partition.partition(data, run.partition, run.clients, run.seed))}

@@ -1,0 +1,276 @@
+"""Which stored results still hold: staleness by the code's fingerprint, verification by recomputing."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from fedrepro import registry
+from fedrepro.data.shapes import SHAPES
+from fedrepro.errors import ArgumentError, require
+from fedrepro.runs import provenance
+from fedrepro.runs.computing import compute_all
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Record, Store
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+VERIFIED = "verify.jsonl"
+POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
+SEVERAL = 3
+
+
+def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:
+    """Those finished records whose code has changed since, and which no verification has cleared.
+
+    A record is cleared if, with the code as it is now, runs of its task, method and data set were
+    recomputed and all of them agreed.
+    """
+    verdicts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for record in store:
+        if _is_finding(record):
+            verdicts[(*record["result"]["cell"], record["fingerprint"])].add(record["result"]["verdict"])
+
+    def holds(record: Record) -> bool:
+        try:
+            now = provenance.fingerprint(*(record["run"][name] for name in ("task", "method", "dataset")))
+        except ArgumentError:
+            return _is_finding(record)
+        found = verdicts.get((*_cell(record), now), set())
+        return record["fingerprint"] == now or (bool(found) and found <= {"identical", "close"})
+
+    return [record for record in (store if records is None else records) if not holds(record)]
+
+
+def _cell(record: Record) -> tuple[str, str, str]:
+    return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
+
+
+def _is_finding(record: Record) -> bool:
+    return _cell(record)[:2] == ("check", "verify")
+
+
+def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
+    """How far a set of runs is.
+
+    Returns:
+        `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
+        missing), and `seconds_missing`: the median of the store for the same data set and method, else for
+        the method, else for all, summed over the missing runs; None where the store is empty.
+    """
+    wanted = {run.key: run for run in runs}
+    done = [record for key in wanted if (record := store.get(key)) is not None]
+    missing = [run for key, run in wanted.items() if key not in store]
+    times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+    for record in store if missing else ():
+        if _is_finding(record):
+            continue
+        task, method, dataset = _cell(record)
+        for cell in ((task, method, dataset), (task, method), ()):
+            times[cell].append(record["seconds"])
+    medians = {cell: statistics.median(seconds) for cell, seconds in times.items()}
+    cells = [((run.task, run.method, run.dataset), (run.task, run.method), ()) for run in missing]
+    seconds = [next((medians[level] for level in levels if level in medians), None) for levels in cells]
+    return {
+        "done": len(done),
+        "wanted": len(wanted),
+        "stale": len(stale(store, done)),
+        "failed": sum(store.failure(run.key) is not None for run in missing),
+        "missing": len(missing),
+        "seconds_missing": None if None in seconds else sum(time for time in seconds if time is not None),
+    }
+
+
+def verify(
+    store: Store,
+    n: int = 5,
+    *,
+    seed: int = 0,
+    executor: Executor | str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+    workers: int | None = None,
+) -> DataFrame:
+    """Compute stored runs again, beside the runs they were computed with, and compare.
+
+    Stale ones first, of as many methods and data sets as possible, then a random sample. Benchmarks are
+    left out. Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads
+    and chunk are the same, everything else must be the same to the last bit. Elsewhere numbers other than
+    losses may differ by 0.01 (of their size, if that is above 1), and by 0.003 in the mean over three or
+    more runs of a method on a data set. What is found is kept in `verify.jsonl`, and a pass clears staleness.
+
+    Args:
+        store: where the runs are.
+        n: how many.
+        seed: of the sample.
+        executor: as for `execute`, like `device`, `progress` and `workers`.
+
+    Returns:
+        One row a run: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict` (`identical`, `close`,
+        `differs`, `failed` or `unavailable`), the largest `difference`, the `field` where it is, `error`.
+
+    Raises:
+        StoreError: the findings cannot be written.
+    """
+    import pandas as pd
+
+    require(n >= 1, "n", "an integer >= 1", n)
+    store.refresh()
+    chosen, old = _sample(store, n, seed)
+    batches = {tuple(run.key for run in runs): runs for runs in map(_beside, chosen)}
+    again: dict[str, Record] = {}
+
+    def keep(records: list[Record]) -> None:
+        for record in records:
+            again[record["key"]] = record | {"environment": store.environment(record["environment"])}
+
+    compute_all(list(batches.values()), keep, executor=executor, workers=workers, device=device, progress=progress)
+    found = [_Finding(record, again[record["key"]]) for record in chosen]
+    _judge_means(found)
+    if kept := [finding.record() for finding in found if finding.verdict != "unavailable"]:
+        store.append(VERIFIED, *kept)
+    rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in found]
+    columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
+    """The records to verify, and the keys of the stale ones."""
+
+    def possible(record: Record) -> bool:
+        try:
+            run = Run.from_dict(record["run"])
+            known = run.dataset.removesuffix("~standin") in ("", *SHAPES)  # not a graph registered in a notebook
+            known = known or registry.generator(run.dataset) is not None
+            return (known or run.task == "check") and run.task != "bench" and run.key == str(record["key"])
+        except ArgumentError:
+            return False
+
+    old = {record["key"] for record in stale(store)}
+    records = sorted(filter(possible, store), key=lambda record: str(record["key"]))
+    random.Random(seed).shuffle(records)
+    turn: Counter[tuple[str, ...]] = Counter()
+    first, then = [], []
+    for record in records:
+        if record["key"] in old:
+            turn[_cell(record)] += 1
+            first.append((turn[_cell(record)], record))  # one of each method and data set before a second
+        else:
+            then.append(record)
+    first.sort(key=lambda entry: entry[0])
+    return [*(record for _, record in first), *then][:n], old
+
+
+def _beside(record: Record) -> list[Run]:
+    """The runs a record was computed with."""
+    run = Run.from_dict(record["run"])
+    return [run.replace(seed=seed) for seed in record["batch"]["seeds"]]
+
+
+class _Finding:
+    """A stored record beside a new one of the same run: `changes` by field, and what they mean."""
+
+    def __init__(self, old: Record, new: Record) -> None:
+        self.old, self.new = old, new
+        self.verdict: str = new["status"]
+        self.changes: dict[str, float] = {}
+        if self.verdict != "ok":
+            return
+        alike = all(old[name] == new[name] for name in ("environment", "chunk"))
+        if alike and old["batch"]["seeds"] == new["batch"]["seeds"]:
+            pairs = list(_pairs([old["result"], old.get("series")], [new["result"], new.get("series")]))
+            other = {at for at, a, b in pairs if repr(a) != repr(b)}
+            self.changes = _changes(pair for pair in pairs if pair[0] in other)
+            self.verdict = "differs" if self.changes else "identical"
+        else:
+            pairs = list(_pairs(old["result"], new["result"]))
+            train = old["run"]["task"] == "train"  # the best round, a whole number, may be another one
+            self.changes = _changes(
+                (at, a, b)
+                for at, a, b in pairs
+                if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
+            )
+            self.verdict = "close" if self.difference <= POINT else "differs"
+
+    @property
+    def difference(self) -> float:
+        return max(map(abs, self.changes.values()), default=0.0)
+
+    @property
+    def field(self) -> str:
+        return max(self.changes, key=lambda at: abs(self.changes[at])) if self.difference else ""
+
+    def row(self) -> dict[str, Any]:
+        run = {name: self.old["run"][name] for name in ("task", "method", "dataset", "seed")}
+        found = {"verdict": self.verdict, "difference": self.difference, "field": self.field}
+        return {"key": self.old["key"], **run, **found, "error": self.new["error"]}
+
+    def record(self) -> Record:
+        """The finding as a record, of a check named `verify`."""
+        named = f"verify {self.old['key']} {self.new['fingerprint']} {self.new['environment']}"
+        run = self.old["run"] | {
+            "task": "check",
+            "method": "verify",
+            "options": {"verified": self.old["key"]},
+        }
+        result = {
+            "verified": self.old["key"],
+            "cell": list(_cell(self.old)),
+            "verdict": self.verdict,
+            "difference": self.difference if math.isfinite(self.difference) else None,
+            "field": self.field,
+        }
+        changed = {"run": run, "version": 1, "status": "ok", "result": result}
+        kept = {name: value for name, value in self.new.items() if name != "series"}
+        return kept | {"key": hashlib.sha256(named.encode()).hexdigest()} | changed
+
+
+def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Old and new value of every field, nested names joined by dots; without timings."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in {**old, **new}:
+            if name not in ("timing", "seconds"):
+                yield from _pairs(old.get(name), new.get(name), f"{at}.{name}" if at else name)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for a, b in zip(old, new):
+            yield from _pairs(a, b, at)
+    else:
+        yield at, old, new
+
+
+def _changes(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
+    """Change by field; of a list's entries, which share a name, the mean size with the sign of the sum: a single
+    client's score is coarse.
+    """
+    entries: defaultdict[str, list[float]] = defaultdict(list)
+    for at, old, new in pairs:
+        entries[at].append(_change(old, new))
+    return {at: math.copysign(statistics.fmean(map(abs, each)), sum(each)) for at, each in entries.items()}
+
+
+def _change(old: Any, new: Any) -> float:
+    """How much a number changed, of its size if that is above 1; infinite for anything else that changed."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (old, new)):
+        return float((new - old) / max(1.0, abs(old)))
+    return 0.0 if old == new else math.inf
+
+
+def _judge_means(found: Sequence[_Finding]) -> None:
+    """Where several runs of a method moved one way together, none of them is close."""
+    cells: defaultdict[tuple[str, ...], list[_Finding]] = defaultdict(list)
+    for finding in found:
+        if finding.verdict in ("identical", "close"):
+            cells[_cell(finding.old)].append(finding)
+    for group in cells.values():
+        fields = {at for finding in group for at in finding.changes}
+        means = [statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields]
+        if len(group) >= SEVERAL and max(map(abs, means), default=0.0) > MEAN_POINT:
+            for finding in group:
+                finding.verdict = "differs" if finding.verdict == "close" else finding.verdict

@@ -1,1 +1,0 @@
-"""Each paper's bounds and identities as plain functions, one file per paper."""

@@ -1,0 +1,403 @@
+"""FGGP and its prototypes against plain loops over classes and nodes, and at their limits."""
+
+from __future__ import annotations
+
+import gc
+import math
+import operator
+import weakref
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from graphs import gap, largest_difference
+from loop import GCN, task, watch
+from plain import F64, Client, Weights, able, clients_of, detached, gcn, hidden, leaves, mean, optimizer_of, row, step
+from torch import Tensor
+
+from fedrepro.baselines.fggp import FGGP, soft_labels
+from fedrepro.baselines.prototypes import Bank, class_means, contrast, finch
+from fedrepro.baselines.second_view import Graph, second_view
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.nn import random
+from fedrepro.engine.nn.models import GraphSAGE
+from fedrepro.engine.training import train
+from fedrepro.errors import ArgumentError
+
+# -- prototypes -------------------------------------------------------------------------------------------------------
+
+
+def brute_finch(points: np.ndarray) -> set[frozenset[int]]:
+    """Links of the definition as a networkx graph, its components, then the same on their means."""
+
+    def level(x: np.ndarray) -> list[list[int]]:
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        similarity = unit @ unit.T
+        np.fill_diagonal(similarity, -np.inf)
+        nearest = similarity.argmax(1)
+        links = nx.empty_graph(len(x))
+        for a in range(len(x)):
+            for b in range(len(x)):
+                if a != b and (nearest[a] == b or nearest[b] == a or nearest[a] == nearest[b]):
+                    links.add_edge(a, b)
+        return [sorted(part) for part in nx.connected_components(links)]
+
+    if len(points) == 1:
+        return {frozenset([0])}
+    clusters = level(points)
+    while len(clusters) > 1:
+        merged = level(np.stack([points[part].mean(0) for part in clusters]))
+        if len(merged) in (1, len(clusters)):
+            break
+        clusters = [sorted(i for at in group for i in clusters[at]) for group in merged]
+    return {frozenset(part) for part in clusters}
+
+
+def test_finch_is_its_definition() -> None:
+    """Against networkx components on 60 random sets of 1 to 30 points."""
+    rng = np.random.default_rng(0)
+    sizes = set()
+    for n in list(range(1, 31)) * 2:
+        points = rng.normal(size=(n, 3))
+        label = finch(torch.from_numpy(points)).tolist()
+        assert {frozenset(np.flatnonzero(np.array(label) == c).tolist()) for c in set(label)} == brute_finch(points)
+        sizes.add(max(label) + 1)
+    assert len(sizes) >= 4
+
+
+def test_finch_finds_separated_groups() -> None:
+    """Two tight groups come back; two points are one cluster; three groups far apart are not merged into one."""
+    rng = np.random.default_rng(1)
+    for groups in (2, 3):
+        centres = np.eye(groups, 6)
+        points = np.concatenate([c + 0.01 * rng.normal(size=(7, 6)) for c in centres])
+        label = finch(torch.from_numpy(points)).view(groups, 7)
+        together = bool((label == label[:, :1]).all())
+        assert together and len(label[:, 0].unique()) in ((2,) if groups == 2 else (2, 3))
+    assert finch(torch.eye(2)).tolist() == [0, 0]
+
+
+def test_class_means_by_hand() -> None:
+    """A weighted mean for each client and class, one after another."""
+    generator = torch.Generator().manual_seed(0)
+    h, weight = torch.randn(40, 4, generator=generator, dtype=F64), torch.rand(40, generator=generator, dtype=F64)
+    label, group = torch.randint(3, (40,), generator=generator), torch.randint(2, (40,), generator=generator)
+    label[group == 1] = label[group == 1].clamp(max=1)
+    got = class_means(h, label, weight, group, 2, 3)
+    for g in range(2):
+        for c in range(3):
+            at = (group == g) & (label == c)
+            expected = (weight[at, None] * h[at]).sum(0) / weight[at].sum() if bool(at.any()) else torch.zeros(4)
+            assert gap(got[g, c], expected.to(F64)) < 1e-13
+
+
+def contrast_by_hand(a: Tensor, b: Tensor, classes: list[int], temperature: float) -> Tensor:
+    total = a.new_zeros(())
+    for c in classes:
+        s = torch.cosine_similarity
+        pos = torch.exp(s(a[c], b[c], 0) / temperature)
+        neg = [torch.exp(s(a[c], other[d], 0) / temperature) for d in classes if d != c for other in (a, b)]
+        total = total - torch.log(pos / (pos + sum(neg)))
+    return total / len(classes)
+
+
+def test_the_contrast_is_infonce() -> None:
+    """Values and gradients class by class, with classes missing; one class gives 0; equal orthogonal views are best."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(3, 4, 5, generator=generator, dtype=F64).requires_grad_() for _ in range(2))
+    present = torch.tensor([[True] * 4, [True, False, True, False], [False, True, False, False]])
+    got = contrast(a, b, present, 0.5)
+    for g in range(3):
+        expected = contrast_by_hand(a[g], b[g], present[g].nonzero()[:, 0].tolist(), 0.5)
+        assert gap(got[g], expected) < 1e-12
+        both = [torch.autograd.grad(v, (a, b), retain_graph=True, materialize_grads=True) for v in (got[g], expected)]
+        assert all(gap(x, y) < 1e-12 for x, y in zip(*both, strict=True))
+    assert float(got[2].detach()) == 0
+    best = torch.eye(4, 5, dtype=F64)[None]
+    least = float(contrast(best, best, present[:1], 0.5))
+    assert all(
+        least < float(contrast(best, best[:, order], present[:1], 0.5)) for order in ([1, 0, 2, 3], [3, 2, 1, 0])
+    )
+
+
+def test_the_bank_votes() -> None:
+    """One prototype a class and k = 1: the nearest; more: softmax of the k nearest cosines summed by class; the oldest
+    is overwritten.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(3, 4, generator=generator, dtype=F64)
+    bank = Bank.empty(3, 2, rows)
+    for c in range(3):
+        bank = bank.written(c, rows[c : c + 1])
+    h = torch.randn(50, 4, generator=generator, dtype=F64)
+    similarity = torch.cosine_similarity(h[:, None], rows[None], dim=2)
+    assert torch.equal(bank.scores(h, nearest=1).argmax(1), similarity.argmax(1))
+    more = torch.randn(4, 4, generator=generator, dtype=F64)
+    bank = bank.written(0, more[:1]).written(1, more[1:])  # class 1 has two slots: the last two of four stay
+    kept = [(0, rows[0]), (0, more[0]), (1, more[2]), (1, more[3]), (2, rows[2])]
+    got = bank.scores(h, nearest=3).exp()
+    for node, x in enumerate(h):
+        best = sorted(((float(torch.cosine_similarity(x, row, 0)), c) for c, row in kept), reverse=True)[:3]
+        total = sum(math.exp(s / 0.1) for s, _ in best)
+        for c in range(3):
+            expected = sum(math.exp(s / 0.1) for s, d in best if d == c) / total
+            assert float(got[node, c]) == pytest.approx(expected, rel=1e-9, abs=1e-11)
+
+
+# -- the method -------------------------------------------------------------------------------------------------------
+
+
+def neighbour_graph(w: Weights, c: Client, k: int) -> Tensor:
+    """A^u node by node: edges, the diagonal, and the k nearest others by cosine of the embedding."""
+    h, n = hidden(w, c), len(c.x)
+    a = torch.eye(n, dtype=F64)
+    a[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
+    for v in range(n):
+        near = [round(1e5 * float(torch.cosine_similarity(h[v], h[u], 0))) for u in range(n)]  # twins tie
+        others = sorted((u for u in range(n) if u != v), key=lambda u, near=near: (-near[u], u))
+        for u in others[:k]:
+            a[v, u] = 1
+    return a
+
+
+def normal(a: Tensor) -> Tensor:
+    d = torch.diag(a.sum(1) ** -0.5)
+    return d @ a @ d
+
+
+def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, method: FGGP) -> Tensor:
+    """The four losses of one client."""
+    s = normal(a)
+    z = torch.relu(s @ (s @ (c.x @ w["augment1.weight"])) @ w["augment2.weight"])
+    inner = z @ z.T
+    p = method.blend * inner / inner.max().clamp(min=1e-12) + (1 - method.blend) * a
+    u = random.uniform((len(a), len(a)), "augment", 0, number, t, at)
+    soft = torch.sigmoid(torch.logit(p, 1e-6) + torch.logit(u, 1e-6))
+    drawn = torch.triu((u > 1 - p) + soft - soft.detach(), 1)
+    view2 = c._replace(s=normal(drawn + drawn.T + torch.eye(len(a))))
+    logits, total = gcn(w, c), F.cross_entropy(gcn(w, c)[c.train], c.y[c.train])
+    total = total + F.cross_entropy(gcn(w, view2)[c.train], c.y[c.train])
+    best = torch.softmax(logits.detach(), 1).max(1)
+    label = torch.where(c.train, c.y, best.indices)
+    weight = torch.where(c.train, 1.0, best.values)
+    means = []
+    for h in (hidden(w, view2), hidden(w, c)):
+        each = [weight[label == k] @ h[label == k] / weight[label == k].sum() for k in range(3)]
+        means.append(torch.stack(each))
+    classes = sorted(set(label.tolist()))
+    total = total + method.contrast * contrast_by_hand(means[0], means[1], classes, method.temperature)
+    n2, ones = a.numel(), float(a.sum())
+    if ones < n2:
+        rest = (n2 - ones) / ones
+        each = torch.where(a > 0, -rest * F.logsigmoid(inner), -F.logsigmoid(-inner))
+        total = total + method.reconstruct * n2 / (2 * (n2 - ones)) * each.mean()
+    return total
+
+
+def test_fggp_is_its_plain_loop() -> None:
+    """Network, augmentor and classifiers after three rounds of two steps, neighbour graphs renewed once: to 1e-8."""
+    data, parts = task(5)
+    method = FGGP(model=GCN, local_epochs=2, refresh=2, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.01)
+    made = train(method, Federation.of(data, parts, dtype=F64), 3)
+    held = clients_of(data, parts)
+    server = {n: w[0] for n, w in method.start(Federation.of(data, parts, dtype=F64))[1].shared.items()}
+    heads = [{n: w[0] for n, w in GCN.init([0], F64).items() if n[5] == "2"} for _ in held]
+    for t in range(3):
+        if t % 2 == 0:
+            graphs = [neighbour_graph(server, c, 2) for c in held]
+        trained = {}
+        for i in able(held):
+            w = leaves({**server, **heads[i]})
+            optimizer = optimizer_of(method, list(w.values()))
+            for at in range(2):
+                step(optimizer, plain_loss(w, held[i], graphs[i], i, t, at, method))
+            trained[i] = detached(w)
+            heads[i] = {n: trained[i][n] for n in heads[i]}
+        sizes = [len(held[i].x) for i in trained]
+        server = mean([{n: w[n] for n in server} for w in trained.values()], sizes)
+    assert largest_difference(row(made.state.shared, 0), server) < 1e-8
+    for i, head in enumerate(heads):
+        assert largest_difference(row(made.state.personal, i), head) < 1e-8
+
+
+def test_the_server_clusters_what_trained_clients_send() -> None:
+    """The bank after one round, class by class: FINCH of the prototypes of the clients that trained."""
+    data, parts = task(10)
+    method, updates = watch(FGGP(model=GCN, local_epochs=2, prototypes=8))
+    made = train(method, Federation.of(data, parts, dtype=F64), 1)
+    held, update = clients_of(data, parts), updates[0]
+    (bank,) = made.state.more.banks
+    sent = 0
+    for c in range(3):
+        rows = []
+        for i in able(held):
+            w = row(update.after, i)
+            best = torch.softmax(gcn(w, held[i]), 1).max(1)
+            label = torch.where(held[i].train, held[i].y, best.indices)
+            weight = torch.where(held[i].train, 1.0, best.values)[label == c]
+            if bool((label == c).any()):
+                rows.append(weight @ hidden(w, held[i])[label == c] / weight.sum())
+        points = torch.stack(rows)
+        sent += len(rows)
+        expected = torch.stack([points[sorted(part)].mean(0) for part in brute_finch(points.numpy())])
+        got = bank.rows[c][bank.filled[c]]
+        similarity = F.normalize(expected, dim=1) @ got.T
+        assert len(got) == len(expected) and bool((similarity.max(1).values > 1 - 1e-12).all())
+    filled = int(bank.filled.sum())
+    assert made.fed.traffic.round(0) == {
+        "up.prototypes": 5 * sent, "down.prototypes": 5 * filled * 10,
+        "up.weights": 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5), "down.weights": 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5),
+    }  # fmt: skip
+    assert method.facts(made.fed, made.state)[0]["prototypes"] == filled
+
+
+def test_without_blend_and_neighbours_view_2_is_view_1() -> None:
+    """alpha = 0 leaves probabilities of 0 and 1: the sampled graph is A^u mirrored, to the last entry."""
+    _, state = FGGP(model=GCN, blend=0.0).start(Federation.of(*task(3), dtype=F64))
+    for number, (graph, c) in enumerate(zip(state.more.graphs, clients_of(*task(3)))):
+        own = torch.eye(len(c.x), dtype=F64)
+        own[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
+        got, _ = second_view(torch.rand(len(own), 4, dtype=F64), Graph.of(own), 0.0, "augment", 0, number, 0, 0)
+        assert gap(got @ torch.eye(len(own), dtype=F64), c.s) < 1e-14
+        assert bool((graph.operator @ torch.eye(len(own), dtype=F64))[own > 0].all())
+
+
+def test_the_augmentor_learns_from_the_classifier_and_the_graph() -> None:
+    """Gradients at both its matrices of at least a thousandth of the classifier's, from each of the losses it is in."""
+    fed = Federation.of(*task(3), dtype=F64)
+    for off in ({"reconstruct": 0.0, "contrast": 0.0}, {"contrast": 0.0}, {"reconstruct": 0.0}):
+        method = FGGP(model=GCN, **off)  # type: ignore[arg-type]
+        seen, state = method.start(fed)
+        w = leaves(method.begin_round(seen, state, 0))
+        method.local_loss(w, seen.at(0, 0), state, 0).sum().backward()
+        classifier = float(w["layer2.weight"].grad.norm())
+        for name in ("augment1.weight", "augment2.weight"):
+            assert float(w[name].grad.norm()) > 1e-3 * classifier, (off, name)
+
+
+def test_others_prototypes_change_predictions() -> None:
+    """A bank with one client's prototypes alone predicts otherwise in at least 1% of the nodes, in three seeds."""
+    for seed in range(3):
+        fed = Federation.of(*task(5, seed), seed, dtype=F64)
+        method, updates = watch(FGGP(model=GCN, local_epochs=2, lr=0.05))
+        made = train(method, fed, 3)
+        everyone = method.predict(made.fed, made.state).argmax(1)
+        update = updates[-1]
+        bank = Bank.empty(3, 10, torch.zeros(1, 5, dtype=F64))
+        h, logits = method.view(update.after, fed, partial(operator.matmul, fed.operator("gcn")))
+        label, weight = soft_labels(fed, logits)
+        means = class_means(h, label, weight, fed.batch.batch, 5, 3)[4]
+        for c in range(3):
+            bank = bank.written(c, means[c : c + 1])
+        state = replace(made.state, more=made.state.more._replace(banks=(bank,)))
+        assert float((method.predict(made.fed, state).argmax(1) != everyone).double().mean()) >= 0.01
+
+
+def first_view(nodes: int, density: float) -> Tensor:
+    """A^u at random: 0/1, a full diagonal, not symmetric."""
+    generator = torch.Generator().manual_seed(0)
+    return (torch.rand(nodes, nodes, generator=generator) < density).to(F64).fill_diagonal_(1)
+
+
+def plain_view(z: Tensor, own: Tensor, blend: float, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The second view's graph, the gradient straight through; its normalization; the reconstruction loss."""
+    inner, n2 = z @ z.T, own.numel()
+    p = blend * inner / inner.max().clamp(min=1e-12) + (1 - blend) * own
+    soft = torch.sigmoid(torch.logit(p, 1e-6) + torch.logit(u, 1e-6))
+    drawn = torch.triu((u > 1 - p) + soft - soft.detach(), 1)
+    graph = drawn + drawn.T + torch.eye(len(z), dtype=F64)
+    rest = (n2 - own.sum()) / own.sum()
+    loss = F.binary_cross_entropy_with_logits(inner, own, pos_weight=rest) * n2 / (2 * (n2 - own.sum()))
+    return graph, normal(graph), loss
+
+
+@pytest.mark.parametrize(("nodes", "columns"), [(2, 3), (30, 20), (700, 3)])
+def test_the_second_view_is_its_definition(nodes: int, columns: int) -> None:
+    """Graph, two products with it, loss, and every gradient, against whole matrices and automatic differentiation,
+    700 nodes in six blocks: the graph entry by entry, the rest to 1e-11.
+    """
+    generator, own = torch.Generator().manual_seed(1), first_view(nodes, 0.02)
+    z = torch.randn(nodes, 6, generator=generator, dtype=F64).relu().requires_grad_()
+    x, to1, to2 = (torch.randn(nodes, columns, generator=generator, dtype=F64).requires_grad_() for _ in range(3))
+    graph = Graph.of(own)
+    assert nodes < 700 or len(graph.blocks) == 6
+    sampled, loss = second_view(z, graph, 0.6, "key", 3)
+    plain, operator, plain_loss = plain_view(z, own, 0.6, random.uniform((nodes, nodes), "key", 3))
+    assert torch.equal(sampled.a, plain.detach().round()) and (nodes < 30 or 0.01 < float(sampled.a.mean()) < 0.5)
+    first, wanted = sampled @ x, operator @ x
+    second, wanted2 = sampled @ (first * to1.detach()), operator @ (wanted * to1.detach())
+    pairs = [
+        ((first * to1).sum(), (wanted * to1).sum()),
+        ((second * to2).sum(), (wanted2 * to2).sum()),
+        (loss, plain_loss),
+        ((second * to2).sum() + 3 * loss, (wanted2 * to2).sum() + 3 * plain_loss),
+    ]
+    for got, expected in pairs:
+        assert gap(got.detach(), expected.detach()) <= 1e-11 * max(1.0, abs(float(expected.detach())))
+        both = [torch.autograd.grad(v, (z, x), retain_graph=True, materialize_grads=True) for v in (got, expected)]
+        assert all(gap(mine, theirs) <= 1e-11 * float(theirs.abs().max()) for mine, theirs in zip(*both))
+        assert nodes == 2 or bool(both[0][0].any())
+
+
+def test_a_second_view_is_freed_when_dropped() -> None:
+    """No cycle keeps its matrices: they go with the last reference, before or after the backward pass."""
+    z = torch.rand(9, 3, dtype=F64, requires_grad=True)
+    for backward in (False, True):
+        sampled, loss = second_view(z, Graph.of(first_view(9, 0.2)), 0.5, "key")
+        total, seen = (sampled @ z).sum() + loss, weakref.ref(sampled)
+        if backward:
+            total.backward()
+        gc.disable()
+        try:
+            del sampled, loss, total
+            assert seen() is None
+        finally:
+            gc.enable()
+
+
+def test_twins_share_the_gradient_of_the_largest_product() -> None:
+    """Two nodes with the same Z at which Z Z^T is largest: four entries tie, and the gradient is theirs evenly."""
+    own, z = first_view(9, 0.2), torch.rand(9, 3, dtype=F64)
+    z[4] = z[7] = 2
+    z.requires_grad_()
+    x = torch.rand(9, 2, dtype=F64)
+    sampled, _ = second_view(z, Graph.of(own), 0.5, "key")
+    _, operator, _ = plain_view(z, own, 0.5, random.uniform((9, 9), "key"))
+    mine, theirs = (torch.autograd.grad((m @ x)[:, 0].square().sum(), z)[0] for m in (sampled, operator))
+    assert gap(mine, theirs) < 1e-12 and bool(theirs.any())
+
+
+def test_reconstruction_of_a_complete_graph_is_nothing() -> None:
+    """All entries one: no rest to tell them from, the loss and its gradient are 0."""
+    z = torch.rand(4, 3, dtype=F64).requires_grad_()
+    _, loss = second_view(z, Graph.of(torch.ones(4, 4, dtype=F64)), 0.5, "key")
+    loss.backward()
+    assert float(loss.detach()) == 0 and float(z.grad.abs().max()) == 0
+
+
+def test_reconstruction_is_torchs_weighted_cross_entropy() -> None:
+    """Value and gradient for products up to some hundreds, to 1e-11 of the largest."""
+    own, z = first_view(30, 0.2), (20 * torch.rand(30, 4, dtype=F64)).requires_grad_()
+    _, _, expected = plain_view(z, own, 0.5, torch.rand(30, 30, dtype=F64))
+    _, loss = second_view(z, Graph.of(own), 0.5, "key")
+    assert gap(loss.detach(), expected.detach()) < 1e-11 * float(expected.detach())
+    (got,), (wanted,) = torch.autograd.grad(loss, z), torch.autograd.grad(expected, z)
+    assert gap(got, wanted) < 1e-11 * float(wanted.abs().max())
+
+
+def test_bad_options_of_fggp_are_refused() -> None:
+    """A model that is no GCN, and options by name."""
+    with pytest.raises(ArgumentError, match="a GCN"):
+        FGGP(model=GraphSAGE(7, 3))
+    wrong: list[dict[str, Any]] = [
+        {"blend": 2.0}, {"neighbours": 0}, {"cluster": "k-means"}, {"temperature": 0.0}, {"contrast": -1.0},
+        {"nearest": 0},
+    ]  # fmt: skip
+    for option in wrong:
+        with pytest.raises(ArgumentError, match=next(iter(option))):
+            FGGP(model=GCN, **option)

@@ -1,0 +1,122 @@
+"""What every subgraph baseline must keep: runs beside it, chunks and the clients' order change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from graphs import gap
+from loop import SIZES, task
+from torch import Tensor
+
+from fedrepro import registry
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.method import Method
+from fedrepro.engine.nn.models import GCN, GCNHead
+from fedrepro.engine.training import train
+
+F64 = torch.float64
+SMALL: dict[str, Any] = {
+    "count": "true", "generator_epochs": 2, "generator_hidden": 6, "generator_width": 9, "latent": 5,
+    "encoder_hidden": 4,
+}  # fmt: skip
+OPTIONS: dict[str, dict[str, Any]] = {
+    "FedProx": {"mu": 0.5},
+    "FedPer": {},
+    "FED-PUB": {"proxies": 2, "proxy_nodes": 15, "scale": 10.0},
+    "FedSage+": SMALL,
+    "FedSage+ (FedSGD)": {**SMALL, "scheme": "fedstruct"},
+    "pFedHN": {"hyper_hidden": 8, "server_lr": 0.003},
+    "pFedGraph": {"alpha": 0.5},
+    "Flow": {"policy_hidden": 6},
+    "FGGP": {"refresh": 2},
+}
+EVERY = pytest.mark.parametrize("name", sorted(OPTIONS))
+ORDER = [2, 0, 4, 1, 3]
+
+
+def build(name: str, model: GCN, **options: Any) -> Method:
+    kind = registry.load("train", name)
+    epochs = {} if kind.upload == "gradients" else {"local_epochs": 2}
+    made: Method = kind(model=model, **OPTIONS[name], **epochs, **options)
+    return made
+
+
+class Kept:
+    """Three rounds of training, with the method."""
+
+    def __init__(self, method: Method, fed: Federation, chunk: int | None = None) -> None:
+        self.method = method
+        self.history, self.fed, self.state = train(method, fed, 3, chunk=chunk)
+
+    def run(self, number: int) -> list[Tensor]:
+        """What one run ends with: the server's weights, its clients' own, and the logits of its nodes."""
+        clients = self.fed.run == number
+        own = [self.state.shared[name][number] for name in sorted(self.state.shared)]
+        own += [self.state.personal[name][clients] for name in sorted(self.state.personal)]
+        return [*own, self.method.predict(self.fed, self.state)[clients[self.fed.batch.batch]]]
+
+
+@EVERY
+@pytest.mark.parametrize("head", [False, True], ids=["GCN", "GCNHead"])
+def test_runs_side_by_side_are_runs_alone(name: str, head: bool) -> None:
+    """Two runs of 3 and 5 clients, dropout on: weights, logits and facts of each as without the other, to 1e-9."""
+    model = (GCNHead if head else GCN)(**SIZES, dropout=0.4)
+    method = build(name, model)
+    feds = [Federation.of(*task(clients, seed), seed, dtype=F64) for seed, clients in ((3, 3), (4, 5))]
+    both = Kept(method, Federation.stack(feds))
+    for run, fed in enumerate(feds):
+        alone = Kept(method, fed)
+        for a, b in zip(both.run(run), alone.run(0), strict=True):
+            assert gap(a, b) < 1e-9
+        together, single = (k.method.facts(k.fed, k.state)[at] for k, at in ((both, run), (alone, 0)))
+        assert together == pytest.approx(single, rel=1e-6, abs=1e-9, nan_ok=True)
+        assert both.fed.traffic.summary(run) == alone.fed.traffic.summary(0)
+
+
+@EVERY
+def test_chunks_change_nothing(name: str) -> None:
+    """Clients one by one, two by two and all at once, dropout on: to 1e-10."""
+    method = build(name, GCN(**SIZES, dropout=0.4))
+    fed = Federation.stack([Federation.of(*task(5, seed), seed, dtype=F64) for seed in (0, 1)])
+    whole = Kept(method, fed)
+    for chunk in (1, 2):
+        parts = Kept(method, fed, chunk=chunk)
+        for run in (0, 1):
+            for a, b in zip(whole.run(run), parts.run(run), strict=True):
+                assert gap(a, b) < 1e-10
+            assert parts.history.before.series(run)["test"] == whole.history.before.series(run)["test"]
+
+
+# These draw something for each client by its number: halves, noise, descriptions.
+NUMBERED = {"FedSage+", "FedSage+ (FedSGD)", "pFedHN", "Flow", "FGGP"}
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIONS) - NUMBERED))
+def test_the_order_of_clients_does_not_matter(name: str) -> None:
+    """Dropout off: permuting clients permutes what they hold, to 1e-9."""
+    data, parts = task(5)
+    method = build(name, GCN(**SIZES))
+    a = Kept(method, Federation.of(data, parts, dtype=F64)).state
+    b = Kept(method, Federation.of(data, [parts[i] for i in ORDER], dtype=F64)).state
+    for weight, w in a.shared.items():
+        assert gap(w, b.shared[weight]) < 1e-9
+    for weight, w in a.personal.items():
+        assert gap(w[ORDER], b.personal[weight]) < 1e-9
+
+
+@EVERY
+def test_training_lowers_the_loss(name: str) -> None:
+    """Over 30 rounds, without divergence."""
+    method = build(name, GCN(**{**SIZES, "hidden": 16}), lr=0.02)
+    history = train(method, Federation.of(*task(3)), 30).history
+    loss = [float(value[0]) for value in history.loss]
+    assert history.diverged == {} and min(loss[-3:]) < loss[0]
+
+
+def test_an_option_of_another_method_is_an_error() -> None:
+    """Options are checked by each method's own fields."""
+    for name in OPTIONS:
+        with pytest.raises(TypeError, match="no_such_option"):
+            registry.load("train", name)(model=GCN(**SIZES), no_such_option=1)

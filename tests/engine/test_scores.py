@@ -1,0 +1,191 @@
+"""Scores of a round and the rounds chosen by them, against NumPy and a plain loop over clients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from graphs import Plain, client_graph, identical
+from loop import DROPPING, GCN, client, loop, optimizer_of, task
+from sklearn.metrics import f1_score
+
+from fedrepro.engine.fedavg import FedAvg
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.fedsgd import FedSGD
+from fedrepro.engine.local import Local
+from fedrepro.engine.method import Method
+from fedrepro.engine.training import History, Scores, score, train
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedSGD, Local])
+def test_test_labels_change_no_choice(kind: type[Method]) -> None:
+    """Permuting them leaves weights, losses, validation scores and selected rounds bitwise, and changes test scores."""
+    found = []
+    for permuted in (False, True):
+        data, parts = task(5)
+        if permuted:
+            data.y[data.test_mask] = (data.y[data.test_mask] + 1) % 3
+        made = train(kind(model=DROPPING, lr=0.05), Federation.of(data, parts, 0), 8)
+        views = {
+            view: {
+                pick: {name: v for name, v in entries.items() if not name.startswith("test")}
+                for pick, entries in picks.items()
+            }
+            for view, picks in made.history.result(0).items()
+        }
+        tests = made.history.before.series(0)["test"]
+        found.append(
+            ({**made.state.shared, **made.state.personal}, views, [loss.tolist() for loss in made.history.loss], tests)
+        )
+    (weights, views, losses, tests), (weights_, views_, losses_, tests_) = found
+    assert identical(weights, weights_) and views == views_ and losses == losses_ and tests != tests_
+    assert set(views["before"]) == {"last", "best", "best_loss"}
+
+
+def accuracies(logits: np.ndarray, fed: Federation, run: int, mask: str) -> tuple[float, float, float]:
+    """Pooled accuracy, mean accuracy of the clients that have such nodes, pooled cross-entropy."""
+    y, owner = fed.batch.y.numpy(), fed.batch.batch.numpy()
+    chosen = fed.batch[f"{mask}_mask"].numpy() & (fed.batch.ring.numpy() == 0)
+    right: list[list[bool]] = []
+    losses: list[float] = []
+    for number in np.flatnonzero(fed.run.numpy() == run):
+        mine = [v for v in np.flatnonzero(chosen) if owner[v] == number]
+        right.append([bool(np.argmax(logits[v]) == y[v]) for v in mine])
+        losses += [float(np.log(np.exp(logits[v]).sum()) - logits[v, y[v]]) for v in mine]
+    pooled = np.mean([hit for each in right for hit in each])
+    return float(pooled), float(np.mean([np.mean(each) for each in right if each])), float(np.mean(losses))
+
+
+@pytest.mark.parametrize("hops", [0, 1])
+def test_scores_are_pooled_over_nodes_and_averaged_over_clients(hops: int) -> None:
+    """NumPy's numbers, per run; clients without such nodes are left out of the average, halo copies of both."""
+    feds = []
+    for seed in (0, 1):
+        data, parts = task(5, seed)
+        data.test_mask[parts[1]] = False
+        data.val_mask[parts[3]] = False
+        feds.append(Federation.of(data, parts, seed, dtype=F64))
+    fed = Federation.stack(feds).halo(hops)
+    assert hops == 0 or fed.nodes > 96
+    logits = torch.randn(fed.nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
+    found = score(fed, logits)
+    for run in (0, 1):
+        for mask in ("val", "test"):
+            pooled, mean, loss = accuracies(logits.numpy(), fed, run, mask)
+            assert abs(found[mask][run] - pooled) < 1e-12 and abs(found[f"{mask}_clients"][run] - mean) < 1e-12
+            assert mask == "test" or abs(found["val_loss"][run] - loss) < 1e-12
+            assert abs(pooled - mean) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedSGD, Local])
+def test_before_scores_what_is_held_between_rounds_and_after_what_was_trained(kind: type[Method]) -> None:
+    """Each round's "before" is the loop's aggregated weights, "after" every client's own trained weights."""
+    data, parts = task(5)
+    method = kind(model=DROPPING, lr=0.05)
+    fed = Federation.of(data, parts, dtype=F64)
+    history = train(method, fed, 3).history
+    graphs = [client_graph(data, part) for part in parts]
+    views = {"before": history.before, "after": history.after}
+    differ = False
+    for t, plain in enumerate(loop(method, data, parts, 3, 0, F64)):
+        between = plain.clients if kind is Local else [plain.server] * 5
+        for view, weights in (("before", between), ("after", plain.clients)):
+            if kind is FedSGD and view == "after":
+                assert not history.after.values
+                continue
+            logits = torch.cat([Plain(GCN, w)(g).detach() for w, g in zip(weights, graphs, strict=True)]).numpy()
+            series = views[view].series(0)
+            for mask in ("val", "test"):
+                pooled, mean, loss = accuracies(logits, fed, 0, mask)
+                assert abs(series[mask][t] - pooled) < 1e-12 and abs(series[f"{mask}_clients"][t] - mean) < 1e-12
+                assert mask == "test" or abs(series["val_loss"][t] - loss) < 1e-9
+        if kind is FedAvg:
+            differ |= history.before.series(0)["val_loss"][t] != history.after.series(0)["val_loss"][t]
+    assert differ or kind is not FedAvg
+
+
+def test_a_view_that_is_not_asked_for_is_not_scored() -> None:
+    """`evaluate` names the views; weights do not depend on it."""
+    data, parts = task(3)
+    fed = Federation.of(data, parts)
+    both, none = (train(FedAvg(model=DROPPING), fed, 2, evaluate=views) for views in (("before", "after"), ()))
+    assert identical(both.state.shared, none.state.shared)
+    assert set(both.history.result(0)) == {"before", "after"} and none.history.result(0) == {}
+
+
+def test_chosen_rounds_are_the_first_of_the_best() -> None:
+    """ "best" is the first round of highest validation accuracy, "best_loss" that of lowest loss, "last" the last."""
+    rounds = {"val": [0.2, 0.7, 0.7, 0.1], "test": [0.4, 0.5, 0.6, 0.9], "val_loss": [2.0, 1.0, 0.5, 3.0]}
+    scores = Scores()
+    for t in range(4):
+        entries = {name: np.array([0.0, values[t]]) for name, values in rounds.items()}
+        scores.add({**entries, "each": np.array([t, 10.0 + t])}, np.array([0, 1]))
+    result = History(4, 2, before=scores).result(1)
+    assert set(result) == {"before"}
+    assert {name: (pick["round"], pick["test"]) for name, pick in result["before"].items()} == {
+        "last": (4, 0.9), "best": (2, 0.5), "best_loss": (3, 0.6)
+    }  # fmt: skip
+
+
+def test_the_training_loss_is_that_of_the_last_step_averaged_over_active_clients() -> None:
+    """Per round, the mean over clients with training nodes of the loss before their last local step."""
+    data, parts = task(3)
+    method = FedAvg(model=GCN, local_epochs=2)
+    history = train(method, Federation.of(data, parts, dtype=F64), 1).history
+    losses = []
+    for part in (parts[0], parts[2]):
+        graph = client_graph(data, part)
+        net = Plain(GCN, client(GCN.init([0], F64), 0))
+        optimizer = optimizer_of(method, net)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(graph)[graph.train_mask], graph.y[graph.train_mask])
+            loss.backward()
+            optimizer.step()
+        losses.append(float(loss.detach()))
+    assert abs(history.loss[0][0] - np.mean(losses)) < 1e-12
+
+
+def test_every_clients_score_is_kept_of_the_round_of_best_validation() -> None:
+    """Of the first of equals; NumPy's number for each client, none for one without test nodes."""
+    data, parts = task(5)
+    data.test_mask[parts[1]] = False
+    fed = Federation.of(data, parts, dtype=F64)
+    scores = Scores()
+    kept = []
+    for seed in range(6):
+        logits = torch.randn(fed.nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(seed))
+        logits -= 9.0 * (seed == 0) * F.one_hot(fed.batch.y, 3)  # the first is nowhere right
+        found = score(fed, logits)
+        scores.add(found, fed.run.numpy())
+        kept.append((float(found["val"][0]), logits.argmax(1).eq(fed.batch.y)))
+    best = max(range(6), key=lambda t: kept[t][0])
+    assert best > 0, "the first round is not the best"
+    for number in range(5):
+        mine = (fed.batch.batch == number) & fed.batch.test_mask
+        expected = kept[best][1][mine].double().mean().item()
+        got = scores.each[0][number]
+        assert np.isnan(got) if not bool(mine.any()) else abs(got - expected) < 1e-12
+
+
+def test_several_labels_are_scored_by_micro_f1() -> None:
+    """scikit-learn's F1 over the nodes of a split, pooled and per client, and the mean binary cross-entropy."""
+    data, parts = task(5)
+    rng = np.random.default_rng(0)
+    data.y = torch.from_numpy((rng.random((48, 6)) < 0.3).astype(np.float32))
+    data.num_classes = 6
+    fed = Federation.of(data, parts, dtype=F64)
+    logits = torch.from_numpy(rng.normal(size=(fed.nodes, 6)))
+    found = score(fed, logits)
+    chosen = fed.batch.test_mask.numpy()
+    y, said = fed.batch.y.numpy()[chosen], (logits.numpy() > 0)[chosen]
+    owner = fed.batch.batch.numpy()[chosen]
+    each = [f1_score(y[owner == c], said[owner == c], average="micro") for c in np.unique(owner)]
+    assert abs(found["test"][0] - f1_score(y, said, average="micro")) < 1e-12
+    assert abs(found["test_clients"][0] - np.mean(each)) < 1e-12
+    held = fed.batch.val_mask
+    loss = F.binary_cross_entropy_with_logits(logits[held], fed.batch.y[held].double())
+    assert abs(found["val_loss"][0] - loss.item()) < 1e-12

@@ -1,0 +1,105 @@
+"""The papers' numbers and the list of their exhibits."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from fedrepro.errors import ArgumentError
+from fedrepro.reporting import published
+
+COLUMNS = [
+    "exhibit",
+    "dataset",
+    "method",
+    "clients",
+    "partition",
+    "setting",
+    "metric",
+    "value",
+    "spread",
+    "spread_kind",
+    "line",
+]
+SECOND = Path(__file__).with_name("second.csv")
+# Of the sorted rows; a change of any printed digit, setting or line changes it.
+FEDGAT_DIGEST = "4a611bb2576a0b61d69453e3d3316f67ecd6185a115f675b9fa6e2759ff5f1a3"
+
+
+def rows(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return sorted([row[column].strip() for column in COLUMNS] for row in csv.DictReader(file))
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256("\n".join("|".join(row) for row in rows(path)).encode()).hexdigest()
+
+
+def test_fedgat_numbers_are_the_transcribed_ones() -> None:
+    """FedGAT's numbers carry the digest on which two transcriptions agreed."""
+    assert digest(published.FOLDER / "fedgat.csv") == FEDGAT_DIGEST
+
+
+def test_second_transcription_agrees() -> None:
+    """The second transcription of FedGAT has the same rows."""
+    assert rows(SECOND) == rows(published.FOLDER / "fedgat.csv")
+
+
+def test_fedgat_cells_are_counted() -> None:
+    """FedGAT prints 24 numbers in Table 1, 21 in Table 2 and one in the text."""
+    frame = published.load("fedgat")
+    assert frame["exhibit"].value_counts().to_dict() == {"FG-T1": 24, "FG-T2": 21, "FG-X1": 1}
+    table = frame[frame["exhibit"] == "FG-T1"]
+    assert table.groupby(["dataset", "method", "setting"]).size().eq(1).all()
+    assert (table["spread"] == "").sum() == (table["spread_kind"] == "peak").sum() == 6
+
+
+def test_load_keeps_what_is_printed_beside_numbers() -> None:
+    """`0.80 ± 0.005` stays a string with its last zero, and is a number beside it."""
+    frame = published.load("fedgat")
+    cell = frame[(frame["dataset"] == "Cora") & (frame["method"] == "FedGAT") & (frame["setting"] == "non-iid")].iloc[0]
+    assert (cell["value"], cell["spread"], cell["line"]) == ("0.80", "0.005", "293")
+    assert (cell["value_number"], cell["spread_number"]) == (0.8, 0.005)
+    assert frame["value_number"].notna().all()
+    assert frame.loc[frame["spread"] == "", "spread_number"].isna().all()
+
+
+def test_load_names_the_papers_it_has() -> None:
+    """An unknown paper is an error that names the nearest one."""
+    with pytest.raises(ArgumentError, match="Did you mean 'fedgat'"):
+        published.load("fedgatt")
+
+
+def test_exhibits_are_all_there() -> None:
+    """The five papers have 39, 40, 29, 23 and 34 exhibits, 165 in all, each under an ID of its own."""
+    frame = published.exhibits()
+    counts = frame["paper"].value_counts().to_dict()
+    assert counts == {"fedgat": 39, "fedstruct": 40, "gfl": 29, "feras": 23, "fedsheafhn": 34}
+    assert frame["id"].is_unique
+    assert (frame != "").all(axis=None)
+    assert set(frame["paper"]) == set(published.PAPERS)
+
+
+def test_exhibit_ids_belong_to_their_paper() -> None:
+    """An ID's first letters name its paper, and those that follow its kind."""
+    prefix = {"FG": "fedgat", "FS": "fedstruct", "GFL": "gfl", "FR": "feras", "SH": "fedsheafhn"}
+    kinds = {
+        "T": {"table"},
+        "F": {"figure", "diagram"},
+        "A": {"algorithm"},
+        "P": {"procedure"},
+        "X": {"claim"},
+    }
+    kinds |= {"Th": {"theorem"}, "L": {"theorem"}, "C": {"theorem"}, "I": {"identity"}}
+    for row in published.exhibits().to_dict("records"):
+        paper, rest = row["id"].split("-")
+        assert prefix[paper] == row["paper"]
+        assert row["kind"] in kinds["Th" if rest.startswith("Th") else rest[0]]
+
+
+def test_every_number_belongs_to_an_exhibit() -> None:
+    """Published numbers name exhibits of the list."""
+    assert set(published.load("fedgat")["exhibit"]) <= set(published.exhibits()["id"])

@@ -1,0 +1,220 @@
+"""FedGAT's Theorems 1, 3, 4, 5 and Lemma 1: bounds by hand, counterexamples, and worst cases by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedrepro.errors import ArgumentError
+from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat.exhibits import algorithm as exhibits
+from fedrepro.papers.fedgat.theory import bounds as theory
+from fedrepro.papers.fedgat.theory import theorems
+from fedrepro.reporting.compare import claims_table
+from fedrepro.runs.run import Run
+
+
+@pytest.fixture(scope="module")
+def result() -> dict:
+    return theorems.theorems(Run("check", "fedgat", "FedGAT-theorems"))["result"]
+
+
+@pytest.fixture(scope="module")
+def verdicts(result: dict) -> dict[str, str]:
+    return {row["id"]: row["verdict"] for row in result["checks"]}
+
+
+# -- the counterexamples of FG-Q10 -----------------------------------------------------------------------------------
+
+
+def test_theorem_3_fails_by_hand(result: dict) -> None:
+    """20 neighbours at x = -2, LeakyReLU(0.2), epsilon 0.05: one score up, 19 down moves alpha by more than allowed."""
+    e = math.exp(-0.4)
+    error = (e + 0.05) / (e + 0.05 + 19 * (e - 0.05)) - 1 / 20
+    found = result["counterexamples"]
+    assert abs(found["attention"] - error) < 1e-15
+    assert abs(found["attention bound"] - (1 / 20) * 0.1 / 0.95) < 1e-15
+    assert found["attention bound"] < 0.0053 < 0.0075 < found["attention"] < found["attention corrected"]
+
+
+def test_equation_15_fails_by_hand(result: dict) -> None:
+    """ReLU at x = 2, delta = 0.01: the score grows by exp(2.02) - exp(2), seven times the printed bound."""
+    found = result["counterexamples"]
+    assert abs(found["scores"] - (math.exp(2.02) - math.exp(2))) < 1e-12
+    assert abs(found["scores bound"] - 0.02 * math.exp(0.02)) < 1e-12
+    assert 7 * found["scores bound"] < found["scores"] < found["scores corrected"]
+
+
+def test_theorem_4_fails_where_scores_fall_below_one_half(result: dict, verdicts: dict[str, str]) -> None:
+    """psi = identity breaks it by a factor near 2; ReLU, LeakyReLU and ELU do not break it."""
+    found = result["counterexamples"]
+    assert 1.9 * found["embedding bound"] < found["embedding"] < found["embedding corrected"]
+    by_psi = {psi: verdicts[f"FG-Th4-{psi}"] for psi in theory.PSI}
+    assert by_psi == {"ReLU": "holds", "LeakyReLU": "holds", "ELU": "holds", "tanh": "fails", "identity": "fails"}
+
+
+def test_the_opposed_neighbours_satisfy_the_assumptions() -> None:
+    """All vectors of the counterexample to Theorem 4 have norm 1, and both scores of a node are equal."""
+    layer = theorems.opposed_neighbours()
+    for v in layer:
+        assert np.abs(np.linalg.norm(v, axis=-1) - 1).max() < 1e-12
+    x = layer.scores()
+    assert np.abs(x[:, 0] - x[:, 1]).max() < 1e-12 and x.min() == -2.0
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_worst_attention_error_is_the_worst() -> None:
+    """No corner of the box of scores within epsilon has a larger error, and one attains it: all 2^5 of them."""
+    e, epsilon = np.array([0.7, 1.0, 1.3, 2.0, 5.0]), 0.3
+    alpha = e / e.sum()
+    corners = [e + epsilon * np.array(signs) for signs in itertools.product((-1, 1), repeat=5)]
+    brute = np.max([np.abs(c / c.sum() - alpha) for c in corners], axis=0)
+    assert np.abs(theory.worst_attention_error(e, epsilon) - brute).max() < 1e-15
+
+
+@pytest.mark.parametrize("least", [0.5, 1.0, 3.0])
+def test_attention_factor_by_hand(least: float) -> None:
+    """2 eta / (1 - eta) with eta = epsilon / least; an epsilon of `least` or more is an error."""
+    assert abs(theory.attention_factor(0.1, least) - 2 * (0.1 / least) / (1 - 0.1 / least)) < 1e-15
+    with pytest.raises(ArgumentError, match="epsilon must be at least 0 and below the smallest score"):
+        theory.attention_factor(least, least)
+
+
+def test_embedding_bound_by_hand() -> None:
+    """Eq. 17 at delta = 0.01, kappa_psi = 1, kappa_phi = 2."""
+    epsilon = 0.02 * math.exp(0.02)
+    assert abs(theory.embedding_bound(0.01, 1.0, 2.0) - 2 * (2 * epsilon / (1 - epsilon) + 0.01)) < 1e-15
+
+
+def test_errors_after_layers() -> None:
+    """No layer leaves delta as it is; one is Eq. 17; with many, Eq. 17 says nothing while the appendix still does."""
+    assert theory.after_layers(0.01, 0) == {"eq17": 0.01, "appendix": 0.01, "section": 0.01}
+    one = theory.after_layers(0.01, 1)
+    assert one["eq17"] == theory.embedding_bound(0.01)
+    assert abs(one["appendix"] - (1 + 4 * math.exp(0.02)) * 0.01) < 1e-15
+    assert math.isnan(theory.after_layers(0.01, 5)["eq17"])
+
+
+def test_lemma_1() -> None:
+    """It holds on [0, log c], is an equality at 0, and fails for negative x and for x large."""
+    c = 1.5
+    inside = np.linspace(0, math.log(c), 101)
+    assert theory.lemma1_slack(inside, c).min() >= 0 and theory.lemma1_slack(0.0, c) == 0
+    assert theory.lemma1_slack(-0.1, c) < 0 and theory.lemma1_slack(3.0, c) < 0
+
+
+# -- Theorem 1 -------------------------------------------------------------------------------------------------------
+
+
+def test_the_exact_count_by_form() -> None:
+    """3 neighbours, 5 features: 2 * 5 * 36 + 6 + 30 scalars, or 3 * 30 + 36 + 6; Appendix D counts 4 * 9 * 5."""
+    assert protocol.scalars("matrix", 3, 5) == 396
+    assert protocol.scalars("vector", 3, 5) == 132
+    assert theory.appendix_d(3, 5) == 180
+    assert theory.theorem1(2, 10, 5, 3, 3) == 2 * 10 * 5 * 27
+
+
+def test_growth_with_the_degree(result: dict) -> None:
+    """On random regular graphs the Matrix form grows as g^2, the Vector form as g: the cubic bound is never reached."""
+    g = np.log(result["theorem1.g"])
+    grown = {form: np.polyfit(g, np.log(result[f"theorem1.{form}"]), 1)[0] for form in protocol.FORMS}
+    assert 1.9 < grown["matrix"] < 2.05 and 1.0 < grown["vector"] < 1.15
+
+
+# -- the rows --------------------------------------------------------------------------------------------------------
+
+
+def test_corrected_bounds_hold_and_a_quarter_of_them_breaks(verdicts: dict[str, str]) -> None:
+    """Each theorem and the lemma has a row that holds and a control that fails."""
+    for id in ("FG-Th1", "FG-Th3", "FG-Th4", "FG-Th5-15", "FG-Th5-16", "FG-Th5-17", "FG-L1"):
+        assert verdicts[id] == "holds", id
+        assert verdicts[f"{id}-control"] == "fails, as it must", id
+    for radius in (1, 2):
+        for score in ("ReLU", "LeakyReLU"):
+            assert verdicts[f"FG-Th2-{score}-{radius}"] == verdicts[f"FG-Th2-{score}-{radius}-rate"] == "holds"
+            assert verdicts[f"FG-Th2-{score}-{radius}-control"] == "fails, as it must"
+    assert not [id for id, verdict in verdicts.items() if verdict == "passes, as it must not"]
+
+
+def test_what_fails_as_printed(verdicts: dict[str, str]) -> None:
+    """Theorem 3 holds for ReLU alone, Eq. 15 for no psi, Lemma 1 not below zero."""
+    assert [psi for psi in theory.PSI if verdicts[f"FG-Th3-{psi}"] == "holds"] == ["ReLU"]
+    assert {verdicts[f"FG-Th5-15-{psi}"] for psi in theory.PSI} == {"fails"}
+    assert verdicts["FG-L1-printed"] == verdicts["FG-Th1-count"] == verdicts["FG-Th5-section"] == "fails"
+
+
+def test_random_layers_satisfy_the_assumptions() -> None:
+    """Features and b_1, b_2 have norm at most 1, and scores reach both ends of [-2, 2]."""
+    low, high = 0.0, 0.0
+    for layer in theorems.random_layers(3):
+        for v in layer:
+            assert np.linalg.norm(v, axis=-1).max() <= 1 + 1e-12
+        x = layer.scores()
+        low, high = min(low, x.min()), max(high, x.max())
+    assert low < -1.99 and high > 1.99
+
+
+def test_float32_powers_are_worse_than_the_recurrence(result: dict) -> None:
+    """At degree 24 powers of x lose a thousand times more digits than the recurrence; at degree 4 neither does."""
+    found = result["float32"]
+    at = found["degree"].index(24)
+    assert found["powers"][at] > 1000 * found["recurrence"][at]
+    assert max(found["recurrence"]) < 1e-4 and found["powers"][0] < 1e-4
+
+
+# -- the claims -------------------------------------------------------------------------------------------------------
+
+
+def judge(id: str, frames: dict[str, pd.DataFrame]) -> str:
+    claims = [claim for claim in exhibits.CLAIMS if claim.id == id]
+    return str(claims_table(claims, lambda name: frames.get(name, pd.DataFrame())).verdict[0])
+
+
+def sent(power: float, iid: float, ratio: float) -> pd.DataFrame:
+    """Counts that rise as a power of the clients, those of iid partitions `iid` times as large."""
+    rows = []
+    for clients in (20, 50, 100):
+        for partition, factor in ((exhibits.NON_IID, 1.0), (exhibits.IID, iid)):
+            matrix = 1e6 * factor * clients**power
+            row = {"dataset": "Cora", "partition": partition, "clients": clients, "seed": 0, "cross_client_edges": 1}
+            for name in ("matrix", "vector", "raw"):
+                size = matrix / (ratio if name == "vector" else 1.0)
+                row |= {f"{name}.scalars": size, f"{name}.bytes": 4 * size}
+            rows.append(row | {"theorem1.cubed": 1.0, "theorem1.squared": 1.0})
+    return pd.DataFrame(rows)
+
+
+def leak(matrix: float, vector: float) -> pd.DataFrame:
+    rows = [("matrix", matrix), ("vector", vector)]
+    return pd.DataFrame([
+        {"form": form, "lone": "kept", "result.nodes": 10, "exact": int(10 * share), "error.largest": 1e-12,
+         "cross_client.recovered": share} for form, share in rows
+    ])  # fmt: skip
+
+
+def test_claims_come_out_either_way() -> None:
+    """Claims 4, 6 and 8 hold, hold in part or fail as the counts and shares say, and need runs to be judged."""
+    assert judge("FG-C4", {"FG-F4": sent(1.0, 1.2, 10)}) == "holds"
+    assert judge("FG-C4", {"FG-F4": sent(0.5, 1.2, 10)}) == "holds in part"
+    assert judge("FG-C4", {"FG-F4": sent(-0.5, 0.8, 10)}) == "fails"
+    same = pd.DataFrame([{"matrix": 1e-12, "matrix_in_blocks": 1e-12, "vector": 1e-12}])
+    assert judge("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 10), "FG-I6": leak(0.0, 1.0)}) == "holds"
+    assert judge("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "holds in part"
+    assert judge("FG-C6", {"FG-A3": 1e9 * same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "fails"
+    assert judge("FG-C8", {"FG-I6": leak(0.0, 0.0)}) == "holds"
+    assert judge("FG-C8", {"FG-I6": leak(0.5, 0.0)}) == "fails"
+    assert {judge(f"FG-C{n}", {}) for n in (4, 6, 7, 8)} == {"cannot be checked here"}
+
+
+def test_the_claim_on_errors_counts_printed_and_corrected_bounds(result: dict) -> None:
+    """With the real checks it holds in part; with all of them fulfilled it holds."""
+    checks = result["checks"]
+    assert judge("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": checks}])}) == "holds in part"
+    fulfilled = [row | {"verdict": "holds"} for row in checks]
+    assert judge("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": fulfilled}])}) == "holds"

@@ -1,0 +1,514 @@
+"""FedSheafHN's checks: identities, theorems with their counterexamples, statistics, new clients and costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from graphs import block_model, gap
+from torch import Tensor
+
+from fedrepro import registry
+from fedrepro.data import datasets, partition
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.nn import random
+from fedrepro.engine.nn.models import GCNHead
+from fedrepro.engine.training import train
+from fedrepro.errors import ArgumentError
+from fedrepro.papers.fedsheafhn.method import FedSheafHN
+from fedrepro.papers.fedsheafhn.server import Server
+from fedrepro.papers.fedsheafhn.theory import clients as fedsheafhn_clients
+from fedrepro.papers.fedsheafhn.theory import convergence as fedsheafhn_convergence
+from fedrepro.papers.fedsheafhn.theory import generalization
+from fedrepro.papers.fedsheafhn.theory import identities as fedsheafhn
+from fedrepro.papers.fedsheafhn.theory import statistics as fedsheafhn_data
+from fedrepro.papers.fedsheafhn.theory.convergence import Problem
+from fedrepro.runs import process
+from fedrepro.runs.run import Run
+
+SMALL = {"model": "GCNHead", "hidden": 6, "hyper_hidden": 8, "channels": 4, "steps": 2, "lr": 0.02, "local_epochs": 2}
+
+
+@pytest.fixture(autouse=True)
+def block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block model of 60 nodes under the name `block`, in place of a real graph."""
+    known: dict[str, Any] = {}
+    monkeypatch.setattr(datasets, "_own", known)
+    known["block"] = lambda seed: block_model(60, degree=8, seed=seed, isolated=0)
+
+
+def run(task: str, name: str, **options: Any) -> Run:
+    fields = {"dataset": "block", "split": "40/30/30", "partition": "random(equal=True)", "clients": 6}
+    return Run(task, "fedsheafhn", name, options=options, **fields)
+
+
+def compute(task: str, name: str, seed: int = 0, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = registry.load(task, name)(run(task, name, **options).replace(seed=seed))["result"]
+    return found
+
+
+def verdicts(result: dict[str, Any]) -> dict[str, str]:
+    """By id; each row says what follows from its two numbers."""
+    for row in result["checks"]:
+        assert row["verdict"].startswith("holds") == (row["measured"] <= row["bound"]), row
+        assert math.isfinite(row["measured"]) and math.isfinite(row["bound"]), row
+    ids = [row["id"] for row in result["checks"]]
+    assert len(set(ids)) == len(ids)
+    return {row["id"]: row["verdict"] for row in result["checks"]}
+
+
+def controls(found: dict[str, str]) -> set[str]:
+    assert "holds, as it must not" not in found.values()
+    return {name for name, verdict in found.items() if verdict == "fails, as it must"}
+
+
+def test_row() -> None:
+    """A row holds or fails; a control is named for what it does."""
+    words = [fedsheafhn.check("", "", *pair, control=c)["verdict"] for c in (False, True) for pair in ((0, 1), (2, 1))]
+    assert words == ["holds", "fails", "holds, as it must not", "fails, as it must"]
+
+
+# -- identities -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_identities_hold_to_machine_precision(seed: int) -> None:
+    """Every identity within 1e-12, every control far from it."""
+    result = compute("check", "FedSheafHN-identities", seed)
+    found = verdicts(result)
+    assert controls(found) == {"SH-I1-control", "SH-I2-control", "SH-I3-control"}
+    assert set(found.values()) == {"holds", "fails, as it must"}
+    for row in result["checks"]:
+        assert row["measured"] > 0.1 if row["id"].endswith("control") else row["measured"] < 1e-12, row
+
+
+def test_identities_fail_for_a_wrong_laplacian(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the sign of the blocks off the diagonal changed the checks notice."""
+    right = fedsheafhn.sheaf.laplacian
+
+    def wrong(*given: Any) -> Tensor:
+        blocks = right(*given)
+        every = torch.arange(len(blocks))
+        own = torch.zeros_like(blocks)
+        own[every, every] = blocks[every, every]
+        return 2 * own - blocks
+
+    monkeypatch.setattr(fedsheafhn.sheaf, "laplacian", wrong)
+    assert verdicts(compute("check", "FedSheafHN-identities"))["SH-I1-general"] == "fails"
+
+
+# -- convergence ------------------------------------------------------------------------------------------------------
+
+
+def test_theorem_1_and_lemmas() -> None:
+    """What holds, what fails as printed, and that the bound keeps a floor that what it bounds does not have."""
+    result = compute("check", "FedSheafHN-convergence", rounds=256)
+    found = verdicts(result)
+    printed = {"SH-L2-printed", "SH-L4-printed", "SH-Th1-printed"}
+    assert controls(found) == {f"SH-{name}-control" for name in ("L1", "L3", "Th1-noise", "Th1-start")}
+    first = next(row for row in result["checks"] if row["id"] == "SH-Th1-start")
+    assert first["measured"] > 0.4 * first["bound"]  # met within a factor of 2.5, so that a smaller bound would show
+    assert {name for name, verdict in found.items() if verdict == "fails"} == {"SH-Th1-floor"} | printed
+    curve = result["curve"]
+    assert curve["T"] == [16, 64, 256]
+    assert curve["measured"] == sorted(curve["measured"], reverse=True)
+    assert all(m <= b for m, b in zip(curve["measured"], curve["bound"]))
+    c = result["constants"]
+    assert curve["floor"] == [pytest.approx((c["L"] + 2) * c["b1"] ** 2 / 5)] * 3
+
+
+def autodiff(problem: Problem, eta: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the printed objective by automatic differentiation."""
+    leaves = eta.clone().requires_grad_(), h.clone().requires_grad_()
+    w = torch.stack([a @ torch.sin(problem.k * leaves[0]) / problem.k for a in problem.jacobians])
+    loss = problem.mu * (torch.sqrt(1 + (w - problem.centres[0]) ** 2) - 1).sum(1).mean()
+    loss = loss + problem.nu * (torch.sqrt(1 + (leaves[1] - problem.centres[1]) ** 2) - 1).sum(1).mean()
+    assert float(loss.detach()) == pytest.approx(float(problem.loss(eta, h)))
+    one, two = torch.autograd.grad(loss, leaves)
+    return one, two
+
+
+def test_the_problem_is_what_it_says() -> None:
+    """Gradients by automatic differentiation; ||J|| = a; bounds b1, b2 approached far away, L4 and L7 at the minima."""
+    problem = Problem(3, a=1.7, k=0.8, mu=0.9, nu=0.6)
+    eta, h = random.normal((3,), "eta", 0), random.normal((4, 3), "h", 0)
+    one, two = autodiff(problem, eta, h)
+    by_eta, by_head = problem.gradients(eta, h)
+    assert gap(by_eta.mean(0), one) < 1e-12 and gap(by_head / 4, two) < 1e-12
+    assert float(problem.squared_norm(eta, h)) == pytest.approx(float(one.square().sum() + two.square().sum()))
+    c = problem.constants
+    assert torch.linalg.matrix_norm(problem.jacobians, 2).tolist() == pytest.approx([c["b3"]] * 4)
+    far = torch.full((4, 3), 1e6, dtype=torch.float64)
+    assert problem.slope(far).norm(dim=1).tolist() == pytest.approx([c["b2"]] * 4)
+    assert problem.head_slope(far).norm(dim=1).tolist() == pytest.approx([c["b1"]] * 4)
+    step = problem.slope(problem.centres[0] + 1e-6) / 1e-6
+    assert float(step.max()) == pytest.approx(c["L7"])
+
+
+def test_a_round_is_the_algorithm() -> None:
+    """Local steps client by client, then the server's step with the Jacobian at the round's start."""
+    problem, beta = Problem(1), 0.07
+    eta, h = random.normal((2, 3), "eta", 0), random.normal((2, 4, 3), "h", 0)
+    noise = fedsheafhn_convergence.noise_of(problem, 2, "test")
+    after, heads, sums = fedsheafhn_convergence.round_of(problem, eta, h, beta, noise)
+    for r in range(2):
+        move = torch.zeros(3, dtype=torch.float64)
+        for i in range(4):
+            leaf = eta[r].clone().requires_grad_()
+            w0 = problem.jacobians[i] @ torch.sin(problem.k * leaf) / problem.k
+            w, head, total = w0.detach(), h[r, i], torch.zeros(3, dtype=torch.float64)
+            for step in range(problem.local):
+                assert gap(sums[step][r, i], total) < 1e-12
+                x = w - problem.centres[0][i]
+                g = problem.mu * x / torch.sqrt(1 + x * x) + noise[step, r, i]
+                w, total = w - beta * g, total + g
+                y = head - problem.centres[1][i]
+                head = head - beta * problem.nu * y / torch.sqrt(1 + y * y)
+            assert gap(heads[r, i], head) < 1e-12
+            move += torch.autograd.grad((w0 * total).sum(), leaf)[0] / 4
+        assert gap(after[r], eta[r] - beta * move) < 1e-12
+
+
+def test_noise_has_the_stated_variance() -> None:
+    """Mean zero and mean squared norm sigma^2."""
+    noise = fedsheafhn_convergence.noise_of(Problem(sigma=0.3), 4000, "test")
+    assert float(noise.square().sum(-1).mean()) == pytest.approx(0.09, rel=0.03)
+    assert float(noise.mean().abs()) < 0.005
+
+
+def test_the_bound_is_eq_16() -> None:
+    """Against its four terms written out, and without heads it has no floor."""
+    problem = replace(Problem(), a=2.0, sigma=0.7)
+    c = problem.constants
+    first, n, steps, rounds = 1.3, 4, 5, 100
+    second = c["L"] * c["L1"] * (16 * 0.49 + 8 * steps * c["L_G^2"]) / (steps * math.sqrt(n * rounds))
+    third = 16 * n * c["L7"] ** 2 * c["b3"] ** 2 * c["b2"] ** 2 / rounds
+    fourth = (c["L"] + 2) / steps * c["b1"] ** 2
+    found = fedsheafhn_convergence.bound(problem, rounds, first)
+    assert found == pytest.approx(first / 20 + second + third + fourth)
+    assert fedsheafhn_convergence.floor(replace(problem, nu=0.0)) == 0
+
+
+# -- generalization ---------------------------------------------------------------------------------------------------
+
+
+def test_theorem_2() -> None:
+    """The gap shrinks with N and M as the theorem says, but not that of the heads, each of which is one client's."""
+    result = compute("check", "FedSheafHN-generalization", most_clients=16, samples=100)
+    found = verdicts(result)
+    assert controls(found) == {"SH-Th2-control"}
+    assert [name for name, verdict in found.items() if verdict == "fails"] == ["SH-Th2-heads-printed"]
+    assert list(zip(result["gap"]["N"], result["gap"]["M"])) == [(n, m) for n in (1, 4, 16) for m in (50, 100)]
+
+
+def test_largest_gap_is_reached_and_never_passed() -> None:
+    """Over random parameters in the ball the gap stays below the closed form, which the best ones reach."""
+    clients, samples = 3, 20
+    e = generalization._mean_on_sphere(clients, samples, 4, 1, 0, "shared")[0] / math.sqrt(2)
+    own = generalization._mean_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
+    largest = generalization.largest_gap(clients, samples, 0, shared=4, own=2, repeats=1)
+    rng = np.random.default_rng(0)
+    phi, u = rng.normal(size=(5000, 4)), rng.normal(size=(5000, clients, 2))
+    phi /= np.linalg.norm(phi, axis=1, keepdims=True)
+    u /= np.linalg.norm(u, axis=2, keepdims=True)
+    gaps = np.abs(phi @ e.mean(0) + np.einsum("knd,nd->kn", u, own).mean(1))
+    assert gaps.max() <= largest
+    best = e.mean(0) @ e.mean(0) / np.linalg.norm(e.mean(0)) + np.linalg.norm(own, axis=1).mean()
+    assert best == pytest.approx(largest)
+
+
+def test_bound_solves_its_equation() -> None:
+    """M xi^2 = (d_i + d_s/N) log(3/xi) + log(1/delta)/N, and never above sqrt(2) R."""
+    for n, m in ((1, 500), (8, 60), (64, 400)):
+        xi = generalization.bound(n, m)
+        right = (generalization.OWN + generalization.SHARED / n) * math.log(3 / xi) + math.log(10) / n
+        assert m * xi**2 == pytest.approx(right)
+    assert generalization.bound(1, 1) == pytest.approx(math.sqrt(2))
+    assert generalization.largest_gap(1, 1, 0) == pytest.approx(math.sqrt(2))  # one sample: attained
+
+
+def test_trained_gap_has_the_known_mean() -> None:
+    """One client: p/(M - p - 1) + p/M with p parameters and normal designs."""
+    p, m = generalization.OWN + generalization.SHARED, 200
+    found = generalization.trained_gap(1, m, 0, repeats=300)
+    assert found == pytest.approx(p / (m - p - 1) + p / m, rel=0.1)
+
+
+# -- statistics -------------------------------------------------------------------------------------------------------
+
+
+def test_statistics() -> None:
+    """Against networkx and a plain loop over pairs of clients, overlapping parts included."""
+    data = datasets.assemble("block", "", "40/30/30", 0)
+    for spec, clients in (("random(equal=True)", 6), ("overlapping-metis(parts=2)", 10), ("single", 1)):
+        given = run("check", "FedSheafHN-statistics").replace(partition=spec, clients=clients)
+        found = fedsheafhn_data.statistics(given)["result"]
+        parts = partition.partition(data, spec, clients, 0)
+        whole = networkx.Graph(list(map(tuple, data.edge_index.T.tolist())))
+        whole.add_nodes_from(range(60))
+        graphs = [whole.subgraph(part.tolist()) for part in parts]
+        assert found["nodes"] == pytest.approx(np.mean([len(g) for g in graphs]))
+        assert found["edges"] == pytest.approx(np.mean([2 * g.number_of_edges() for g in graphs]))
+        assert found["clustering"] == pytest.approx(np.mean([networkx.average_clustering(g) for g in graphs]))
+        assert (found["clients"], found["classes"]) == (clients, 3)
+        guesses = []
+        for part in parts:
+            train, test = ([int(data.y[v]) for v in part if data[f"{split}_mask"][v]] for split in ("train", "test"))
+            guess = max(range(3), key=train.count)
+            guesses += [test.count(guess) / len(test)] if test else []
+        assert found["majority"] == pytest.approx(np.mean(guesses))
+        labels = [torch.bincount(data.y[part], minlength=3).double().numpy() for part in parts]
+        shares = [x / x.sum() for x in labels]
+        values = [jensen_shannon(p, q) for i, p in enumerate(shares) for q in shares[:i]]
+        if clients == 1:
+            assert found["heterogeneity"] is None and found["divergence_base2"] is None
+            continue
+        assert found["divergence"] == pytest.approx(np.median(values))
+        assert found["divergence_base2"] == pytest.approx(np.median(values) / math.log(2))
+        assert found["heterogeneity"] == pytest.approx(np.median(np.sqrt(values)))
+        assert found["heterogeneity_base2"] == pytest.approx(np.median(np.sqrt(values)) / math.sqrt(math.log(2)))
+
+
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
+    def entropy(x: np.ndarray) -> float:
+        return float(-sum(v * math.log(v) for v in x if v > 0))
+
+    return max(0.0, entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2)
+
+
+def test_clustering_of_single_nodes() -> None:
+    """Node by node as networkx, with a hub, repeated and directed edges, and self-loops."""
+    rng = np.random.default_rng(0)
+    ends = np.concatenate([rng.integers(30, size=(2, 120)), [[0] * 29, range(1, 30)], [[3, 4], [3, 4]]], axis=1)
+    graph = networkx.Graph([(a, b) for a, b in ends.T.tolist() if a != b])
+    expected = [networkx.clustering(graph, node) for node in range(30)]
+    assert fedsheafhn_data.clustering(ends, 32).tolist() == pytest.approx([*expected, 0.0, 0.0])
+
+
+# -- new clients ------------------------------------------------------------------------------------------------------
+
+
+def plainly(new: list[Federation], weights: dict[str, Tensor], epochs: int) -> float:
+    """Mean test accuracy of clients that train one by one by PyTorch's Adam from their own weights."""
+    accuracies = []
+    for i, alone in enumerate(new):
+        mine = {name: w[i : i + 1].detach().clone().requires_grad_() for name, w in weights.items()}
+        steps = torch.optim.Adam(list(mine.values()), lr=0.3)
+        model, data = GCNHead(7, 3, 6), alone.batch
+        for _ in range(epochs):
+            steps.zero_grad()
+            F.cross_entropy(model(mine, alone)[data.train_mask], data.y[data.train_mask]).backward()
+            steps.step()
+        with torch.no_grad():
+            right = model(mine, alone).argmax(1) == data.y
+        accuracies.append(float(right[data.test_mask].float().mean()))
+    return sum(accuracies) / len(accuracies)
+
+
+@pytest.mark.parametrize("options", [{}, {"maps_made": "once"}, {"stalk": 2, "maps": "general"}], ids=str)
+def test_stages_of_the_sheaf(options: dict[str, Any]) -> None:
+    """SH-F3's numbers edge by edge, layer by layer and pair by pair, with the server's weights before and after."""
+    options = {**SMALL, "neighbours": 2, **options}
+    found = compute("check", "FedSheafHN-diffusion", rounds=3, **options)
+    fed = Federation.of(*_small_federation(), 0)
+    kept = {name: value for name, value in options.items() if name not in ("model", "hidden")}
+    method = FedSheafHN(model=GCNHead(7, 3, 6), **kept)
+    memory = train(method, fed, 3).state.more
+    start = method.server(0, memory.first)
+    for name, server, x in (("start", start, memory.first), ("end", memory.servers[0], memory.used)):
+        expected = _plain_stages(server, method.vectors_of(x))
+        got = found[name]
+        assert got.keys() == expected.keys()
+        assert got["stage"] == ["vectors", "encoded", "layer 1", "layer 2", "decoded"]
+        for row in expected.keys() - {"stage"}:
+            assert got[row] == pytest.approx(expected[row], abs=1e-4), row
+    assert found["start"]["step"] != found["end"]["step"]
+    with pytest.raises(ArgumentError, match="diffusion must be 'sheaf'"):
+        compute("check", "FedSheafHN-diffusion", rounds=1, **SMALL, diffusion="gcn")
+
+
+def _small_federation() -> tuple[Any, list[Tensor]]:
+    data = datasets.assemble("block", "", "40/30/30", 0)
+    return data, partition.partition(data, "random(equal=True)", 6, 0)
+
+
+def _plain_stages(server: Server, vectors: Tensor) -> dict[str, list[Any]]:
+    """The same with loops over edges in float64; D + I's inverse root by its eigenvalues."""
+    w = {name: value.double() for name, value in server.weights.items() if name.startswith("sheaf")}
+    part, x = server.diffusion, vectors.double()
+    edges = [tuple(pair) for pair in server.pairs(vectors).T.tolist()]
+    n, d, h = len(x), part.stalk, part.channels
+    rows: dict[str, list[Any]] = {name: [None, None] for name in ("step", "energy", "map_size", "map_spread")}
+    state = F.elu(x @ w["sheaf.encode.weight"] + w["sheaf.encode.bias"])
+    states = [state]
+    for t in range(part.steps):
+        made = t if part.maps_made == "layer" else 0
+        maps = {}
+        for u, v in edges:
+            for a, b in ((u, v), (v, u)):
+                pair = torch.cat([states[made][a], states[made][b]])
+                inner = torch.relu(pair @ w[f"sheaf.{made}.map0.weight"] + w[f"sheaf.{made}.map0.bias"])
+                values = torch.tanh(inner @ w[f"sheaf.{made}.map1.weight"])
+                maps[a, b] = values.view(d, d) if part.maps == "general" else torch.diag(values)
+        roots = []
+        for v in range(n):
+            own = sum((m.T @ m for (a, _), m in maps.items() if a == v), torch.zeros(d, d).double())
+            value, vector = torch.linalg.eigh(own + torch.eye(d).double())
+            roots.append(vector @ torch.diag(value**-0.5) @ vector.T)
+        nodes = states[-1].view(n, d, h)
+
+        def along(y: Tensor, maps: dict[Any, Tensor] = maps, roots: list[Tensor] = roots) -> Tensor:
+            out = torch.zeros_like(y)
+            for u, v in edges:
+                gap_ = maps[u, v] @ roots[u] @ y[u] - maps[v, u] @ roots[v] @ y[v]
+                out[u] += roots[u] @ maps[u, v].T @ gap_
+                out[v] -= roots[v] @ maps[v, u].T @ gap_
+            return out
+
+        inner = torch.stack([w[f"sheaf.{t}.w1"] @ y for y in nodes])
+        change = F.elu(along(inner) @ w[f"sheaf.{t}.w2"])
+        entries = torch.cat([m.flatten() for m in maps.values()])
+        rows["step"].append(float(change.norm() / nodes.norm()))
+        rows["energy"].append(float((nodes * along(nodes)).sum() / nodes.square().sum()))
+        rows["map_size"].append(float(entries.abs().mean()))
+        rows["map_spread"].append(float(np.std(entries.numpy())))
+        states.append((nodes - change).reshape(n, -1))
+    decoded = states[-1] @ w["sheaf.decode.weight"] + w["sheaf.decode.bias"]
+    cosines: dict[str, list[float]] = {"neighbours": [], "others": []}
+    for y in (x, *states, decoded):
+        near, far = [], []
+        for a in range(n):
+            for b in range(a + 1, n):
+                (near if (a, b) in edges else far).append(float(F.cosine_similarity(y[a], y[b], dim=0)))
+        cosines["neighbours"].append(float(np.mean(near)))
+        cosines["others"].append(float(np.mean(far)))
+    names = ["vectors", "encoded", *(f"layer {t + 1}" for t in range(part.steps)), "decoded"]
+    return {"stage": names, **cosines} | {name: [*values, None] for name, values in rows.items()}
+
+
+def test_a_trained_server_with_a_part_switched_off() -> None:
+    """Each switch by hand: the weights made of other vectors, past the sheaf, or by the server of the start, and what
+    a plain loop makes of them; nothing is changed as trained.
+    """
+    options = {**SMALL, "hyper_lr": 0.05, "lr": 0.3}
+    found = compute("check", "FedSheafHN-diffusion", rounds=4, **options)["off"]
+    data, parts = _small_federation()
+    fed = Federation.of(data, parts, 0)
+    kept = {name: value for name, value in options.items() if name not in ("model", "hidden")}
+    method = FedSheafHN(model=GCNHead(7, 3, 6), **kept)
+    state = train(method, fed, 4).state
+    server, x = state.more.servers[0], method.vectors_of(state.more.used)
+    start, w = method.server(0, state.more.first), server.weights
+    encoded = F.elu(x @ w["sheaf.encode.weight"] + w["sheaf.encode.bias"])
+    decoded = server.diffusion.decode(w, encoded)
+    expected = {
+        "as trained": server.generate(server.weights, x, None),
+        "one client's vector for all": server.generate(server.weights, x[[0] * 6], None),
+        "another client's vector": server.generate(server.weights, x[[3, 4, 5, 0, 1, 2]], None),
+        "no diffusion": server.hyper(server.weights, decoded, lambda h, p, name: h),
+        "untrained server": start.generate(start.weights, x, None),
+    }
+    assert found["switch"] == list(expected)
+    each = [Federation.of(data, [part], 0) for part in parts]
+    test, usual = fed.batch.test_mask, None
+    for place, made in enumerate(expected.values()):
+        weights = {**state.personal, **made}
+        classes = method.model(weights, fed).argmax(1)[test]
+        usual = classes if usual is None else usual
+        assert found["changed"][place] == pytest.approx(float((classes != usual).float().mean()), abs=1e-6)
+        assert found["received"][place] == pytest.approx(plainly(each, weights, 0), abs=1e-6)
+        assert found["trained"][place] == pytest.approx(plainly(each, weights, 2), abs=1e-6)
+    assert found["changed"][0] == 0 and found["changed"][4] > 0.1
+
+
+def test_new_clients() -> None:
+    """Two of six join; the numbers are those of a training without them, and theirs those of a plain loop from what
+    they received, and from their own training alone.
+    """
+    options = {**SMALL, "lr": 0.3}
+    found = compute("check", "FedSheafHN-new-clients", ratio=0.3, rounds=3, **options)
+    assert (found["new"], found["trained"]) == (2, 4)
+    late = sorted(random.uniform((6,), "new clients", 0).argsort().tolist()[:2])
+    data, parts = _small_federation()
+    fed = Federation.of(data, [part for i, part in enumerate(parts) if i not in late], 0)
+    method = FedSheafHN(
+        model=GCNHead(7, 3, 6), **{k: v for k, v in options.items() if k not in ("model", "hidden")}
+    )  # fmt: skip
+    trained = train(method, fed, 3)
+    after = trained.history.result(0)["after"]
+    assert found["train_test"] == after["last"]["test_clients"]
+    assert found["train_best"] == after["best"]["test_clients"]
+    new = Federation.of(data, [parts[i] for i in late], 0)
+    received, own = fedsheafhn_clients.joined(method, trained.state, new), method.warmed(new)
+    each = [Federation.of(data, [parts[i]], 0) for i in late]
+    assert found["new_received"] == pytest.approx(plainly(each, received, 0), abs=1e-6)
+    assert found["new_test"] == pytest.approx(plainly(each, received, 2), abs=1e-6)
+    assert found["new_alone"] == pytest.approx(plainly(each, own, 2), abs=1e-6)
+    assert len({round(found[name], 6) for name in ("new_received", "new_test", "new_alone")}) > 1
+
+
+def test_joining_clients_change_no_trained_vector() -> None:
+    """Vectors of the trained are those they were trained with; the new ones get what the frozen server makes of theirs,
+    which is no other client's.
+    """
+    data = block_model(60, degree=8, isolated=0)
+    parts = list(torch.arange(60).view(6, -1))
+    method = FedSheafHN(model=GCNHead(7, 3, 6), local_epochs=2, hyper_hidden=8, attention="none", diffusion="none")
+    _, _, state = train(method, Federation.of(data, parts[:4], 0), 2)
+    new = Federation.of(data, parts[4:], 0)
+    got = fedsheafhn_clients.joined(method, state, new)
+    server, used = state.more.servers[0], state.more.used
+    own = method.warmed(new)
+    x = fedsheafhn_clients.embed(new, own, 2)
+    alone = (x - used.mean(0)) / used.std(0, correction=0)
+    h = F.relu(alone @ server.weights["hyper.mlp0.weight"] + server.weights["hyper.mlp0.bias"])
+    h = F.relu(h @ server.weights["hyper.mlp1.weight"] + server.weights["hyper.mlp1.bias"])
+    flat = h @ server.weights["hyper.out.layer2.weight.weight"] + server.weights["hyper.out.layer2.weight.bias"]
+    assert gap(got["layer2.weight"], math.sqrt(2 / 12) * flat.view(2, 6, 6)) < 1e-5
+    assert torch.equal(got["layer3.weight"], own["layer3.weight"])
+    both = method.vectors_of(torch.cat([used, x]), trained=used)
+    assert gap(both[:4], method.vectors_of(used)) < 1e-6
+    assert gap(got["layer1.weight"][0], got["layer1.weight"][1]) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ratio": 0.01}, "ratio"),
+        ({"ratio": 0.3, "of": "FedAvg"}, "FedSheafHN or a variant"),
+        ({"ratio": 0.3, "attention": "free"}, "which fix the clients"),
+        ({"ratio": 0.3, "vectors": "one-hot", "diffusion": "none"}, "which fix the clients"),
+    ],
+)
+def test_who_cannot_join(options: dict[str, Any], words: str) -> None:
+    """No share, another method, or a server whose sizes are those of the trained clients."""
+    sizes = SMALL if "of" not in options else {"model": "GCNHead", "hidden": 6}
+    with pytest.raises(ArgumentError, match=words):
+        compute("check", "FedSheafHN-new-clients", rounds=1, **sizes, **options)
+
+
+# -- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_server_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's seconds are part of the round's; what it trains is counted; timing changes no training."""
+    monkeypatch.setattr(process, "peak_mebibytes", lambda work, *arguments: (work(*arguments), 64.0)[1])
+    found = compute("bench", "FedSheafHN-server", rounds=2, **SMALL)
+    timing = found["timing"]
+    assert 0 < timing["server_seconds"] < timing["round_seconds"]
+    assert timing["peak_mebibytes"] == 64
+    method = FedSheafHN(model=GCNHead(7, 3, 6), hyper_hidden=8, channels=4, steps=2)
+    data = datasets.assemble("block", "", "40/30/30", 0)
+    fed = Federation.of(data, partition.partition(data, "random(equal=True)", 6, 0), 0)
+    weights = method.start(fed)[1].more.servers[0].weights
+    assert found["server_scalars"] == sum(w.numel() for w in weights.values())
+    average = compute("bench", "FedSheafHN-server", of="FedAvg", rounds=2, memory=False, model="GCNHead", hidden=6)
+    assert "peak_mebibytes" not in average["timing"]
+    assert average["server_scalars"] == sum(w.numel() for w in GCNHead(7, 3, 6).init([0]).values())
+    assert average["timing"]["server_seconds"] < average["timing"]["round_seconds"]

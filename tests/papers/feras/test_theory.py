@@ -1,0 +1,249 @@
+"""Feras' identities, lemmas and theorems: every row and its control, and counterexamples by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedrepro import registry
+from fedrepro.data import datasets
+from fedrepro.papers.feras.theory import identities, looser, theorems
+from fedrepro.papers.feras.theory import model as theory
+from fedrepro.runs.run import Run
+
+CHECKS = {
+    "feras-identities": {},
+    "feras-contraction": {"trials": 60},
+    "feras-rate": {},
+    "feras-looser": {"trials": 400},
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    """Every check without data, by its name."""
+    return {
+        name: registry.load("check", name)(Run("check", "feras", name, options=options))["result"]
+        for name, options in CHECKS.items()
+    }
+
+
+# What is false as printed; all other rows hold.
+FALSE = {"FR-I2-printed", "FR-L1-layer1", "FR-Th2", "FR-Th2-live", "FR-drift", "FR-Th4-signed"}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_rows_hold_and_controls_fail(name: str, results: dict[str, dict[str, Any]]) -> None:
+    """Each row's verdict is the expected one, and each control is beyond its bound."""
+    rows = {row["id"]: row for row in results[name]["checks"]}
+    assert len(rows) == len(results[name]["checks"]) >= 4
+    for id, row in rows.items():
+        if id.endswith("-control"):
+            assert row["verdict"] == "fails, as it must", id
+        else:
+            assert (row["verdict"] == "fails") == (id in FALSE), (id, row["measured"])
+
+
+def test_all_listed_statements_are_checked(results: dict[str, dict[str, Any]]) -> None:
+    """Each exhibit of the theory has a row."""
+    ids = [row["id"] for found in results.values() for row in found["checks"]]
+    for wanted in ("F1", "A1", "A2", "Th1", "L1", "L2", "Th2", "Th3", "Th4", "C1", "C2", "C3", "I1", "I2", "X1"):
+        assert any(id.startswith(f"FR-{wanted}") and not id.endswith("control") for id in ids), wanted
+        assert any(id.startswith(f"FR-{wanted}") and id.endswith("control") for id in ids), wanted
+
+
+def test_another_seed_gives_the_same_verdicts(results: dict[str, dict[str, Any]]) -> None:
+    """Only the measured numbers move."""
+    for name in ("feras-contraction", "feras-rate"):
+        other = registry.load("check", name)(Run("check", "feras", name, seed=1, options=CHECKS[name]))["result"]
+        before = {row["id"]: row["verdict"] for row in results[name]["checks"]}
+        assert {row["id"]: row["verdict"] for row in other["checks"]} == before
+        assert other["checks"] != results[name]["checks"]
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def test_lemma_42_fails_by_hand() -> None:
+    """rho_1 = lambda / 2, W1 = 0 so rho_2 = 0, eta = 4 / (3 lambda): the constant is 1, not 1/3."""
+    lam = 2.0
+    m1, m2 = np.array([[1.0]]), np.array([[0.0]])
+    eta = theory.allowed(lam, theory.radius(m2))
+    assert theory.radius(m1) <= lam / 2 and eta == pytest.approx(4 / (3 * lam))
+    assert 1 - eta * lam / 2 == pytest.approx(1 / 3)
+    assert theory.lipschitz(m1, eta, lam) == pytest.approx(1.0)
+    mended = theory.allowed(lam, theory.radius(m1), theory.radius(m2))
+    assert theory.lipschitz(m1, mended, lam) <= 1 - mended * lam / 2 + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_constants_are_reached(seed: int) -> None:
+    """No pair of weights moves apart by more than the constant, and the worst direction by just that."""
+    rng = np.random.default_rng(seed)
+    m, y, eta, lam = rng.normal(size=(6, 4)), rng.normal(size=6), 0.1, 0.7
+
+    def phi(w: np.ndarray) -> np.ndarray:
+        leaf = torch.from_numpy(w).requires_grad_()
+        cost = lam / 2 * leaf.square().sum() + 0.5 * (torch.from_numpy(m) @ leaf - torch.from_numpy(y)).square().sum()
+        return w - eta * torch.autograd.grad(cost, leaf)[0].numpy()
+
+    constant = theory.lipschitz(m, eta, lam)
+    pairs = [(rng.normal(size=4), rng.normal(size=4)) for _ in range(200)]
+    ratios = [np.linalg.norm(phi(a) - phi(b)) / np.linalg.norm(a - b) for a, b in pairs]
+    values, vectors = np.linalg.eigh(m.T @ m)
+    worst = vectors[:, np.abs(1 - eta * lam - eta * values).argmax()]
+    assert max(ratios) <= constant + 1e-12
+    assert np.linalg.norm(phi(worst) - phi(0 * worst)) == pytest.approx(constant)
+
+
+def test_the_two_layer_map_has_two_fixed_points(results: dict[str, dict[str, Any]]) -> None:
+    """c = lambda/2 (w1^2 + w2^2) + (w1 w2 - y)^2 / 2 rests at 0 and at +-(sqrt(2), sqrt(2)) for y = 3, lambda = 1."""
+    points = results["feras-contraction"]["fixed_points"]
+    assert len(points) == 3
+    for w1, w2 in points:
+        assert w1 + (w1 * w2 - 3) * w2 == pytest.approx(0) and w2 + (w1 * w2 - 3) * w1 == pytest.approx(0)
+    # Expansion along (1, 1) at 0: 1 - eta (lambda - y) = 1.2 for eta = 0.1, against 1 - eta lambda / 2 = 0.95.
+    assert theorems.joint_constant(3.0, 1.0, 0.1) == pytest.approx(1.2 / 0.95)
+    assert theorems.joint_constant(0.0, 1.0, 0.1) == pytest.approx(0.9 / 0.95)  # without a target it contracts
+
+
+def test_the_counterexample_of_theorem_46(results: dict[str, dict[str, Any]]) -> None:
+    """Features (-1, 1, 0) on a path of three: dividing two entries by 2 raises the radius."""
+    found = results["feras-looser"]["counterexample"]
+    a, x, theta = (np.array(found[name], float) for name in ("a", "x", "theta"))
+    degree = np.array([2, 3, 2])
+    path = np.eye(3) + np.eye(3, k=1) + np.eye(3, k=-1)
+    assert np.allclose(a, path / np.sqrt(np.outer(degree, degree)))
+    with_, without = (float(np.sum((a @ np.diag(d) @ a @ x) ** 2)) for d in (theta, np.ones(3)))
+    assert (found["with"], found["without"]) == (pytest.approx(with_), pytest.approx(without))
+    assert with_ > without and min(x) < 0 and set(theta) <= {1.0, 0.5}
+    assert results["feras-looser"]["violations"] > 0
+    pairs = results["feras-looser"]["theorem46"]
+    assert all(a <= b * (1 + 1e-9) for a, b in zip(pairs["nonnegative"]["with"], pairs["nonnegative"]["without"]))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_sharing_never_raises_an_entry_of_m_for_nonnegative_features(seed: int) -> None:
+    """Why the theorem holds without connected sub-graphs: M <= M without sharing, entry by entry."""
+    rng = np.random.default_rng(seed)
+    system = theory.system(rng, signed=False, connected=False)
+    for n in range(len(system.hosts)):
+        assert (system.m(n) <= system.m(n, shared=False) + 1e-15).all() and (system.m(n) >= 0).all()
+
+
+def test_random_systems_are_what_they_say() -> None:
+    """Sub-graphs are connected on demand, unseen nodes have no feature, hosts agree on what they both see."""
+    rng = np.random.default_rng(0)
+    system = theory.system(rng)
+    for host in system.hosts:
+        assert (np.linalg.matrix_power((host.a > 0).astype(float), len(host.nodes)) > 0).all()
+        assert (host.x[~host.sees] == 0).all() and (np.abs(host.x[host.sees]).sum(1) > 0).all()
+    features: dict[int, np.ndarray] = {}
+    for host in system.hosts:
+        for v, sees, x in zip(host.nodes, host.sees, host.x, strict=True):
+            if sees:
+                assert np.array_equal(features.setdefault(int(v), x), x)
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_rates_are_distances_to_the_fixed_point(results: dict[str, dict[str, Any]]) -> None:
+    """Series start at K, fall with every averaging, stay under the bound; q moves the point, and 1 does not."""
+    rate = results["feras-rate"]["rate"]
+    decay = results["feras-rate"]["eta"] * results["feras-rate"]["lambda"]
+    assert set(rate) == {"q1", "q5", "q10"}
+    for name, each in rate.items():
+        q = int(name[1:])
+        assert each["iteration"] == list(range(0, 201, q))
+        assert each["bound"] == pytest.approx([each["distance"][0] * (1 - decay / 2) ** t for t in each["iteration"]])
+        assert all(b <= a for a, b in zip(each["distance"], each["distance"][1:]))
+    assert rate["q1"]["shift"] == 0 < rate["q5"]["shift"] < rate["q10"]["shift"]
+
+
+def test_fixed_points_rest() -> None:
+    """q local steps of each map from the point, averaged, return to it."""
+    rng = np.random.default_rng(0)
+    maps = [0.5 * np.eye(3) - 0.1 * (m := rng.normal(size=(3, 3))) @ m.T / 10 for _ in range(3)]
+    adds = [rng.normal(size=3) for _ in range(3)]
+    for q in (1, 4):
+        point = theorems.fixed_point(maps, adds, q)
+        ends = []
+        for t, b in zip(maps, adds, strict=True):
+            w = point
+            for _ in range(q):
+                w = t @ w + b
+            ends.append(w)
+        assert np.abs(np.mean(ends, 0) - point).max() < 1e-13
+
+
+# -- the experiments' settings ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_conditions_at_given_settings(rounds: int) -> None:
+    """Both radii against dense matrices; with enough weight decay the first condition holds, without it never."""
+    datasets.register("feras test", lambda: _small())
+    where = {"dataset": "feras test", "split": "60/20/20", "partition": "private-public(kappa=0.4)", "clients": 3}
+    options = {"hidden": 8, "sampler": "full", "coverage": 5.0, "rounds": rounds}
+    run = Run("check", "feras", "feras-conditions", options=options, **where)
+    found = looser.conditions(run)["result"]
+    verdicts = {row["id"]: row["verdict"] for row in found["checks"]}
+    assert verdicts["FR-L1-settings-sum-lambda"] == verdicts["FR-L1-settings-mean-lambda"] == "fails"
+    assert found["sum"]["lambda_needed"] == pytest.approx(2 * found["rho1"])
+    assert found["mean"]["lambda_needed"] == pytest.approx(2 * found["rho1"] / found["nodes"])
+    assert found["sum"]["eta_allowed"] == pytest.approx(2 / found["rho2"])
+    decayed = run.replace(options={**options, "weight_decay": 3 * found["rho1"] + 1})
+    if not rounds:
+        after = {row["id"]: row["verdict"] for row in looser.conditions(decayed)["result"]["checks"]}
+        assert after["FR-L1-settings-sum-lambda"] == "holds"
+        rho1, rho2 = _radii(run)
+        assert (found["rho1"], found["rho2"]) == (pytest.approx(rho1, rel=1e-4), pytest.approx(rho2, rel=1e-4))
+
+
+def _small() -> Any:
+    from graphs import block_model
+
+    return block_model(40, degree=5, features=5, isolated=0)
+
+
+def _radii(run: Run) -> tuple[float, float]:
+    """The same by dense matrices: every host draws the whole training graph."""
+    from fedrepro.engine.nn.models import GCN
+    from fedrepro.runs import tasks
+
+    fed = tasks.federation([run])
+    data = fed.sources[0].data
+    nodes = data.train_mask.nonzero().squeeze(1).numpy()
+    adjacency = np.zeros((40, 40))
+    adjacency[data.edge_index[1], data.edge_index[0]] = 1
+    a = theory.normalized(adjacency[np.ix_(nodes, nodes)])
+    w = {name: v[0].double().numpy() for name, v in GCN(5, fed.classes, 8, layers=3).init([run.seed]).items()}
+    hosts = []
+    for part in fed.sources[0].parts:
+        sees = np.isin(nodes, part.numpy())
+        x = data.x.double().numpy()[nodes] * sees[:, None]
+        hosts.append(theory.Host(nodes, sees, a, x, np.zeros((len(nodes), 8))))
+    system = theory.System(tuple(hosts))
+    w1, w2 = [w["layer1.weight"]] * len(hosts), w["layer2.weight"]
+    m1, m2 = (system.linear(0, layer, w1, w2)[1] for layer in (1, 2))
+    return theory.radius(m1), theory.radius(m2)
+
+
+def test_algorithms_match_line_by_line_and_no_broken_line_does() -> None:
+    """Weights, embeddings of every iteration and the table agree with the literal forms, and not with broken ones."""
+    rows = {row["id"]: row["measured"] for row in identities.algorithms(3)}
+    wanted = ["FR-A1", "FR-A1-embeddings", "FR-A2", "FR-A2-embeddings", "FR-A2-table"]
+    assert sorted(rows) == sorted([*wanted, *(f"{id}-control" for id in wanted)])
+    assert all(rows[id] < 1e-12 < 1e-3 < rows[f"{id}-control"] for id in wanted)
+
+
+def test_the_other_algorithm_is_told_apart() -> None:
+    """The literal table is not the average: each has embeddings and weights of its own."""
+    (average, fed), (table, _) = (identities._instance(3, exchange) for exchange in ("average", "table"))
+    holding, state = average.start(fed)
+    left, right = (identities.literal(method, holding, state, 3) for method in (average, table))
+    assert min(identities._gap(left[name], right[name]) for name in ("weights", "embeddings")) > 1e-3

@@ -1,0 +1,401 @@
+"""GFL-APPNP against a plain program over clients, and what it sends, freezes and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.method import Method
+from fedrepro.engine.nn.models import GAT, GCN, MLP
+from fedrepro.engine.training import Trained, train
+from fedrepro.errors import ArgumentError
+from fedrepro.papers.gfl import noise as gfl_noise
+from fedrepro.papers.gfl.central import CentralUnbiased
+from fedrepro.papers.gfl.clients import propagation, propagation_weights
+from fedrepro.papers.gfl.fedmlp import FedMLP, MLPs
+from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, U
+
+NODES, SAMPLES, FEATURES, CLASSES, HIDDEN = 9, 4, 5, 3, 6
+FIRST, SECOND = "layer1.weight", "layer2.weight"
+NET = MLP(FEATURES, CLASSES, HIDDEN)
+
+
+def data(seed: int = 0, split_nodes: bool = False, sparse: bool = False) -> Data:
+    """A random connected graph of nodes with several samples; a split of samples, or of nodes with one label each."""
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.random((NODES, NODES)) < 0.4, 1)
+    upper[range(NODES - 1), range(1, NODES)] = True
+    row, col = np.nonzero(upper)
+    x = rng.normal(size=(NODES * SAMPLES, FEATURES)) * (
+        rng.random((NODES * SAMPLES, FEATURES)) < (0.2 if sparse else 1)
+    )
+    y = np.repeat(rng.integers(CLASSES, size=NODES), SAMPLES) if split_nodes else rng.integers(CLASSES, size=len(x))
+    place = np.repeat(np.arange(NODES) % 3, SAMPLES) if split_nodes else np.tile([0, 0, 1, 2], NODES)
+    edges = torch.from_numpy(np.stack([np.concatenate([row, col]), np.concatenate([col, row])])) * SAMPLES
+    made = Data(x=torch.tensor(x, dtype=torch.float32), y=torch.from_numpy(y), edge_index=edges, num_classes=CLASSES)
+    for number, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        made[name] = torch.from_numpy(place == number)
+    return made
+
+
+def federate(graph: Data, seed: int = 0) -> Federation:
+    parts = list(torch.arange(NODES * SAMPLES).view(NODES, -1))
+    return Federation.of(graph, parts, seed, dtype=torch.float64)
+
+
+def matrix(graph: Data, weights: list[float]) -> np.ndarray:
+    """The propagation matrix from the definition, in NumPy."""
+    a = np.eye(NODES)
+    a[graph.edge_index[1] // SAMPLES, graph.edge_index[0] // SAMPLES] = 1
+    s = a / np.sqrt(np.outer(a.sum(1), a.sum(1)))
+    return np.asarray(sum(w * np.linalg.matrix_power(s, i) for i, w in enumerate(weights)))
+
+
+def plain(
+    graph: Data, method: GFLAPPNP, first: Tensor, second: Tensor, rounds: int
+) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+    """Algorithm 1 client after client with whole weights and Jacobians; the average, and the clients' last weights."""
+    x, node = graph.x.double(), torch.arange(NODES * SAMPLES) // SAMPLES
+    a = torch.from_numpy(matrix(graph, propagation_weights(method.propagation, method.alpha, method.steps)))
+    used = graph.train_mask if method.share == "train" else torch.ones_like(graph.train_mask)
+    able = [k for k in range(NODES) if bool(graph.train_mask[node == k].any())]
+    for _ in range(rounds):
+        server = [first.clone().requires_grad_(), second.clone().requires_grad_()]
+        h = F.relu(x @ server[0]) @ server[1]
+        means = torch.stack(
+            [h[(node == j) & used].mean(0) if bool(used[node == j].any()) else h[0] * 0 for j in range(NODES)]
+        )
+        clients = []
+        for k in able:
+            off = a[k].clone()
+            off[k] = 0
+            c = off @ means
+            jacobian = [torch.autograd.grad(entry, server, retain_graph=True) for entry in c]
+            ws, rows = [first, second], (node == k) & graph.train_mask
+            for _ in range(method.local_epochs):
+                own = [w.clone().requires_grad_() for w in ws]
+                z = a[k, k] * (F.relu(x[rows] @ own[0]) @ own[1]) + c.detach()
+                residual = (z.softmax(1) - F.one_hot(graph.y[rows], CLASSES)).detach() / int(rows.sum())
+                steps = list(torch.autograd.grad((residual * z).sum(), own))
+                if method.compensation:
+                    for e, each in zip(residual.sum(0), jacobian):
+                        steps = [g + e * j for g, j in zip(steps, each)]
+                ws = [w - method.lr * g for w, g in zip(ws, steps)]
+            clients.append((ws[0], ws[1]))
+        first, second = (torch.stack([ws[i] for ws in clients]).mean(0) for i in (0, 1))
+    return first, second, clients
+
+
+@pytest.mark.parametrize("propagation", ["appnp", "truncated", "printed"])
+@pytest.mark.parametrize(("local", "compensation"), [(1, True), (4, True), (4, False)])
+@pytest.mark.parametrize(("share", "split_nodes"), [("train", False), ("all", True)])
+def test_rounds_equal_algorithm_1(
+    propagation: str, local: int, compensation: bool, share: str, split_nodes: bool
+) -> None:
+    """Three rounds give the weights of Algorithm 1 written out client by client, to 1e-10."""
+    graph = data(split_nodes=split_nodes)
+    method = GFLAPPNP(
+        model=NET, lr=0.3, local_epochs=local, compensation=compensation, propagation=propagation, share=share
+    )
+    start = method.start(federate(graph))[1].shared
+    made = train(method, federate(graph), 3).state.shared
+    first, second, _ = plain(graph, method, start[FIRST][0], start[SECOND][0], 3)
+    assert float((made[FIRST][0] - first).abs().max()) < 1e-10
+    assert float((made[SECOND][0] - second).abs().max()) < 1e-10
+    assert float((made[FIRST][0] - start[FIRST][0]).abs().max()) > 1e-3
+
+
+def test_sparse_features_give_the_same() -> None:
+    """Features kept sparse give the weights that Algorithm 1 gives on the dense ones."""
+    graph = data(split_nodes=True, sparse=True)
+    method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3)
+    fed = federate(graph)
+    assert not isinstance(fed.x, Tensor)
+    start = method.start(fed)[1].shared
+    first, _, _ = plain(graph, method, start[FIRST][0], start[SECOND][0], 2)
+    assert float((train(method, fed, 2).state.shared[FIRST][0] - first).abs().max()) < 1e-10
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_scores_after_local_training_use_each_clients_weights(sparse: bool) -> None:
+    """Weights written out of the coordinates, and the logits under them, are those of the plain program."""
+    graph = data(sparse=sparse)
+    method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3, share="train")
+    _, state = method.start(federate(graph))
+    seen = []
+
+    class Watched(GFLAPPNP):
+        def aggregate(self, state, update):  # type: ignore[no-untyped-def]
+            seen.append(
+                (self.first_layers(update.after, update.fed, state), self.forward(update.after, update.fed, state))
+            )
+            return super().aggregate(state, update)
+
+    train(Watched(model=NET, lr=0.3, local_epochs=3, share="train"), federate(graph), 1)
+    start = state.shared
+    _, _, clients = plain(graph, method, start[FIRST][0], start[SECOND][0], 1)
+    a, c = state.more.graphs[0].a, state.more.received.shared
+    for k, (first, second) in enumerate(clients):
+        rows = slice(k * SAMPLES, (k + 1) * SAMPLES)
+        assert float((seen[0][0][k] - first).abs().max()) < 1e-10
+        logits = a[k, k] * (F.relu(graph.x[rows].double() @ first) @ second) + c[k]
+        assert float((seen[0][1][rows] - logits).abs().max()) < 1e-10
+
+
+def central_appnp(graph: Data, first: Tensor, second: Tensor, lr: float, rounds: int) -> list[tuple[Tensor, Tensor]]:
+    """Gradient steps on the clients' mean loss through the whole propagation matrix, by automatic differentiation."""
+    a = torch.from_numpy(matrix(graph, propagation_weights("appnp", 0.1, 10)))
+    rows, made = graph.train_mask.nonzero().squeeze(1), []
+    for _ in range(rounds):
+        leaves = [w.clone().requires_grad_() for w in (first, second)]
+        h = (F.relu(graph.x.double() @ leaves[0]) @ leaves[1]).view(NODES, SAMPLES, CLASSES)
+        means = h.mean(1)
+        z = a.diagonal()[:, None, None] * h + (a @ means - a.diagonal()[:, None] * means)[:, None]
+        loss = F.cross_entropy(z.flatten(0, 1)[rows], graph.y[rows])
+        first, second = (w - lr * g for w, g in zip((first, second), torch.autograd.grad(loss, leaves)))
+        made.append((first, second))
+    return made
+
+
+def test_one_local_step_is_central_appnp() -> None:
+    """GFL-I3: with I = 1 each of ten rounds is a step of central APPNP, to 1e-10."""
+    graph = data(split_nodes=True)
+    method = GFLAPPNP(model=NET, lr=0.4)
+    start = method.start(federate(graph))[1].shared
+    expected = central_appnp(graph, start[FIRST][0], start[SECOND][0], 0.4, 10)
+    for rounds in range(1, 11):
+        made = train(method, federate(graph), rounds).state.shared
+        assert float((made[FIRST][0] - expected[rounds - 1][0]).abs().max()) < 1e-10
+        assert float((made[SECOND][0] - expected[rounds - 1][1]).abs().max()) < 1e-10
+
+
+def test_identity_aggregator_is_fedavg() -> None:
+    """GFL-I6: without the graph, rounds are FedAvg of the network by a plain loop."""
+    graph = data()
+    method = FedMLP(model=NET, lr=0.3, local_epochs=3)
+    start = method.start(federate(graph))[1].shared
+    first, _, _ = plain(graph, replace(method, steps=0), start[FIRST][0], start[SECOND][0], 3)
+    made = train(method, federate(graph), 3).state.shared
+    assert float((made[FIRST][0] - first).abs().max()) < 1e-10
+
+
+def test_mlps_send_nothing_and_stay_apart() -> None:
+    """Independent networks equal the clients of a federation that never averages; nothing travels."""
+    graph = data()
+    made = train(MLPs(model=NET, lr=0.3, local_epochs=2), federate(graph), 3)
+    one_round = FedMLP(model=NET, lr=0.3, local_epochs=6)
+    start = one_round.start(federate(graph))[1].shared
+    _, _, clients = plain(graph, replace(one_round, steps=0), start[FIRST][0], start[SECOND][0], 1)
+    second = made.state.personal[SECOND]
+    assert max(float((second[k] - ws[1]).abs().max()) for k, ws in enumerate(clients)) < 1e-10
+    assert made.fed.traffic.summary()["bytes"] == {"before": 0.0, "training": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["appnp", "truncated", "printed"])
+def test_propagation_matrix(kind: str) -> None:
+    """GFL-Q1: three weightings, equal to a sum of matrix powers; two of them sum to 1, the truncated one to 0.686."""
+    graph = data()
+    weights = propagation_weights(kind, 0.1, 10)
+    edges = graph.edge_index // SAMPLES
+    found = propagation(edges, NODES, kind, 0.1, 10).numpy()
+    assert np.abs(found - matrix(graph, weights)).max() < 1e-12
+    assert sum(weights) == pytest.approx({"truncated": 0.68619}.get(kind, 1.0), abs=1e-5)
+    assert weights[0] == pytest.approx(0.9 if kind == "printed" else 0.1)
+
+
+def test_clients_without_labels_share_one_slice_that_never_moves() -> None:
+    """Three of nine clients train, each in its own slice, before one for the rest, whose local weights stay zero."""
+    graph = data(split_nodes=True)
+    method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3)
+    updates = []
+
+    class Watched(GFLAPPNP):
+        def aggregate(self, state, update):  # type: ignore[no-untyped-def]
+            updates.append(update)
+            return super().aggregate(state, update)
+
+    train(Watched(model=NET, lr=0.3, local_epochs=3), federate(graph), 2)
+    fed, _ = method.start(federate(graph))
+    assert fed.clients == 4 and fed.count("train").tolist() == [4, 4, 4, 0]
+    after = updates[-1].after
+    assert not after[U][3].any() and not after[RECEIVED][3].any()
+    assert torch.equal(after[SECOND][3], updates[-1].before[SECOND][3])
+    assert bool(after[U][:3].any()) and bool(after[RECEIVED][:3].any())
+
+
+def test_runs_side_by_side_equal_runs_alone() -> None:
+    """Noise and batches are functions of seed, client and round: two runs stacked give what each gives alone."""
+    method = GFLAPPNP(model=NET, lr=0.2, local_epochs=3, noise=1.0, batch=1, update="pass", share="train")
+    alone = [train(method, federate(data(seed), seed), 3) for seed in (0, 1)]
+    both = train(method, Federation.stack([federate(data(seed), seed) for seed in (0, 1)]), 3)
+    for run, made in enumerate(alone):
+        for name, w in made.state.shared.items():
+            assert float((both.state.shared[name][run] - w[0]).abs().max()) < 1e-10
+        assert both.history.result(run)["before"]["last"]["val_loss"] == pytest.approx(
+            made.history.result(0)["before"]["last"]["val_loss"], abs=1e-10
+        )
+
+
+def test_batches_go_through_all_samples() -> None:
+    """Each pass meets every training sample once, in an order that changes with the pass."""
+    method = GFLAPPNP(model=NET, batch=1, local_epochs=4, share="train")
+    fed, state = method.start(federate(data()))
+    passes = []
+    for t in range(3):
+        own = state.more.own
+        masks = [method._batch(fed.at(t, step), state, own) > 0 for step in range(4)]
+        passes += [torch.stack(masks[:2]), torch.stack(masks[2:])]
+    assert all(bool((each.sum(0) == 1).all()) for each in passes)
+    assert any(not torch.equal(a, b) for a, b in pairwise(passes))
+
+
+def test_noise_has_the_stated_spread_and_changes_training() -> None:
+    """V1's noise on grad C_k has the variance of a sum over neighbours: that of A_kj^2; without it nothing is drawn."""
+    graph = data(split_nodes=True)
+    method = GFLAPPNP(model=MLP(FEATURES, CLASSES, 400), lr=0.1, local_epochs=2, noise=2.0)
+    _, state = method.start(federate(graph))
+    got, off = state.more.received, state.more.graphs[0].off
+    for k in range(3):
+        assert float(got.noise1[k].std()) == pytest.approx(2 * float(off[k].norm()), rel=0.05)
+    together = float((got.noise1[0] * got.noise1[1]).mean())
+    assert together == pytest.approx(4 * float(off[0] @ off[1]), abs=0.1 * float(off[0].norm() * off[1].norm()) * 4)
+    noisy = train(method, federate(graph), 2).state.shared
+    bare = train(replace(method, noise=0.0), federate(graph), 2).state.shared
+    assert not torch.equal(noisy[FIRST], bare[FIRST])
+
+
+def sent(method: Method, split_nodes: bool = True) -> dict[str, float]:
+    made: Trained = train(method, federate(data(split_nodes=split_nodes)), 2)
+    return made.fed.traffic.round(1)
+
+
+def test_messages_are_counted() -> None:
+    """Weights to all and from those who train; h, C and, with compensation, one gradient per class from and to all."""
+    each = FEATURES * HIDDEN + HIDDEN * CLASSES
+    found = sent(GFLAPPNP(model=NET, lr=0.1))
+    assert found == {
+        "down.weights": NODES * each, "up.weights": 3 * each, "up.h": NODES * CLASSES, "down.C": NODES * CLASSES,
+        "up.gradient of h": NODES * CLASSES * each, "down.gradient of C": NODES * CLASSES * each,
+    }  # fmt: skip
+    assert {"up.gradient of h", "down.gradient of C"}.isdisjoint(sent(GFLAPPNP(model=NET, lr=0.1, compensation=False)))
+    assert set(sent(FedMLP(model=NET, lr=0.1))) == {"down.weights", "up.weights"}
+
+
+def test_majority_is_reported_where_labels_are_fixed() -> None:
+    """The facts hold the share of test nodes whose samples are right by majority at the lowest validation loss."""
+    graph = data(split_nodes=True)
+    made = train(GFLAPPNP(model=NET, lr=0.3), federate(graph), 4)
+    facts = made.history, made.state.more.trace.facts()[0]
+    losses = facts[1]["curve.val_loss"]
+    best = int(np.argmin([loss[1][0] for loss in made.state.more.trace.losses])) + 1
+    upto = train(GFLAPPNP(model=NET, lr=0.3), federate(graph), best)
+    logits = upto.state.more.received.logits[3 * SAMPLES :].view(-1, SAMPLES, CLASSES).argmax(2)
+    right = []
+    for row, node in enumerate([k for k in range(NODES) if k % 3]):
+        if node % 3 == 2:
+            votes = torch.bincount(logits[row], minlength=CLASSES)
+            right.append(int(votes.argmax()) == int(graph.y[node * SAMPLES]))
+    assert facts[1]["node_test"] == pytest.approx(np.mean(right))
+    assert len(losses) == 4
+
+
+def test_central_models_keep_biases_at_zero() -> None:
+    """The central baselines train weights alone; with PyTorch's initialization the bound is 1/sqrt(fan in)."""
+    fed = Federation.of(data(), [torch.arange(NODES * SAMPLES)], 0)
+    made = train(CentralUnbiased(model=GCN(FEATURES, CLASSES, 4), optimizer="sgd", lr=0.1), fed, 3).state.personal
+    assert not any(bool(w.any()) for name, w in made.items() if name.endswith("bias"))
+    start = CentralUnbiased(model=GCN(FEATURES, CLASSES, 400), torch_init=True).start(fed)[1].personal
+    bound = float(start["layer1.weight"].abs().max())
+    assert bound == pytest.approx(FEATURES**-0.5, rel=0.01)
+
+
+def test_pytorchs_initialization_leaves_attention_vectors_alone() -> None:
+    """A GAT's weights move to the bound of PyTorch's linear layers; its attention vectors stay Glorot's."""
+    fed = Federation.of(data(), [torch.arange(NODES * SAMPLES)], 0)
+    model = GAT(FEATURES, CLASSES, 4, heads=2)
+    own, other = (CentralUnbiased(model=model, torch_init=it).start(fed)[1].personal for it in (False, True))
+    for name, w in own.items():
+        assert torch.equal(w, other[name]) is (not name.endswith("weight")), name
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"optimizer": "adam"}, r"optimizer must be 'sgd'\. Got 'adam'"),
+        ({"weight_decay": 0.1}, r"weight_decay must be 0\. Got 0\.1"),
+        ({"momentum": 0.9}, r"momentum must be 0\. Got 0\.9"),
+        ({"propagation": "ppr"}, "propagation"),
+        ({"update": "epoch"}, "update"),
+        ({"share": "val"}, "share"),
+        ({"noise": -1}, "noise"),
+    ],
+)
+def test_wrong_options_are_errors(options: dict[str, object], words: str) -> None:
+    """An option the method does not know, or cannot do, is named."""
+    with pytest.raises(ArgumentError, match=words):
+        GFLAPPNP(model=NET, **options)
+
+
+def gaussian(draw: Callable[[torch.Generator], Tensor], times: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a random tensor over independent draws."""
+    source = torch.Generator().manual_seed(3)
+    drawn = np.stack([draw(source).numpy().ravel() for _ in range(times)])
+    return drawn.mean(0), np.cov(drawn.T)
+
+
+@pytest.mark.parametrize("rank", [4, 2])
+@pytest.mark.parametrize("wrong", ["", "independent"])
+def test_the_noise_that_is_used_is_distributed_as_if_all_of_it_were_drawn(rank: int, wrong: str) -> None:
+    """What it does at the samples, together with its weighted sum: zero mean, and the covariance of all of it drawn;
+    a sum drawn without regard to the first has another covariance. Also with samples that depend linearly.
+    """
+    clients, features, classes, times = 4, 5, 2, 20_000
+    make = torch.Generator().manual_seed(rank)
+    off, w = (torch.randn(*shape, generator=make, dtype=torch.float64) for shape in ((clients, 6), (clients, classes)))
+    x = torch.randn(clients, rank, generator=make, dtype=torch.float64)
+    x = x @ torch.randn(rank, features, generator=make, dtype=torch.float64)
+    mix = off @ off.T
+
+    def whole(source: torch.Generator) -> Tensor:
+        noise = torch.empty(clients, classes, features, 1, dtype=torch.float64)
+        gfl_noise.draw(mix, source, noise)
+        return torch.cat([torch.einsum("kp,kcph->kch", x, noise).flatten(), torch.einsum("kc,kcph->p", w, noise)])
+
+    def used(source: torch.Generator) -> Tensor:
+        at = gfl_noise.at_samples(mix, x, classes, 1, source)
+        seen = gfl_noise.at_samples(mix, x, classes, 1, source) if wrong else at
+        return torch.cat([at.flatten(), gfl_noise.total(mix, x, w, seen, source).flatten()])
+
+    (mean, covariance), (_, expected) = gaussian(used, times), gaussian(whole, times)
+    scale = np.sqrt(np.diag(expected))
+    assert np.abs(mean / scale).max() < 5 / times**0.5
+    gap = np.abs((covariance - expected) / np.outer(scale, scale)).max()
+    assert (gap > 0.2) if wrong else (gap < 5 * (4 / times) ** 0.5)
+
+
+def test_noise_is_drawn_whole_only_where_more_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sample a client and nothing else to predict: the layer's noise never exists; several samples: it does."""
+    many = data(split_nodes=True)
+    first = torch.arange(0, NODES * SAMPLES, SAMPLES)
+    names = ("x", "y", "train_mask", "val_mask", "test_mask")
+    one = Data(
+        edge_index=many.edge_index // SAMPLES, num_classes=CLASSES, **{name: many[name][first] for name in names}
+    )
+    alone = Federation.of(one, list(torch.arange(NODES).view(NODES, 1)), 0)
+    sizes: list[int] = []
+    monkeypatch.setattr(gfl_noise, "draw", lambda mix, source, out: sizes.append(out[0].numel()))
+    layers = CLASSES * FEATURES * HIDDEN, CLASSES * HIDDEN * CLASSES
+    method = GFLAPPNP(model=NET, lr=0.1, local_epochs=2, noise=1.0)
+    for fed, drawn in ((alone, layers[1:]), (federate(many), layers)):
+        sizes.clear()
+        method.start(fed)
+        assert tuple(sizes) == drawn

@@ -1,0 +1,288 @@
+"""The plot forms, and files that come out the same every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from fedrepro.errors import ArgumentError, StoreError
+from fedrepro.reporting import figures, published
+from fedrepro.reporting.compare import interval, table
+
+FORMS = ("curves", "dots", "bars", "heat", "slopes", "boxes")
+
+
+def sweep() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        [
+            {
+                "clients": clients,
+                "seed": seed,
+                "method": method,
+                "test": 0.8 - drop * clients + rng.normal(0, 0.01),
+            }
+            for method, drop, seeds in (("FedGAT", 0.0, 3), ("DistGAT", 0.01, 5))
+            for clients in (1, 5, 10, 20)
+            for seed in range(seeds)
+        ]
+    )
+
+
+def compared() -> pd.DataFrame:
+    cells = published.load("fedgat")
+    cells = cells[cells["exhibit"] == "FG-T1"]
+    ours = [
+        {
+            "dataset": d,
+            "method": "FedGAT",
+            "clients": 10,
+            "partition": "dirichlet(beta=1)",
+            "seed": s,
+            "test": 0.8,
+        }
+        for d in ("Cora", "CiteSeer")
+        for s in range(3)
+    ]
+    return table(pd.DataFrame(ours), cells)
+
+
+def draw(form: str) -> Figure:
+    frame = sweep()
+    if form == "dots":
+        return figures.dots(compared(), title="Table 1")
+    if form == "heat":
+        return figures.heat(np.arange(6.0).reshape(2, 3), ["a", "b"], [1, 2, 3], "count")
+    if form == "boxes":
+        return figures.boxes(frame, "method", "test")
+    drawing = {"curves": figures.curves, "bars": figures.bars, "slopes": figures.slopes}[form]
+    return drawing(frame, "clients", "test", "method")
+
+
+def texts(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_draw_and_leave_no_figure_open(form: str) -> None:
+    """Every form returns a figure with something on it, closed for pyplot so that nothing shows it twice."""
+    figure = draw(form)
+    assert any(axes.has_data() for axes in figure.axes)
+    assert not plt.get_fignums()
+
+
+def test_curves_show_mean_and_interval() -> None:
+    """The line is the mean over runs, the band its t interval, and the legend counts the runs."""
+    frame = sweep()
+    axes = figures.curves(frame, "clients", "test", "method").axes[0]
+    scores = frame[(frame["method"] == "FedGAT") & (frame["clients"] == 5)]["test"]
+    assert axes.lines[0].get_ydata()[1] == pytest.approx(scores.mean())
+    edge = axes.collections[0].get_paths()[0].vertices
+    ends = edge[edge[:, 0] == 5][:, 1]
+    assert (ends.min(), ends.max()) == pytest.approx(interval(scores)[1:3])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "FedGAT (3 runs)",
+        "DistGAT (5 runs)",
+    ]
+
+
+def test_colours_can_be_those_of_an_order() -> None:
+    """A line or bar has the colour of its place in the order, and names without rows none."""
+    order = ["Local", "DistGAT", "FedGAT"]
+    axes = figures.curves(sweep(), "clients", "test", "method", order=order).axes[0]
+    assert [line.get_color() for line in axes.lines] == figures.COLOURS[1:3]
+    axes = figures.bars(sweep(), "clients", "test", "method", order=order).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["DistGAT (5 runs)", "FedGAT (3 runs)"]
+
+
+def test_points_stand_where_bars_would_and_need_no_zero() -> None:
+    """The same means at the same places, the axis cut to them."""
+    bars, points = (figures.bars(sweep(), "clients", "test", "method", points=p).axes[0] for p in (False, True))
+    tops = [bar.get_height() for container in bars.containers[::2] for bar in container]
+    assert [y for line in points.containers for y in line[0].get_ydata()] == pytest.approx(tops)
+    assert bars.get_ylim()[0] <= 0 < points.get_ylim()[0]
+
+
+def test_curves_of_single_runs_have_no_band() -> None:
+    """One run has no interval, and none is drawn."""
+    axes = figures.curves(sweep().query("seed == 0"), "clients", "test", "method").axes[0]
+    assert not axes.collections
+    assert "(1 run)" in texts(axes.figure)
+    with pytest.raises(ArgumentError, match="Did you mean 'range'"):
+        figures.curves(sweep(), "clients", "test", "method", band="ranges")
+
+
+def test_forms_draw_into_given_axes() -> None:
+    """Given axes, a form draws there, so that several make one figure."""
+    figure, axes = plt.subplots(1, 2)
+    assert figures.curves(sweep(), "clients", "test", "method", axes=axes[0]) is figure
+    assert axes[0].has_data() and not axes[1].has_data()
+    plt.close(figure)
+
+
+def test_dots_mark_every_cell() -> None:
+    """Each panel has one verdict mark a cell, published points at the printed values."""
+    frame = compared()
+    figure = figures.dots(frame)
+    assert [axes.get_title() for axes in figure.axes] == ["Cora", "CiteSeer", "PubMed"]
+    for axes, (_, group) in zip(figure.axes, frame.groupby("dataset", sort=False)):
+        assert [text.get_text() for text in axes.texts] == [figures.MARKS[name] for name in group["verdict"]]
+        assert list(axes.lines[0].get_xdata()) == list(group["published_mean"])
+    assert "(0-3 runs)" in texts(figure)
+    named = figures.dots(frame.assign(runs=[1] * len(frame)), rows=("method", "clients"), value="accuracy (percent)")
+    assert named.axes[0].get_ylabel() == "method, clients" and "accuracy (percent)" in texts(named)
+    size, small = (each.axes[0].collections[-1].get_sizes().max() for each in (figure, named))
+    assert small < size  # a single run has no interval, and looks so
+
+
+def test_slopes_print_the_exponent() -> None:
+    """Points on 3 x^2 give exponent 2.00."""
+    frame = pd.DataFrame({"x": [1, 2, 4, 8], "y": [3, 12, 48, 192], "which": "cost"})
+    assert "cost: exponent 2.00" in texts(figures.slopes(frame, "x", "y", "which"))
+
+
+def test_heat_puts_the_first_row_on_top() -> None:
+    """The y axis runs downwards, and each number stands in its cell."""
+    axes = draw("heat").axes[0]
+    assert axes.yaxis_inverted()
+    assert [text.get_text() for text in axes.texts] == list("012345")
+    with pytest.raises(ArgumentError, match="two-dimensional"):
+        figures.heat([1, 2])
+
+
+# ---------------------------------------------------------------------------------------------------------
+# files
+
+
+def test_csv_has_six_digits_and_whole_integers() -> None:
+    """Floats have six significant digits, integers all of theirs, missing values none; lines end in LF."""
+    frame = pd.DataFrame(
+        {
+            "a": [1 / 3, -0.0, 123456789.0],
+            "b": [1234567890123, 2, 3],
+            "c": ["x,y", None, "< 1e-12"],
+            "d": pd.array([1, None, 3], dtype="Int64"),
+            "e": [[1, 2], {"k": 1}, True],
+        },
+        index=[7, 8, 9],
+    )
+    assert figures.csv_text(frame) == (
+        'a,b,c,d,e\n0.333333,1234567890123,"x,y",1,"[1, 2]"\n0,2,,,"{""k"": 1}"\n1.23457e+08,3,< 1e-12,3,True\n'
+    )
+    assert figures.csv_text(pd.DataFrame({"a": []})) == "a\n"
+
+
+def test_identities_print_as_below_rounding() -> None:
+    """An error below 1e-12, of either sign, prints as such; a larger one as its digits; NaN is not hidden."""
+    assert [figures.machine(value) for value in (0.0, -9e-13, 1e-12, 0.5)] == [
+        "< 1e-12",
+        "< 1e-12",
+        "1e-12",
+        "0.5",
+    ]
+    assert figures.machine(float("nan")) == "nan"
+
+
+def test_save_writes_the_three_files(tmp_path: Path) -> None:
+    """CSV, SVG and PNG lie under the paper's folder, and no partial file stays."""
+    written = figures.save("fedgat", "FG-F2a", sweep(), draw("curves"), tmp_path)
+    names = ["FG-F2a.csv", "FG-F2a.svg", "FG-F2a.png"]
+    assert [path.name for path in written] == names
+    assert sorted(os.listdir(tmp_path / "fedgat")) == sorted(names)
+    assert figures.save("fedgat", "checks", sweep(), folder=tmp_path) == [tmp_path / "fedgat" / "checks.csv"]
+
+
+def test_finish_names_the_axes_and_moves_the_legend() -> None:
+    """Axes get their names, the legend its place under them or loses its numbers of runs, and no line is lost."""
+    frame = pd.DataFrame({"x": [1, 2, 1, 2], "y": [0.1, 0.2, 0.3, 0.4], "line": list("uuvv")})
+    figure = figures.curves(frame, "x", "y", "line")
+    height = figure.get_figheight()
+    assert figures.finish(figure, below=False, counts=False, ylabel="accuracy") is figure
+    ax = figure.axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel(), figure.get_figheight()) == ("x", "accuracy", height)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u", "v"]
+    figures.finish(figure)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (1 run)", "v (1 run)"]
+    assert ax.get_legend().get_bbox_to_anchor().transformed(ax.transAxes.inverted()).y1 < 0
+    assert figure.get_figheight() > height
+
+
+def test_save_goes_to_the_figures_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a folder, exhibits go where FEDREPRO_FIGURES points."""
+    monkeypatch.setenv("FEDREPRO_FIGURES", str(tmp_path))
+    assert figures.save("gfl", "GFL-T1", sweep()) == [tmp_path / "gfl" / "GFL-T1.csv"]
+
+
+def test_save_gives_the_same_bytes_in_two_processes(tmp_path: Path) -> None:
+    """Two processes, with different hash seeds, write identical files for every form."""
+    for seed in ("1", "2"):
+        program = (
+            "import sys; from pathlib import Path; import test_figures as t\n"
+            "for form in t.FORMS: t.figures.save('fedgat', form, t.sweep(), t.draw(form), Path(sys.argv[1]))"
+        )
+        environment = os.environ | {"PYTHONHASHSEED": seed, "MPLBACKEND": "agg"}
+        command = [sys.executable, "-c", program, str(tmp_path / seed)]
+        subprocess.run(command, cwd=Path(__file__).parent, env=environment, check=True, timeout=120)
+    first, second = tmp_path / "1" / "fedgat", tmp_path / "2" / "fedgat"
+    assert len(list(first.iterdir())) == 3 * len(FORMS)
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+    svg = (first / "curves.svg").read_text()
+    assert "<dc:date>" not in svg and "<text" not in svg
+
+
+def test_drawing_and_saving_again_changes_nothing(tmp_path: Path) -> None:
+    """The bytes do not depend on what was drawn before, nor on the user's own style."""
+    figures.save("fedgat", "a", sweep(), draw("dots"), tmp_path)
+    draw("curves")
+    with plt.rc_context({"font.size": 20, "svg.hashsalt": None, "savefig.bbox": "tight", "axes.facecolor": "red"}):
+        figures.save("fedgat", "b", sweep(), draw("dots"), tmp_path)
+    folder = tmp_path / "fedgat"
+    assert (folder / "a.svg").read_bytes() == (folder / "b.svg").read_bytes()
+    assert (folder / "a.png").read_bytes() == (folder / "b.png").read_bytes()
+
+
+def test_drawings_do_not_depend_on_the_last_bits_of_a_layout(tmp_path: Path) -> None:
+    """Axes that differ by rounding alone give the same file; each keeps the clip path of its own."""
+    for name, nudge in (("a", 0.0), ("b", 1e-15)):
+        figure = Figure()
+        for left in (1 / 7, 4 / 7):  # no finite decimals: nothing lies on the edge of rounding
+            figure.add_axes((left + nudge, 0.1, 0.3, 0.8)).plot([0, 1], [0, 1])
+        figures.save("gfl", name, sweep(), figure, tmp_path)
+    drawn = [(tmp_path / "gfl" / f"{name}.svg").read_text() for name in ("a", "b")]
+    assert drawn[0] == drawn[1]
+    for clip in ("clip0", "clip1"):
+        assert drawn[0].count(f'clip-path="url(#{clip})"') == drawn[0].count(f'<clipPath id="{clip}">') == 1
+
+
+@pytest.mark.parametrize(("paper", "exhibit"), [("fedgat", "../x"), ("", "FG-T1"), ("fedgat", ".hidden")])
+def test_names_stay_inside_the_folder(paper: str, exhibit: str, tmp_path: Path) -> None:
+    """A name that would leave its folder is an error."""
+    with pytest.raises(ArgumentError, match="letters, digits"):
+        figures.save(paper, exhibit, sweep(), folder=tmp_path)
+
+
+def test_a_file_that_cannot_be_written_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the error names the file, the old content stays, and no partial file."""
+    figures.save("fedgat", "FG-T1", sweep(), folder=tmp_path)
+    before = (tmp_path / "fedgat" / "FG-T1.csv").read_bytes()
+
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:3])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match=r"FG-T1\.csv: No space left on device"):
+        figures.save("fedgat", "FG-T1", sweep().head(1), folder=tmp_path)
+    assert (tmp_path / "fedgat" / "FG-T1.csv").read_bytes() == before
+    assert os.listdir(tmp_path / "fedgat") == ["FG-T1.csv"]

@@ -1,0 +1,122 @@
+"""The galleries, made from the figures folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedrepro.reporting import figures, report
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A figures folder with two exhibits of FedGAT, one of the engine, claims and deviations."""
+    table = pd.DataFrame(
+        {
+            "dataset": ["Cora", "CiteSeer", "PubMed"],
+            "ours_mean": [0.8, 0.7, None],
+            "runs": [10, 3, 0],
+            "verdict": ["reproduced", "differs", "not comparable"],
+        }
+    )
+    curve = pd.DataFrame({"clients": [1, 20], "test": [0.8, 0.8], "runs": [4, 4], "method": "FedGAT"})
+    picture = figures.curves(curve, "clients", "test", "method")
+    figures.save("fedgat", "FG-T1", table, folder=tmp_path)
+    figures.save("fedgat", "FG-F2a", curve, picture, tmp_path)
+    figures.save("fedgat", "FG-I1", pd.DataFrame({"error": ["< 1e-12"]}), folder=tmp_path)
+    figures.save("fedgat", "FG-T1-literal", table, folder=tmp_path)
+    figures.save("engine", "speed", pd.DataFrame({"clients": [10], "seconds": [0.5]}), folder=tmp_path)
+    claims = pd.DataFrame(
+        [["FG-C1", "fedgat", "near GAT | always", "means", "0.80\nagainst 0.81", "holds in part"]],
+        columns=["id", "paper", "claim", "check", "evidence", "verdict"],
+    )
+    figures.save("fedgat", "claims", claims, folder=tmp_path)
+    figures.save("fedgat", "deviations", pd.DataFrame({"id": ["D1"], "why": ["no dropout"]}), folder=tmp_path)
+    return tmp_path
+
+
+def line(text: str, start: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(start))
+
+
+def cells(text: str, start: str) -> list[str]:
+    return [cell.strip() for cell in line(text, start).strip("|").split(" | ")]
+
+
+def test_every_paper_gets_a_page(folder: Path) -> None:
+    """A page per paper and other folder, and one above them."""
+    written = {path.relative_to(folder).as_posix() for path in report.write(folder)}
+    papers = ["fedgat", "fedstruct", "gfl", "feras", "fedsheafhn"]
+    assert written == {"README.md", "engine/README.md", *(f"{paper}/README.md" for paper in papers)}
+
+
+def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
+    """A drawn exhibit has its runs, verdicts and files; one that is not says so."""
+    report.write(folder)
+    text = (folder / "fedgat" / "README.md").read_text()
+    assert "Drawn: 3 of 39 exhibits." in text
+    assert cells(text, "| FG-T1 ")[4:] == [
+        "drawn", "0-10", "1 reproduced, 1 differs, 1 not comparable", "[csv](FG-T1.csv)",
+    ]  # fmt: skip
+    assert cells(text, "| FG-F2a ")[4:] == ["drawn", "4", "", "[csv](FG-F2a.csv) [svg](FG-F2a.svg)"]
+    assert cells(text, "| FG-I1 ")[4:6] == ["drawn", "–"]
+    assert cells(text, "| FG-F8 ")[4] == "not yet"
+    assert sum(text.count(f"\n| {row} ") for row in ("FG-T1", "FG-F2a", "FG-F8", "FG-X3")) == 4
+    assert "](FG-F2a.svg)" in text and "](FG-T1.svg)" not in text
+
+
+def test_tables_are_rendered(folder: Path) -> None:
+    """Claims and deviations stand as Markdown tables, their bars and line breaks harmless."""
+    report.write(folder)
+    text = (folder / "fedgat" / "README.md").read_text()
+    assert "| FG-C1 | fedgat | near GAT \\| always | means | 0.80 against 0.81 | holds in part |" in text
+    assert "## Where we deviate" in text
+    assert "## Theorems and identities" not in text
+    assert "| &lt; 1e-12 |" in text
+    assert "## Beyond the paper" in text and "### FG-T1-literal: " in text
+
+
+def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
+    """Of 165 exhibits three are drawn; a table beyond the paper adds nothing to the verdicts."""
+    report.write(folder)
+    text = (folder / "README.md").read_text()
+    assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "1", "1", "0", "1"]
+    assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–", "0", "0", "0", "0"]
+    assert cells(text, "| all ") == ["all", "3", "165", "", "1", "1", "0", "1"]
+    assert cells(text, "| FedGAT ") == ["FedGAT", "0", "1", "0", "0", "0"]
+    assert "[engine](engine/README.md)" in text
+
+
+def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:
+    """Cells without a published number, in a table that compares with some, are not counted; ours have their titles."""
+    rows = {"verdict": ["differs", "not comparable"], "published_mean": [0.5, None], "runs": [3, 3]}
+    figures.save("fedsheafhn", "SH-T4", pd.DataFrame(rows), folder=tmp_path)
+    figures.save("fedsheafhn", "SH-M1", pd.DataFrame({"runs": [1]}), folder=tmp_path)
+    report.write(tmp_path)
+    text = (tmp_path / "fedsheafhn" / "README.md").read_text()
+    assert cells(text, "| SH-T4 ")[6] == "1 differs"
+    assert "### SH-M1: What choosing the round on test nodes adds" in text
+
+
+def test_links_lead_somewhere(folder: Path) -> None:
+    """Every relative link of every page is a file that exists."""
+    import re
+
+    for page in report.write(folder):
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), (page, target)
+
+
+def test_writing_again_changes_nothing(folder: Path) -> None:
+    """The pages depend on the files alone, not on the pages themselves nor on the time."""
+    first = {path: path.read_bytes() for path in report.write(folder)}
+    assert {path: path.read_bytes() for path in report.write(folder)} == first
+
+
+def test_an_empty_folder_is_all_not_yet(tmp_path: Path) -> None:
+    """Without any file, all 165 exhibits are listed as not yet drawn."""
+    pages = report.write(tmp_path / "figures")
+    assert sum(page.read_text().count("| not yet |") for page in pages) == 165
+    assert "Drawn: 0 of 165 exhibits." in pages[-1].read_text()

@@ -1,0 +1,488 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fake_tasks
+import pytest
+import torch
+
+import fedrepro
+from fedrepro import registry
+from fedrepro.errors import ArgumentError, DataError, DivergedError, StoreError
+from fedrepro.runs import execute as engine
+from fedrepro.runs import executors
+from fedrepro.runs.run import Run, sweep
+from fedrepro.runs.store import Store
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FEDREPRO_WORKERS", "2")
+    fake_tasks.register()
+    yield
+    fake_tasks.forget()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results")
+
+
+def runs(method: str = "quick", seeds: int = 3, **axes: Any) -> list[Run]:
+    return sweep(**{"task": "check", "paper": "p", "method": method, "seed": range(seeds), **axes})
+
+
+def computed(log: Path) -> list[str]:
+    return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def logging_runs(tmp_path: Path, seeds: int = 3, **axes: Any) -> list[Run]:
+    return runs("logged", seeds, options={"log": str(tmp_path / "log"), "pause": 0}, **axes)
+
+
+# --- compute ---
+
+
+def test_record() -> None:
+    """A computed run is a complete record made of JSON values, with the result the function gave."""
+    (run,) = runs(seeds=1, dataset="Cora", clients=5)
+    (record,) = engine.compute([run])
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["key"] == run.key and Run.from_dict(record["run"]) == run and record["version"] == 1
+    assert record["status"] == "ok" and record["error"] is None
+    assert record["result"]["score"] == {"test": 1 / 7} and record["result"]["count"] == 5
+    assert record["batch"] == {"seeds": [run.seed], "seconds": record["seconds"]} and record["chunk"] is None
+    assert len(record["fingerprint"]) == 64 and record["when"].endswith("+00:00")
+    assert {"python", "torch", "numpy", "cpu", "device", "threads"} <= set(record["environment"])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("nan", None), ("numpy", 0.1), ("array", [0, 1, 2]), ([1, [2.5]], [1, [2.5]])]
+)
+def test_values(value: object, expected: object) -> None:
+    """NumPy's numbers and arrays become JSON's, and an undefined number becomes null."""
+    (record,) = engine.compute([Run("check", "p", "numbers", options={"value": value})])
+    assert record["status"] == "ok" and record["result"] == {"value": expected} and record["chunk"] == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("fails", "KeyError: 'seed 0'"),
+        ("diverges", "DivergedError: the loss is not a number in round 3"),
+        ("nothing", "ArgumentError: what 'nothing' returns must be .*Got None"),
+        ("numbers", "ArgumentError: numbers.result.value must be finite. Got inf"),
+    ],
+)
+def test_failures_are_records(method: str, told: str) -> None:
+    """An error becomes a failed record with its type and message, and no result."""
+    import re
+
+    (record,) = engine.compute([Run("check", "p", method, options={"value": "inf"})])
+    assert record["status"] == "failed" and record["result"] == {} and re.match(told, record["error"])
+
+
+def test_one_thread_of_torch() -> None:
+    """Whatever the number of threads, runs are computed with one, and the number is restored."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        registry.register("check", "quick", lambda run: {"result": {"threads": torch.get_num_threads()}})
+        (record,) = engine.compute(runs(seeds=1))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+        registry._own.clear()
+    assert record["result"] == {"threads": 1} and record["environment"]["threads"] == 1
+
+
+def fake_training(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """A `fedrepro.runs.tasks` without torch, whose seed 2 diverges; the batches of seeds it was given."""
+    calls: list[list[int]] = []
+
+    def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
+        calls.append([run.seed for run in runs])
+        if 2 in calls[-1]:
+            raise DivergedError("seed 2")
+        if 5 in calls[-1] and len(runs) > 1:
+            return [{"error": "DivergedError: seed 5"} if run.seed == 5 else result(run) for run in runs]
+        return [result(run) for run in runs]
+
+    def result(run: Run) -> dict[str, Any]:
+        return {"result": {"seed_was": run.seed}, "chunk": 7, "series": {"val": [run.seed]}}
+
+    fake = types.ModuleType("fedrepro.runs.tasks")
+    fake.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedrepro.runs.tasks", fake)
+    monkeypatch.setattr(fedrepro, "tasks", fake, raising=False)
+    return calls
+
+
+def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """Training runs that differ in seed alone are computed as batches; one that fails does not fail the others."""
+    calls = fake_training(monkeypatch)
+    wanted = sweep(task="train", paper="p", method=["FedAvg", "Local"], seed=range(6))
+    frame = engine.execute(wanted, store=store, file="a", workers=1, side_by_side=3)
+    assert calls == [[0, 1, 2], [0], [1], [2]] * 2 + [[3, 4, 5]] * 2
+    assert sorted(frame["seed"]) == [0, 0, 1, 1, 3, 3, 4, 4] and list(frame["seed_was"]) == list(frame["seed"])
+    assert {trouble["error"] for trouble in frame.attrs["failed"]} == {
+        "DivergedError: seed 2",
+        "DivergedError: seed 5",
+    }
+    record = store.get(wanted[6].key)  # FedAvg, seed 3
+    assert record is not None and record["series"] == {"val": [3]} and record["chunk"] == 7
+    assert record["batch"]["seeds"] == [run.seed for run in wanted[6::2]]
+    assert record["seconds"] == pytest.approx(record["batch"]["seconds"] / 3, abs=1e-4)
+    alone = store.get(wanted[0].key)
+    assert alone is not None and alone["batch"]["seeds"] == [wanted[0].seed]
+
+
+# --- execute ---
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_execute(store: Store, tmp_path: Path, workers: int) -> None:
+    """Runs the store lacks are computed once each, the frame holds all of them, another call computes none."""
+    wanted = logging_runs(tmp_path, dataset=["Cora", "CS"])
+    for expected in (4, 6, 6):
+        asked = wanted[:4] if expected == 4 else [*wanted, *wanted]
+        frame = engine.execute(asked, store=store, file="fedgat/6-x", workers=workers, progress=False)
+        assert len(computed(tmp_path / "log")) == expected == len(frame)
+    assert sorted(computed(tmp_path / "log")) == sorted(run.key for run in wanted)
+    assert list(frame["key"]) == [run.key for run in wanted] and list(frame["count"]) == [1] * 6
+    assert list(frame["score.test"]) == [(run.seed + 1) / 7 for run in wanted]
+    assert frame.attrs == {"failed": [], "unavailable": []}
+    assert (store.folder / "fedgat-6-x.jsonl").is_file() and len(Store(store.folder)) == 6
+
+
+def test_order(store: Store, tmp_path: Path) -> None:
+    """Seeds slowest, then small graphs first, then as given."""
+    wanted = logging_runs(tmp_path, 2, dataset=["Physics", "Cora", "PubMed~standin", ""], clients=[9, 2])
+    engine.execute(wanted, store=store, file="a", workers=1)
+    found = [store.get(key)["run"] for key in computed(tmp_path / "log")]  # type: ignore[index]
+    assert [(run["seed"], run["dataset"], run["clients"]) for run in found] == [
+        (seed, dataset, clients)
+        for seed in (0, 1)
+        for dataset in ("", "Cora", "PubMed~standin", "Physics")
+        for clients in (9, 2)
+    ]
+
+
+def test_failures_do_not_stop_others(store: Store) -> None:
+    """Failed runs are kept with their error, left out of the frame, told in its attrs, and tried again."""
+    wanted = [*runs("fails", 2), *runs("quick", 2)]
+    frame = engine.execute(wanted, store=store, file="a", workers=2)
+    assert list(frame["method"]) == ["quick", "quick"]
+    assert [trouble["error"] for trouble in frame.attrs["failed"]] == ["KeyError: 'seed 0'", "KeyError: 'seed 1'"]
+    registry.register("check", "fails", "fake_tasks:quick")  # mended
+    assert len(engine.execute(wanted, store=store, file="a", workers=1, retry=False)) == 2
+    frame = engine.execute(wanted, store=store, file="a", workers=1)
+    assert len(frame) == 4 and frame.attrs["failed"] == []
+
+
+def test_unavailable_data(store: Store) -> None:
+    """Runs whose graph cannot be had are left out and reported, not kept as failures; strict raises."""
+    wanted = [*runs("absent", 2, dataset="Reddit"), *runs("quick", 1)]
+    frame = engine.execute(wanted, store=store, file="a", workers=2)
+    assert len(frame) == 1 and frame.attrs["failed"] == []
+    told = {trouble["error"] for trouble in frame.attrs["unavailable"]}
+    assert told == {"DataError: put the files of Reddit into data/raw"} and len(frame.attrs["unavailable"]) == 2
+    assert (store.folder / "a.jsonl").read_text().count("\n") == 1
+    with pytest.raises(DataError, match=r"^put the files of Reddit"):
+        engine.execute(wanted, store=store, file="a", workers=1, strict=True)
+
+
+def test_budget(store: Store, tmp_path: Path) -> None:
+    """When the time is spent nothing new is started; what was computed is the beginning of the order."""
+    wanted = runs("logged", 40, options={"log": str(tmp_path / "log"), "pause": 0.02}, clients=[1, 2])
+    assert len(engine.execute(wanted, store=store, file="a", budget=0)) == 0 and not store.folder.exists()
+    frame = engine.execute(wanted, store=store, file="a", workers=1, budget=0.3 / 60)
+    assert 2 <= len(frame) < 40 and computed(tmp_path / "log") == [run.key for run in wanted[: len(frame)]]
+
+
+def test_lost_worker_once(store: Store, tmp_path: Path) -> None:
+    """The runs of a worker that was lost are done again."""
+    frame = engine.execute(runs("once", 4, options={"log": str(tmp_path)}), store=store, file="a", workers=2)
+    assert len(frame) == 4 and frame.attrs["failed"] == []
+
+
+def test_lost_worker_always(store: Store) -> None:
+    """A run that always ends its worker fails after three attempts, and takes no other with it."""
+    frame = engine.execute(runs("kills", 5), store=store, file="a", workers=2)
+    assert sorted(frame["seed"]) == [0, 2, 3, 4]
+    (trouble,) = frame.attrs["failed"]
+    assert trouble["run"]["seed"] == 1 and trouble["error"].startswith("BrokenProcessPool")
+
+
+def test_broken_executor_of_the_caller(store: Store) -> None:
+    """A pool that was given and breaks is replaced by one of our own."""
+    with executors.executor("local", workers=2) as given:
+        frame = engine.execute(runs("kills", 3), store=store, file="a", executor=given)
+    assert sorted(frame["seed"]) == [0, 2]
+
+
+def test_any_executor(store: Store) -> None:
+    """Threads of the caller do as well, and stay the caller's to shut down."""
+    with ThreadPoolExecutor(3) as given:
+        frame = engine.execute(runs(seeds=5), store=store, file="a", executor=given)
+        assert len(frame) == 5 and given.submit(int, "3").result() == 3
+
+
+def test_what_workers_cannot_import(store: Store) -> None:
+    """A function written on the spot is computed in this process, whatever the number of workers."""
+    registry.register("check", "quick", lambda run: {"result": {"process": os.getpid()}})
+    try:
+        frame = engine.execute(runs(seeds=3), store=store, file="a", workers=2)
+    finally:
+        registry._own.clear()
+    assert list(frame["process"]) == [os.getpid()] * 3
+
+
+def test_made_graphs_go_to_workers(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph registered by hand keeps its runs in this process; one this package makes, loaded here, does not."""
+    from fedrepro.data import datasets
+
+    monkeypatch.setattr(datasets, "_own", dict.fromkeys(("mine", "csbm-SC")))
+
+    class Counting(executors.Inline):
+        _max_workers = 1
+        given = 0
+
+        def submit(self, *task: Any, **more: Any) -> Any:
+            self.given += 1
+            return super().submit(*task, **more)
+
+    for dataset, expected in (("csbm-SC", 3), ("mine", 0)):
+        counting = Counting()
+        engine.execute(runs(dataset=dataset), store=store, file="a", executor=counting, progress=False)
+        assert counting.given == expected
+
+
+def test_a_result_belongs_to_the_code_it_began_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fingerprint is taken before a run computes, as its file may change meanwhile."""
+    seen: list[str] = []
+    real = fake_tasks.quick
+    monkeypatch.setattr("fedrepro.runs.provenance.fingerprint", lambda *of: seen.append("code") or "f")
+    monkeypatch.setattr(fake_tasks, "quick", lambda run: seen.append("run") or real(run))
+    engine.execute(runs(seeds=1), store=store, file="a", workers=1, progress=False)
+    assert seen[:2] == ["code", "run"]
+
+
+def test_workers_are_processes_with_one_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default runs are computed in other processes, where one thread is set before torch is loaded."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    registry.register("check", "quick", "fake_tasks:threads")
+    frame = engine.execute(runs(seeds=2), store=store, file="a")
+    assert os.getpid() not in list(frame["process"]) and list(frame["omp"]) == ["1", "1"]
+
+
+def test_interruption(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption loses only the run in flight; the next call computes the rest."""
+    wanted = logging_runs(tmp_path, 5)
+    stop = fake_tasks.quick
+
+    def interrupted(run: Run) -> dict[str, Any]:
+        if run.seed == 3:
+            raise KeyboardInterrupt
+        return stop(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_tasks, "quick", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.execute(wanted, store=store, file="a", workers=1)
+    assert len(Store(store.folder)) == 3
+    assert len(engine.execute(wanted, store=store, file="a", workers=1)) == 5
+    assert len(computed(tmp_path / "log")) == 6
+
+
+def test_computed_elsewhere_meanwhile(store: Store, tmp_path: Path) -> None:
+    """A run that another process finishes while this one is at work is not computed again."""
+    wanted = logging_runs(tmp_path, 3)
+    other = Store(store.folder)
+
+    class Meddler(executors.Inline):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            done = super().submit(fn, *args, **kwargs)
+            if wanted[2].key not in other:
+                other.append("b", *engine.compute([wanted[2]]))
+            return done
+
+    frame = engine.execute(wanted, store=store, file="a", executor=Meddler(), workers=1)
+    assert len(frame) == 3 and len(computed(tmp_path / "log")) == 3
+
+
+def test_a_store_that_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk stops the execution with an error that says so, and ends the workers."""
+    wanted = runs("logged", 30, options={"log": os.devnull, "pause": 0.05})
+
+    def full(descriptor: int, data: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    before = threading.active_count()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            engine.execute(wanted, store=store, file="a", workers=1)
+    assert len(Store(store.folder)) == 0 and threading.active_count() <= before
+
+
+# --- executors ---
+
+
+def test_executor_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown engine, a missing address or a missing package is an error that says what to do."""
+    with pytest.raises(ArgumentError, match=r"engine must be one of 'local', 'dask', 'slurm'\. Got 'dusk'"):
+        engine.executor("dusk")
+    monkeypatch.delenv("FEDREPRO_ADDRESS", raising=False)
+    with pytest.raises(ArgumentError, match="address must be the address of a Dask scheduler"):
+        engine.executor("dask")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ArgumentError, match=r"pip install 'fedrepro\[dask\]'"):
+        engine.executor("dask", "tcp://127.0.0.1:1")
+    with pytest.raises(ArgumentError, match=r"pip install 'fedrepro\[slurm\]'"):
+        engine.executor("slurm")
+    monkeypatch.setenv("FEDREPRO_WORKERS", "two")
+    with pytest.raises(ArgumentError, match="FEDREPRO_WORKERS must be an integer"):
+        executors.cores()
+
+
+def test_dask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on a Dask cluster arrive in the store of the driver."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not tried: the extra 'dask' is not installed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        monkeypatch.setenv("FEDREPRO_ADDRESS", cluster.scheduler_address)
+        frame = engine.execute([*runs(seeds=3), *runs("fails", 1)], store=store, file="a", executor="dask")
+    assert list(frame["seed"]) == [0, 1, 2] and len(frame.attrs["failed"]) == 1
+
+
+def test_slurm(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of submitit (run here without Slurm) arrive in the store of the driver."""
+    pytest.importorskip("submitit", reason="Slurm is not tried: the extra 'slurm' is not installed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])]))
+    with executors.Slurm(str(tmp_path / "logs"), cluster="local", timeout_min=1) as given:
+        frame = engine.execute(runs(seeds=2), store=store, file="a", executor=given)
+    assert list(frame["seed"]) == [0, 1] and frame.attrs["failed"] == []
+
+
+class Job:
+    """A job of a faked submitit: the first is done at once, another after five seconds unless it is cancelled."""
+
+    all: list[Job] = []  # noqa: RUF012
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work, self.end, self.cancelled = work, time.monotonic() + 5 * bool(Job.all), False
+        Job.all.append(self)
+
+    def done(self) -> bool:
+        return time.monotonic() >= self.end
+
+    def result(self) -> Any:
+        return self.work()
+
+    def cancel(self, check: bool = True) -> None:
+        self.cancelled = True
+
+
+class Jobs:
+    def __init__(self, folder: Path, cluster: str) -> None:
+        Job.all = []
+
+    def update_parameters(self, **parameters: Any) -> None:
+        pass
+
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Job:
+        return Job(lambda: fn(*args))
+
+
+@pytest.mark.parametrize("trouble", ["an interrupt", "a full disk"])
+def test_slurm_abandoned(store: Store, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    """After an interrupt or an error of the store, jobs are cancelled and not waited for."""
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(AutoExecutor=Jobs))  # type: ignore[arg-type]
+
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt if trouble == "an interrupt" else StoreError("the disk is full")
+
+    monkeypatch.setattr(store, "append", stop)
+    start = time.monotonic()
+    with pytest.raises((KeyboardInterrupt, StoreError)):
+        engine.execute(runs(seeds=4), store=store, file="a", executor="slurm")
+    assert time.monotonic() - start < 5 and [job.cancelled for job in Job.all] == [False, True, True, True]
+
+
+def test_slurm_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shutting down cancels what is pending only if asked; a cancelled future ends its job, a failed one tells why."""
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(AutoExecutor=Jobs))  # type: ignore[arg-type]
+    given = executors.Slurm()
+    failed, waiting = given.submit(int, "x"), given.submit(int, "3")
+    assert isinstance(failed.exception(timeout=5), ValueError)
+    given.shutdown(wait=False)
+    assert not waiting.cancelled()
+    given.shutdown(cancel_futures=True)
+    assert waiting.cancelled() and [job.cancelled for job in Job.all] == [False, True]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_auto_is_the_gpu_if_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` is the GPU if there is one; `cuda` without one is refused."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert executors.resolved("cpu") == "cpu" and executors.resolved("auto") == ("cuda" if gpu else "cpu")
+    if gpu:
+        assert executors.resolved("cuda") == "cuda"
+    else:
+        with pytest.raises(ArgumentError, match="where no GPU is found"):
+            executors.resolved("cuda")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> str:
+    """As if there were a GPU; its name."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
+    return "some GPU"
+
+
+def devices(store: Store) -> set[str]:
+    return {store.environments[record["environment"]]["device"] for record in store}
+
+
+@pytest.mark.parametrize("task", ["check", "bench"])
+def test_what_needs_no_gpu(store: Store, gpu: str, task: str) -> None:
+    """With a GPU, what only computes on the CPU says so, and takes all cores."""
+    registry.register(task, "quick", "fake_tasks:threads")
+    frame = engine.execute(runs(seeds=2, task=task), store=store, file="a", device="auto")
+    assert devices(store) == {"cpu"} and os.getpid() not in list(frame["process"])
+
+
+def test_rounds_are_timed_on_the_device(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is a function of the device is given it, and its record names it."""
+    monkeypatch.setattr("fedrepro.papers.engine.bench.rounds", lambda run, device: {"result": {"on": device}})
+    frame = engine.execute([Run("bench", "p", "rounds")], store=store, file="a", device="auto")
+    assert list(frame["on"]) == ["cuda"] and devices(store) == {gpu}
+
+
+def test_lost_workers_and_a_gpu(store: Store, gpu: str) -> None:
+    """The record of a run that ended its worker names the CPU as well."""
+    engine.execute(runs("kills", 2), store=store, file="a", device="cuda", workers=2)
+    failure = store.failure(runs("kills", 2)[1].key)
+    assert failure is not None and store.environments[failure["environment"]]["device"] == "cpu"
+
+
+def test_training_takes_the_gpu(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU training runs one after the other in this process, and its records name the GPU."""
+    calls = fake_training(monkeypatch)
+    engine.execute([Run("train", "p", "FedAvg", seed=s) for s in (0, 1)], store=store, file="a", device="auto")
+    assert calls == [[0], [1]] and devices(store) == {gpu}

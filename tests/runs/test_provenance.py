@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedrepro import registry
+from fedrepro.runs import codehash, provenance
+
+FILES = {
+    "main.py": '''
+"""What it is."""
+import numpy, fedrepro.extra
+from fedrepro import helper, paths
+from fedrepro.deep import shown as other
+LIMIT: int = 3
+def method(x: int, sign=1):  # a comment
+    """What it does."""
+    from .near import thing
+    total = 0
+    for value in range(LIMIT):
+        total += thing(value) + helper.help(value)
+    label = f"{x!r:>{3}}" + "a" 'b'
+    return [total, label, other, fedrepro.extra.A, numpy.float32(sign), paths.C]
+''',
+    "extra.py": "A = 1\nUNUSED = 2\n",
+    "helper.py": "from .extra import A\ndef help(x): return x - A\n",
+    "near.py": "def thing(x): return x + 1\ndef beside(x): return x - 1\n",
+    "paths.py": "C = 1\n",
+    "deep/__init__.py": "from fedrepro.deep.inner import shown\n",
+    "deep/inner.py": "from ..other import TABLE\nshown = {'a': TABLE}\n",
+    "other.py": "from fedrepro.main import method\nTABLE = [method]\nTABLE.append(2)\n",
+    "unrelated.py": "g = 1\n",
+    "tasks.py": "from fedrepro.unrelated import g\ndef train(x): return g\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Put a small package in the place of fedrepro, with a method in `main` for the tasks check and train."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(codehash, "root", lambda: tmp_path)
+    monkeypatch.setattr(registry, "TRAIN", "fedrepro.tasks:train")
+    register(monkeypatch, "fedrepro.main:method")
+    yield tmp_path
+    forget()
+
+
+def register(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    for task in ("check", "train"):
+        monkeypatch.setitem(registry.REGISTRY, (task, "mine"), registry.Entry(target))
+
+
+def forget() -> None:
+    codehash.load_module.cache_clear()
+    provenance.hash_code.cache_clear()
+
+
+def look(task: str = "check") -> str:
+    forget()
+    return provenance.fingerprint(task, "mine")
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text, f"{old!r} is not in {file}"
+    file.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "seen"),
+    [
+        ("main.py", "+=", "-=", True),
+        ("main.py", "LIMIT: int = 3", "LIMIT: int = 4", True),
+        ("main.py", "sign=1", "sign=2", True),
+        ("main.py", "sign", "direction", True),
+        ("main.py", "'b'", "'c'", True),
+        ("main.py", "float32", "float64", True),
+        ("near.py", "x + 1", "x * 1", True),
+        ("extra.py", "A = 1", "A = 2", True),
+        ("deep/inner.py", "'a'", "'b'", True),
+        ("other.py", "append(2)", "append(3)", True),
+        ("near.py", "x - 1", "x - 2", False),
+        ("extra.py", "UNUSED = 2", "UNUSED = 3", False),
+        ("paths.py", "C = 1", "C = 2", False),
+        ("unrelated.py", "g = 1", "g = 2", False),
+    ],
+)
+def test_code_that_is_reached_counts(package: Path, file: str, old: str, new: str, seen: bool) -> None:
+    """A change is seen if and only if the method reaches the statement, and its module has a part in values."""
+    before = look()
+    edit(package / file, old, new)
+    assert (look() != before) == seen
+
+
+def test_what_trains_counts_for_training_only(package: Path) -> None:
+    """What `tasks.train` reaches is part of the fingerprint of a training method, and of no check."""
+    before, before_train = look(), look("train")
+    edit(package / "unrelated.py", "g = 1", "g = 2")
+    assert look() == before and look("train") != before_train
+
+
+def test_only_code_counts(package: Path) -> None:
+    """Comments, docstrings, annotations, quotes, line breaks, order, imports and local names do not count."""
+    before = look()
+    for old, new in (
+        ("# a comment", "# another"),
+        ("What it does.", "What else.\n\n    More."),
+        ('"""What it is."""', ""),
+        ("def method(x: int, sign=1):", "def method(\n    x: float, sign=1,\n) -> list:"),
+        ("\"a\" 'b'", "'ab'"),
+        ("total", "answer"),
+        ("value", "step"),
+        ("import numpy, fedrepro.extra", "import fedrepro.extra\nimport numpy\nfrom fedrepro.near import thing"),
+        ("    from .near import thing\n", ""),
+    ):
+        edit(package / "main.py", old, new)
+        assert look() == before, new
+    edit(package / "main.py", "LIMIT: int = 3\n", "")
+    (package / "main.py").write_text((package / "main.py").read_text() + "LIMIT: float = 3\n")
+    assert look() == before
+
+
+def test_another_function_under_the_same_name_is_seen(package: Path) -> None:
+    """Two functions that are both reached, exchanged under one local name, change the fingerprint."""
+    edit(package / "main.py", "import thing", "import thing, beside")
+    edit(package / "main.py", "thing(value) +", "thing(value) * beside(value) ** 2 +")
+    before = look()
+    edit(package / "main.py", "import thing, beside", "import thing as beside, beside as thing")
+    assert look() != before
+
+
+def test_a_local_name_is_no_global_one(package: Path) -> None:
+    """A local variable that hides a definition of the module is not taken for it."""
+    before = look()
+    edit(package / "main.py", "total = 0", "LIMIT = total = 0")
+    edit(package / "main.py", "LIMIT: int = 3", "OTHER: int = 3")
+    assert look() != before
+
+
+def test_moves_change_nothing(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module moved and renamed, functions renamed, two modules merged, one split: the fingerprint stays."""
+    before, before_train = look(), look("train")
+    (package / "rooms").mkdir()
+    (package / "rooms/__init__.py").write_text("")
+    (package / "helper.py").rename(package / "rooms/renamed.py")
+    edit(package / "rooms/renamed.py", "from .extra", "from ..extra")
+    edit(package / "main.py", "import helper, paths", "import paths\nfrom fedrepro.rooms import renamed as helper")
+    assert look() == before
+    edit(package / "rooms/renamed.py", "def help(", "def assist(")
+    edit(package / "main.py", "helper.help(", "helper.assist(")
+    assert look() == before
+    (package / "extra.py").write_text((package / "extra.py").read_text() + (package / "near.py").read_text())
+    (package / "near.py").unlink()
+    edit(package / "main.py", "from .near", "from .extra")
+    assert look() == before
+    (package / "rooms/method.py").write_text((package / "main.py").read_text().replace("LIMIT: int = 3\n", ""))
+    edit(package / "rooms/method.py", "from .extra", "from fedrepro.extra")
+    edit(package / "rooms/method.py", "import paths\n", "import paths\nfrom fedrepro.main import LIMIT\n")
+    (package / "main.py").write_text("LIMIT: int = 3\n")
+    edit(package / "other.py", "fedrepro.main", "fedrepro.rooms.method")
+    register(monkeypatch, "fedrepro.rooms.method:method")
+    assert (look(), look("train")) == (before, before_train)
+
+
+def test_circles_of_imports_are_harmless(package: Path) -> None:
+    """`main` reaches `other`, whose table holds the method of `main`; a change there is seen from both sides."""
+    definitions = [codehash.definition(f"fedrepro.{name}") for name in ("main:method", "other:TABLE")]
+    reached = [set(codehash.reached([start], ())) for start in definitions if start]
+    assert len(reached) == 2 and reached[0] == reached[1]
+
+
+def test_absent_and_none_are_one() -> None:
+    """Fields that a version of Python lacks, or leaves empty, do not count."""
+    tree = ast.parse("class A:\n    def f(self): return None\n").body[0]
+    without = ast.parse("class A:\n    def f(self): return None\n").body[0]
+    for node in ast.walk(without):
+        for name in ("type_params", "type_comment", "kind", "decorator_list"):
+            if hasattr(node, name):
+                delattr(node, name)
+    module = codehash.Module("", "", False)
+    texts = [codehash.Statement(module, node, ("A",)).normalize() for node in (tree, without)]
+    assert texts[0] == texts[1]
+    assert codehash.normalize_source("return_ = None") != codehash.normalize_source("return_ = 0")
+
+
+def test_the_code_is_hashed_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again, as for every record of a method, the fingerprint is known."""
+    look()
+    monkeypatch.delattr(codehash, "hash_of")
+    provenance.fingerprint("check", "mine")
+
+
+def test_known_digest() -> None:
+    """The normal form of a source is the same on every Python (this one was computed on 3.11)."""
+    digest = hashlib.sha256(codehash.normalize_source(FILES["main.py"]).encode()).hexdigest()
+    assert digest == "7cc45a0d24192d03c2189b26a6f789cda6359d784c0202f8f73dd93468fc0047"
+
+
+def test_written_in_a_notebook(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class without a module is known by its source and by the code of its bases."""
+
+    class Mine:
+        def loss(self) -> int:
+            return 1
+
+    Mine.__module__ = "__main__"
+    monkeypatch.setitem(registry.REGISTRY, ("check", "mine"), registry.Entry("__main__:Mine"))
+    monkeypatch.setitem(registry._own, ("check", "mine"), Mine)
+    first = look()
+
+    class Mine:  # type: ignore[no-redef]
+        def loss(self) -> int:
+            return 2
+
+    Mine.__module__ = "__main__"
+    monkeypatch.setitem(registry._own, ("check", "mine"), Mine)
+    assert look() != first
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the package itself."""
+    folder = tmp_path_factory.mktemp("copy") / "fedrepro"
+    shutil.copytree(codehash.root(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def all_fingerprints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+    forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(codehash, "root", lambda: folder)
+        found = {entry: provenance.fingerprint(*entry) for entry in registry.REGISTRY if entry in BUILT_IN}
+    forget()
+    return found
+
+
+BUILT_IN = tuple(registry.REGISTRY)
+
+
+def test_moves_in_the_package_itself(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the layers moved and renamed, and the optimizers merged into them, no registered fingerprint changes."""
+    before = all_fingerprints(codehash.root(), monkeypatch)
+    assert len(set(before.values())) == len(before) > 70
+    layers, optimizers = copied / "engine/nn/layers.py", copied / "engine/nn/optim.py"
+    future = "from __future__ import annotations\n"
+    (copied / "stacked.py").write_text(layers.read_text() + optimizers.read_text().replace(future, ""))
+    layers.unlink()
+    optimizers.unlink()
+    for file in copied.rglob("*.py"):
+        text = file.read_text()
+        text = re.sub(r"fedrepro\.engine\.nn\.(layers|optim)\b", "fedrepro.stacked", text)
+        together = r"(?m)^( *)from fedrepro\.engine\.nn import (.*)\blayers\b(?:, )?(.*)$"
+        apart = r"\1from fedrepro.engine.nn import \2random, \3\n\1from fedrepro import stacked as layers"
+        text = re.sub(together, apart, text)
+        file.write_text(text.replace(", \n", "\n"))
+    assert all_fingerprints(copied, monkeypatch) == before
+    edit(copied / "stacked.py", 'kind: str = "gcn"', 'kind: str = "row"')
+    after = all_fingerprints(copied, monkeypatch)
+    assert {entry for entry in before if before[entry] != after[entry]} >= {("train", "FedAvg"), ("train", "FedGCN")}
+    assert before["attack", "gfl-differences"] == after["attack", "gfl-differences"]
+
+
+def test_modules_aside_exist() -> None:
+    """Every module whose code does not count can be resolved, so that a renamed one is not forgotten."""
+    forget()
+    assert [name for name in provenance.ASIDE if codehash.load_module(name) is None] == []
+
+
+def test_every_registered_method_has_a_fingerprint() -> None:
+    """Every entry whose module exists has a fingerprint, and looking imports no torch."""
+    code = (
+        "import sys; from fedrepro import registry; from fedrepro.runs import provenance;"
+        "print(len({provenance.fingerprint(*e) for e in registry.REGISTRY}), 'torch' in sys.modules)"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, loaded = output.stdout.split()
+    assert int(count) >= 2 and loaded == "False"
+
+
+def test_the_code_of_a_graph_counts() -> None:
+    """A graph this package makes brings the code that makes it; one that is read brings none."""
+    plain, made = (provenance.fingerprint("train", "GFL-APPNP", name) for name in ("Cora", "csbm-SC"))
+    assert plain == provenance.fingerprint("train", "GFL-APPNP") != made
+    assert made == provenance.fingerprint("train", "GFL-APPNP", "subCora-0")
+
+
+def test_environment() -> None:
+    """The environment names versions, machine, device and threads, and is the same when asked again."""
+    found = provenance.environment("cpu")
+    assert found == provenance.environment("cpu")
+    assert found["python"].split(".")[:2] == [str(part) for part in sys.version_info[:2]]
+    assert found["torch"] and found["cpu"] and found["device"] == "cpu" and found["threads"] >= 1
+
+
+def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a cluster's login node has no GPU, the record of a worker that was lost can be written all the same."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert provenance.environment("cuda")["device"] == "cuda"
+
+
+def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Family and model stand beside the name, where the system tells them."""
+    told = []
+    for family, model in ((25, 17), (26, 2)):
+        text = f"processor\t: 0\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: Some CPU\n\nprocessor\t: 1\n"
+        monkeypatch.setattr(Path, "read_text", lambda self, text=text, **_: text)
+        told.append(provenance._processor())
+    assert told == ["Some CPU (family 25, model 17)", "Some CPU (family 26, model 2)"]

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_tasks
+import pytest
+
+from fedrepro import registry
+from fedrepro.errors import ArgumentError
+from fedrepro.runs import execute as engine
+from fedrepro.runs import provenance, verification
+from fedrepro.runs.run import Run, sweep
+from fedrepro.runs.store import Record, Store
+
+
+@pytest.fixture(autouse=True)
+def _fakes() -> Iterator[None]:
+    fake_tasks.register()
+    yield
+    fake_tasks.forget()
+    registry._own.clear()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results")
+
+
+def runs(method: str = "quick", seeds: int = 3, **axes: Any) -> list[Run]:
+    return sweep(**{"task": "check", "paper": "p", "method": method, "seed": range(seeds), **axes})
+
+
+def fill(store: Store, wanted: list[Run], **changes: Any) -> list[Record]:
+    """Compute runs and store their records with some fields changed."""
+    records = [record | changes for record in engine.compute(wanted)]
+    store.append("a", *records)
+    return records
+
+
+def change_code(monkeypatch: pytest.MonkeyPatch, method: str, fingerprint: str) -> None:
+    """As if the code of a method were another one."""
+    real = provenance.fingerprint
+
+    def other(task: str, name: str, dataset: str = "") -> str:
+        return fingerprint if name == method else real(task, name, dataset)
+
+    monkeypatch.setattr(provenance, "fingerprint", other)
+
+
+def test_identical(store: Store) -> None:
+    """On the same machine a run computed again is the same to the last bit; times are not compared."""
+    wanted = runs()
+    fill(store, wanted)
+    frame = engine.verify(store, 2, progress=False, workers=1)
+    assert list(frame["verdict"]) == ["identical"] * 2 and list(frame["difference"]) == [0.0] * 2
+    assert set(frame["key"]) < {run.key for run in wanted} and not frame["stale"].any()
+    found = [record for record in Store(store.folder) if record["run"]["method"] == "verify"]
+    assert {record["result"]["verified"] for record in found} == set(frame["key"])
+    assert all(store.file(record["key"]) == "verify.jsonl" for record in found)
+    assert len(engine.verify(store, 99, workers=1)) == 3, "findings themselves are not verified"
+
+
+def test_sample_is_seeded(store: Store) -> None:
+    """The same seed gives the same sample, another seed another one."""
+    fill(store, runs(seeds=30))
+    samples = [tuple(engine.verify(store, 5, seed=seed, workers=1)["key"]) for seed in (0, 0, 1)]
+    assert samples[0] == samples[1] != samples[2]
+
+
+@pytest.mark.parametrize("test", [math.nextafter(1 / 7, 1), 1 / 7 + 0.005, 0.1])
+def test_same_machine_other_bits(store: Store, test: float) -> None:
+    """On the same machine any difference at all is one."""
+    (record,) = engine.compute(runs(seeds=1))
+    record["result"]["score"]["test"] = test
+    store.append("a", record)
+    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    assert row["verdict"] == "differs" and 0 < row["difference"] < 0.1 and row["field"] == "score.test"
+
+
+@pytest.mark.parametrize(
+    ("test", "verdict"), [(1 / 7, "close"), (1 / 7 + 0.0099, "close"), (1 / 7 - 0.0101, "differs"), (None, "differs")]
+)
+def test_elsewhere(store: Store, test: float | None, verdict: str) -> None:
+    """On another machine a run may differ by a point, and no more."""
+    (record,) = engine.compute(runs(seeds=1))
+    record["environment"]["cpu"] = "another"
+    record["result"]["score"]["test"] = test
+    store.append("a", record)
+    assert list(engine.verify(store, 1, workers=1)["verdict"]) == [verdict]
+
+
+@pytest.mark.parametrize(("shifts", "verdict"), [((0.005, -0.004, 0), "close"), ((0.005, 0.004, 0.002), "differs")])
+def test_means_elsewhere(store: Store, shifts: tuple[float, ...], verdict: str) -> None:
+    """On another machine the mean over runs of one method and data set may differ by 0.003."""
+    for record, shift in zip(engine.compute(runs()), shifts):
+        record["environment"]["cpu"] = "another"
+        record["result"]["score"]["test"] += shift
+        store.append("a", record)
+    assert set(engine.verify(store, 3, workers=1)["verdict"]) == {verdict}
+
+
+def test_losses_and_sizes(store: Store) -> None:
+    """Elsewhere losses are not compared, and numbers above 1 by their size; on the same machine all are."""
+    now = {"train_loss": 1.0, "bytes": 1000, "series": [0.5], "best_loss": {"test": 0.5}}
+    registry.register("check", "quick", lambda run: {"result": now})
+    changes = {0: {"bytes": 1009}, 1: {"bytes": 1011}, 2: {"best_loss": {"test": 0.52}}}
+    for seed, change in changes.items():
+        (record,) = engine.compute([runs()[seed].replace(dataset=str(seed))])
+        record["environment"]["cpu"] = "another"
+        store.append("a", record | {"result": now | {"train_loss": 2.0} | change})
+    (record,) = engine.compute([runs(seeds=4)[3]])
+    store.append("a", record | {"result": now | {"train_loss": 2.0}})
+    frame = engine.verify(store, 4, workers=1).set_index("seed")
+    assert frame["verdict"].to_dict() == {0: "close", 1: "differs", 2: "differs", 3: "differs"}
+    assert frame["difference"].to_dict() == pytest.approx({0: 9 / 1009, 1: 11 / 1011, 2: 0.02, 3: 0.5})
+    assert frame["field"].to_dict() == {0: "bytes", 1: "bytes", 2: "best_loss.test", 3: "train_loss"}
+
+
+@pytest.mark.parametrize(("new", "difference"), [([9, -7, 3], 12.5 / 3), ([1, -8, 3], 5 / 3), ([1, 2, 3], 0.0)])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_every_entry_of_a_list_counts(store: Store, new: list[int], difference: float, elsewhere: bool) -> None:
+    """The change of a list is the mean size of its entries' changes, each of its own size, wherever they stand."""
+    registry.register("check", "quick", lambda run: {"result": {"entries": new}})
+    (record,) = engine.compute(runs(seeds=1))
+    if elsewhere:
+        record["environment"]["cpu"] = "another"
+    store.append("a", record | {"result": {"entries": [1, 2, 3]}})
+    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    verdict = "differs" if difference else ("close" if elsewhere else "identical")
+    assert (row["verdict"], row["field"]) == (verdict, "entries" if difference else "")
+    assert row["difference"] == pytest.approx(difference)
+
+
+def test_rounds_of_training(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere the best round of a training run, a whole number, may be another one."""
+    from test_engine import fake_training
+
+    fake_training(monkeypatch)
+    (record,) = engine.compute([Run("train", "p", "FedAvg", seed=3)])
+    record["environment"]["cpu"] = "another"
+    store.append("a", record | {"result": {"seed_was": 90}})
+    assert list(engine.verify(store, 1, workers=1)["verdict"]) == ["close"]
+
+
+def test_other_chunk_is_elsewhere(store: Store) -> None:
+    """Runs computed in another chunk are not expected to be the same to the last bit."""
+    fill(store, [Run("check", "p", "numbers", options={"value": 0.25})], chunk=3)
+    assert list(engine.verify(store, 1, workers=1)["verdict"]) == ["close"]
+
+
+def test_stale_and_cleared(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changed code makes records stale; a verification that passes clears its method and data set, for that code."""
+    wanted = runs(dataset=["Cora", "CS"])
+    fill(store, wanted)
+    assert engine.stale(store) == [] and engine.status(store, wanted)["stale"] == 0
+    change_code(monkeypatch, "quick", "second")
+    assert engine.status(store, wanted)["stale"] == 6
+    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    assert row["stale"] and row["verdict"] == "identical"
+    stale = engine.stale(store)
+    assert len(stale) == 3 and {record["run"]["dataset"] for record in stale} == {"Cora", "CS"} - {row["dataset"]}
+    engine.verify(store, 1, workers=1)
+    assert engine.stale(store) == []
+    change_code(monkeypatch, "quick", "third")
+    assert len(engine.stale(store)) == 6
+
+
+def test_a_difference_clears_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one run of a method and data set differs, what passed beside it does not clear the rest."""
+    _, second, _ = fill(store, runs(), fingerprint="old")
+    store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
+    frame = engine.verify(store, 3, workers=1)
+    assert sorted(frame["verdict"]) == ["differs", "identical", "identical"] and frame["stale"].all()
+    assert len(engine.stale(store)) == 3
+
+
+def test_stale_ones_first(store: Store) -> None:
+    """Stale runs come before the sample, one of each method and data set before a second of any."""
+    fill(store, runs(seeds=20, dataset="Physics"))
+    fill(store, runs(seeds=3, dataset=["Cora", "CS"]), fingerprint="old")
+    frame = engine.verify(store, 4, workers=1)
+    assert frame["stale"].all() and set(frame["dataset"][:2]) == {"Cora", "CS"}
+
+
+def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks, failures, other versions and methods that are gone are left out, not an error."""
+    fill(store, [Run("bench", "p", "clock")])
+    fill(store, runs("fails", 1))
+    fill(store, runs("once", 1, options={"log": "/tmp"}))
+    fill(store, runs("quick", 1))
+    del registry.REGISTRY["check", "once"]
+    registry.register("check", "quick", "fake_tasks:quick", version=2)
+    assert len(engine.verify(store, 9, workers=1)) == 0
+    assert [record["run"]["method"] for record in engine.stale(store)] == ["once"]
+    with pytest.raises(ArgumentError, match="n must be an integer >= 1"):
+        engine.verify(store, 0)
+
+
+def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training on the package's own generated graphs is verified; on a graph registered in a notebook it is not."""
+    from test_engine import fake_training
+
+    fake_training(monkeypatch)
+    graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora in set order", "mine"]
+    store.append("a", *(engine.compute([Run("train", "p", "FedAvg", dataset=graph)])[0] for graph in graphs))
+    assert set(engine.verify(store, 9, workers=1)["dataset"]) == {*graphs} - {"mine"}
+
+
+def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that fails now, or whose graph is not here now, says so."""
+    fill(store, runs(seeds=1, dataset="Cora"), fingerprint="old")
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_tasks, "quick", fake_tasks.absent)
+        (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+        assert row["verdict"] == "unavailable" and row["error"].startswith("DataError")
+        patch.setattr(fake_tasks, "quick", fake_tasks.fails)
+        (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+        assert row["verdict"] == "failed" and row["error"] == "KeyError: 'seed 0'"
+    assert len(engine.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
+
+
+def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs trained side by side are recomputed side by side."""
+    from test_engine import fake_training
+
+    calls = fake_training(monkeypatch)
+    wanted = sweep(task="train", paper="p", method="FedAvg", seed=[0, 1, 3, 4])
+    engine.execute(wanted, store=store, file="a", workers=1, side_by_side=4)
+    assert list(engine.verify(store, 1, workers=1)["verdict"]) == ["identical"]
+    assert calls == [[0, 1, 3, 4]] * 2
+
+
+def test_status(store: Store) -> None:
+    """Counts of what is done, failed and missing, and the time the rest takes by the medians of the store."""
+    wanted = runs(seeds=4, dataset=["Cora", "CS", "Physics"])
+    assert engine.status(store, wanted) == {
+        "done": 0,
+        "wanted": 12,
+        "stale": 0,
+        "failed": 0,
+        "missing": 12,
+        "seconds_missing": None,
+    }
+    for seconds, run in zip((1.0, 2.0, 9.0), [run for run in wanted if run.dataset == "Cora"]):
+        fill(store, [run], seconds=seconds)
+    fill(store, [run for run in wanted if run.dataset == "CS"][:1], seconds=10.0)
+    fill(store, [run for run in wanted if run.dataset == "CS"][1:2], status="failed")
+    # missing: one of Cora at its median 2, three of CS at 10, four of Physics at the median of (1, 2, 9, 10)
+    assert engine.status(store, [*wanted, *wanted]) == {
+        "done": 4,
+        "wanted": 12,
+        "stale": 0,
+        "failed": 1,
+        "missing": 8,
+        "seconds_missing": 2 + 3 * 10 + 4 * 5.5,
+    }
+    assert engine.status(store, [])["seconds_missing"] == 0
+
+
+def test_constants() -> None:
+    """The tolerances are those the documentation promises: one point a run, 0.3 on a mean."""
+    assert (verification.POINT, verification.MEAN_POINT) == (0.01, 0.003)
