@@ -1,10 +1,24 @@
-"""Checks of a bound or identity: one row each, with a negative control beside it."""
+"""Checks of a bound or identity, one row each, with negative controls that must fail.
+
+A row has the columns id, statement, measured, bound and verdict.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.errors import require
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ROUNDING = 1e-12  # what an identity that holds exactly may miss in float64
+
+COLUMNS = ("id", "statement", "measured", "bound", "verdict")
+HOLDS, FAILS, NOT_MEASURED = "holds", "fails", "not measured"
+CAUGHT, MISSED = "fails, as it must", "passes, as it must not"  # the outcomes of a negative control
 
 Row = dict[str, Any]
 
@@ -22,3 +36,70 @@ def control(id: str, statement: str, measured: float, bound: float) -> Row:
     """A negative control: the measured number must be beyond the bound, or the check beside it shows nothing."""
     verdict = "fails, as it must" if measured > bound else "passes, as it must not"
     return row(f"{id}-control", statement, measured, bound) | {"verdict": verdict}
+
+
+def limit(
+    id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
+) -> dict[str, str]:
+    """Return the row of a measured number that must keep a limit, such as a time or a memory.
+
+    Args:
+        measured: None or NaN where nothing was measured.
+        most, least: the limit, exactly one of the two.
+
+    Raises:
+        ArgumentError: both limits are given, or none.
+    """
+    require((most is None) != (least is None), "most, least", "exactly one limit", (most, least))
+    missing = measured is None or math.isnan(measured)
+    holds = not missing and (measured <= most if most is not None else measured >= least)  # type: ignore[operator]
+    return {
+        "id": id,
+        "statement": statement,
+        "measured": NOT_MEASURED if missing else f"{measured:.3g}",
+        "bound": f"at most {most:g}" if most is not None else f"at least {least:g}",
+        "verdict": NOT_MEASURED if missing else HOLDS if holds else FAILS,
+    }
+
+
+def is_control(row: Row) -> bool:
+    """Return whether a row is a negative control."""
+    return str(row["id"]).endswith("-control")
+
+
+def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
+    """Return the checks in the records of a frame whose ID begins with one of `prefixes` (all, if none is given).
+
+    Of several seeds with the same ID and statement the worst is kept. The worst is the first that failed, else the one
+    with the largest measured number. The worst of a negative control is the one nearest to passing.
+    """
+    import pandas as pd
+
+    worst: dict[tuple[str, str], Row] = {}
+    for checks in frame["checks"] if len(frame) else ():
+        for one in checks:
+            if not str(one["id"]).startswith(prefixes or ""):
+                continue
+            key = (one["id"], one["statement"])
+            if key not in worst or _is_worse(one, worst[key]):
+                worst[key] = one
+    return pd.DataFrame(list(worst.values()), columns=list(COLUMNS))
+
+
+def _is_worse(new: Row, old: Row) -> bool:
+    """Return whether a row is worse than another one of the same check."""
+    if is_control(new):
+        return bool(new["measured"] < old["measured"])
+    if (new["verdict"] == HOLDS) != (old["verdict"] == HOLDS):
+        return bool(old["verdict"] == HOLDS)
+    return bool(new["measured"] > old["measured"])
+
+
+def worst_of(rows: Iterable[Row]) -> Row:
+    """Return the worst row of one check over several graphs or seeds."""
+    kept: Row | None = None
+    for one in rows:
+        kept = one if kept is None or _is_worse(one, kept) else kept
+    require(kept is not None, "rows", "at least one row", [])
+    assert kept is not None
+    return kept

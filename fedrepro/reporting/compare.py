@@ -22,10 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 from fedrepro.errors import one_of, require
+from fedrepro.reporting.checks import limit as limit
+from fedrepro.reporting.statistics import Interval, Paired, Slope, interval, quantile, tail
+from fedrepro.reporting.statistics import common as common
+from fedrepro.reporting.statistics import paired as paired
+from fedrepro.reporting.statistics import slope as slope
 
 LEVEL = 0.05
 MAX_RUNS = 1000
@@ -135,17 +139,17 @@ def _unfair(runs: int, published: float, spread: float, peak: bool, standin: boo
 def _as_sd(spread: float, kind: str, runs: int) -> float:
     """A printed spread as a standard deviation over runs."""
     if kind == "ci95":
-        return spread / _quantile(0.975, runs - 1) * math.sqrt(runs)
+        return spread / quantile(0.975, runs - 1) * math.sqrt(runs)
     return spread * math.sqrt(runs) if kind == "standard error" else spread
 
 
 def _decide(ours: _Side, theirs: _Side, margin: float) -> Verdict:
     difference = ours.mean - theirs.mean
     error, freedom = (float(value) for value in _welch(ours, theirs))
-    half = _quantile(1 - LEVEL, freedom) * error
+    half = quantile(1 - LEVEL, freedom) * error
     low, high = difference - half, difference + half
     # At the margin's edge both tails count, so that p <= 5% implies an interval outside it.
-    p = _tail(abs(difference) - margin, error, freedom) + _tail(abs(difference) + margin, error, freedom)
+    p = tail(abs(difference) - margin, error, freedom) + tail(abs(difference) + margin, error, freedom)
     needed = None
     if -margin <= low and high <= margin:
         name, why = REPRODUCED, "the interval lies within the margin"
@@ -175,17 +179,6 @@ def _needed(ours: _Side, theirs: _Side, margin: float, level: float = LEVEL) -> 
     half = stdtrit(freedom, 1 - level) * error
     decided = half <= abs(abs(ours.mean - theirs.mean) - margin)
     return int(tries[decided][0]) if decided.any() else None
-
-
-def _quantile(level: float, freedom: float) -> float:
-    return float(stdtrit(freedom, level))
-
-
-def _tail(distance: float, error: float, freedom: float) -> float:
-    """P(difference > distance) for a t variate with this standard error."""
-    if error == 0:
-        return 0.0 if distance > 0 else 1.0
-    return float(stdtr(freedom, -distance / error))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -335,114 +328,6 @@ def rank_agreement(table: pd.DataFrame, by: Sequence[str], order: Sequence[str] 
 
 
 # ---------------------------------------------------------------------------------------------------------
-# intervals, pairs, rates
-
-
-class Interval(NamedTuple):
-    """A mean with its t interval over runs; NaN ends for a single run."""
-
-    mean: float
-    low: float
-    high: float
-    runs: int
-
-
-class Paired(NamedTuple):
-    """Mean of the differences between two methods on the same seeds, with interval and p-values."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    p_signflip: float
-    pairs: int
-
-
-class Slope(NamedTuple):
-    """Exponent of a power law fitted to points, with its t interval."""
-
-    slope: float
-    low: float
-    high: float
-    intercept: float
-    points: int
-
-
-def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
-    """The t interval of a mean.
-
-    Raises:
-        ArgumentError: there is no value.
-    """
-    scores = np.asarray(values, dtype=float)
-    runs = len(scores)
-    require(runs > 0, "values", "at least one number", values)
-    mean = float(scores.mean())
-    if runs == 1:
-        return Interval(mean, math.nan, math.nan, 1)
-    half = _quantile((1 + level) / 2, runs - 1) * float(scores.std(ddof=1)) / math.sqrt(runs)
-    return Interval(mean, mean - half, mean + half, runs)
-
-
-def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Paired:
-    """Compare two methods that share seeds: `a[i]` and `b[i]` are scores of one seed.
-
-    `p` is the paired t test's, two-sided; `p_signflip` is exact, over all sign patterns of the differences,
-    and NaN beyond 12 pairs.
-
-    Raises:
-        ArgumentError: unequal lengths, fewer than two pairs, or a score that is not finite.
-    """
-    require(len(a) == len(b), "b", f"as long as a, {len(a)}", len(b))
-    require(len(a) >= 2, "a", "at least two scores", a)
-    for name, scores in (("a", a), ("b", b)):
-        require(bool(np.isfinite(np.asarray(scores, dtype=float)).all()), name, "finite scores", list(scores))
-    gaps = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    pairs = len(gaps)
-    mean, low, high, _ = interval(gaps, level=level)
-    error = float(gaps.std(ddof=1)) / math.sqrt(pairs)
-    p = 2 * _tail(abs(mean), error, pairs - 1) if mean else 1.0
-    return Paired(mean, low, high, min(p, 1.0), _signflip(gaps) if pairs <= 12 else math.nan, pairs)
-
-
-def common(left: pd.Series, right: pd.Series) -> Paired | None:
-    """Paired differences of two scores on the index values (seeds) both have; None below two of them."""
-    left, right = left.dropna(), right.dropna()
-    seeds = left.index.intersection(right.index)
-    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
-
-
-def _signflip(gaps: np.ndarray) -> float:
-    """Share of the 2^n sign patterns whose sum is at least as far from zero."""
-    signs = 1 - 2 * (np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps)) & 1)
-    sums = np.abs(signs @ gaps)
-    return float(np.mean(sums >= abs(gaps.sum()) * (1 - 1e-12)))
-
-
-def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slope:
-    """Exponent `k` of `y = c x^k`, by least squares in logarithms; `intercept` is `log c`.
-
-    Raises:
-        ArgumentError: a value is not positive, the lengths differ, or `x` has fewer than two values.
-    """
-    require(len(x) == len(y), "y", f"as long as x, {len(x)}", len(y))
-    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    require(bool((xs > 0).all() and (ys > 0).all()), "x and y", "positive", (list(x), list(y)))
-    require(len(set(xs.tolist())) > 1, "x", "at least two different values", list(x))
-    u, v = np.log(xs), np.log(ys)
-    centred = u - u.mean()
-    square = float(centred @ centred)
-    k = float(centred @ v) / square
-    constant = float(v.mean() - k * u.mean())
-    freedom = len(u) - 2
-    if freedom == 0:
-        return Slope(k, math.nan, math.nan, constant, len(u))
-    left = float(((v - constant - k * u) ** 2).sum())
-    half = _quantile((1 + level) / 2, freedom) * math.sqrt(left / freedom / square)
-    return Slope(k, k - half, k + half, constant, len(u))
-
-
-# ---------------------------------------------------------------------------------------------------------
 # claims
 
 SHOWN, CONTRADICTED = "shown", "contradicted"
@@ -478,30 +363,6 @@ def claims_table(claims: Sequence[Claim], get: Callable[..., pd.DataFrame]) -> p
         one_of(f"the verdict of {claim.id}", found, CLAIM_VERDICTS)
         rows.append(dict(zip(CLAIM_COLUMNS, (claim.id, claim.paper, claim.text, how, evidence, found))))
     return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS))
-
-
-def limit(
-    id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
-) -> dict[str, str]:
-    """A row of checks, of id, statement, measured, bound, verdict: a measured number against the limit it keeps.
-
-    Args:
-        measured: None or NaN where nothing was measured.
-        most, least: the limit, exactly one of the two.
-
-    Raises:
-        ArgumentError: both limits or none.
-    """
-    require((most is None) != (least is None), "most, least", "exactly one limit", (most, least))
-    missing = measured is None or math.isnan(measured)
-    holds = not missing and (measured <= most if most is not None else measured >= least)  # type: ignore[operator]
-    return {
-        "id": id,
-        "statement": statement,
-        "measured": "not measured" if missing else f"{measured:.3g}",
-        "bound": f"at most {most:g}" if most is not None else f"at least {least:g}",
-        "verdict": "not measured" if missing else "holds" if holds else "fails",
-    }
 
 
 def judge(
@@ -556,7 +417,7 @@ def _alone(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str
         half = abs(end - gap[0])
         if math.isnan(half) or half == 0:  # runs that all tie on the edge say nothing
             return 1.0 if math.isnan(half) or gap[0] == edge else 0.0
-        return 2 * _tail(abs(edge - gap[0]) / half * _quantile(0.975, freedom), 1.0, freedom)
+        return 2 * tail(abs(edge - gap[0]) / half * quantile(0.975, freedom), 1.0, freedom)
 
     if low < gap[0] < high:
         return SHOWN if low < gap.low and gap.high < high else UNDECIDED, max(p(gap.low, low), p(gap.high, high))

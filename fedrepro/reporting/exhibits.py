@@ -1,84 +1,192 @@
-"""Which runs stand behind each exhibit, one file per paper, and the paper's claims as functions of the store.
+"""The exhibits of every paper: what each is, which notebook draws it, and the runs behind it.
 
-An exhibit is one entry of a paper's `EXHIBITS`: the notebook that draws it and the grid of runs it needs in each
-profile. Listing them needs neither torch nor a graph. Where a paper's text and our runs part is listed in
-`papers/<paper>/deviations.csv`.
+An exhibit is one row of `papers/<paper>/exhibits.csv` and one `Grid` of `papers/<paper>/exhibits`. The row holds the
+exhibit's ID, the paper's label, its kind, its notebook and its title. The grid holds the runs in the paper's setting
+and the part of them that the other profiles compute. Listing exhibits needs neither torch nor a graph.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
+from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import one_of
-from fedrepro.runs.run import Run
+from fedrepro.runs.run import FIELDS, Run
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame
 
-PAPERS = ("fedgat", "fedstruct", "gfl", "feras", "fedsheafhn", "engine")
+PAPERS = {
+    "fedgat": "FedGAT",
+    "fedstruct": "FedStruct",
+    "gfl": "GFL-APPNP",
+    "feras": "Feras",
+    "fedsheafhn": "FedSheafHN",
+}
+FOLDERS = (*PAPERS, "engine")
 PROFILES = ("smoke", "quick", "paper")
+OURS = "ours"  # the kind of an exhibit that no paper has
+
+SMOKE_ROUNDS, SMOKE_HIDDEN, SMOKE_CLIENTS = 2, 16, 5
+
+
+def first_seed(run: Run) -> bool:
+    """Return whether a run has seed 0."""
+    return run.seed == 0
 
 
 @dataclass(frozen=True)
-class Exhibit:
-    """What an exhibit is made of.
+class Grid:
+    """The runs of an exhibit, and how each profile reduces them.
+
+    The profile `paper` has all runs of `paper()`. The profile `quick` has those that `quick` accepts, so that it is a
+    part of `paper` by construction. The profile `smoke` has one run for each combination of `per`, made small: a
+    stand-in, two rounds, 16 hidden units and at most five clients.
 
     Args:
-        id: as in `published/exhibits.csv`, such as `FG-T1`.
-        paper: the folder of its notebook and figures.
-        notebook: the notebook's name in that folder.
-        title: one line.
-        grid: the runs of a profile; those of `quick` are among those of `paper`.
-        seeded: whether `seeds` of `runs` replaces the grid's seeds; not for tuning, whose seed no
-            reported run uses.
+        paper: returns the runs in the paper's setting.
+        quick: decides which of them the profile `quick` has.
+        per: names of fields or options of a run. `smoke` keeps the first run for each combination of their values.
+        smoke: options that replace those of the runs in `smoke`, such as `{"nodes": 16}`. It may also be a function
+            that returns the runs of `smoke`, for an exhibit whose small form follows another rule.
+        seeded: whether the number of seeds that a user asks for replaces the grid's. It does not for tuning runs,
+            whose seed no reported run uses.
     """
 
-    id: str
-    paper: str
-    notebook: str
-    title: str
-    grid: Callable[[str], list[Run]]
+    paper: Callable[[], Sequence[Run]]
+    quick: Callable[[Run], bool] = first_seed
+    per: Sequence[str] = ("task", "method", "model")
+    smoke: Mapping[str, Any] | Callable[[], Sequence[Run]] = field(default_factory=dict)
     seeded: bool = True
 
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
-        """The runs of a profile; with `seeds`, the same cells with seeds 0 to `seeds - 1`, seed slowest.
+        """Return the runs of a profile; with `seeds`, the same cells with seeds 0 to `seeds - 1`, seed slowest.
 
         Raises:
-            ArgumentError: no such profile.
+            ArgumentError: there is no such profile.
         """
-        runs = self.grid(one_of("profile", profile, PROFILES))
+        one_of("profile", profile, PROFILES)
+        if profile == "smoke":
+            runs = list(self.smoke()) if callable(self.smoke) else smallest(self.paper(), self.per, self.smoke)
+        else:
+            runs = [run for run in self.paper() if profile == "paper" or self.quick(run)]
         if seeds == 0 or not self.seeded:
-            return list(runs)
+            return list(dict.fromkeys(runs))
         cells = dict.fromkeys(run.replace(seed=0) for run in runs)
         return [cell.replace(seed=seed) for seed in range(seeds) for cell in cells]
 
 
-def deviations(paper: str) -> pd.DataFrame:
-    """The paper's numbered deviations: id, what the paper says, what we do, why."""
-    import pandas as pd
+def smallest(runs: Iterable[Run], per: Sequence[str], options: Mapping[str, Any]) -> list[Run]:
+    """Return the first run for each combination of some fields and options, made small, with `options` replaced."""
+    first: dict[tuple[Any, ...], Run] = {}
+    for run in runs:
+        first.setdefault(tuple(_value(run, name) for name in per), run)
+    return list(dict.fromkeys(shrunk(run, options) for run in first.values()))
 
-    return pd.read_csv(paths.paper(one_of("paper", paper, PAPERS)) / "deviations.csv")
+
+def shrunk(run: Run, options: Mapping[str, Any]) -> Run:
+    """Return a run on the stand-in of its graph (of Cora's for a larger graph), short and narrow."""
+    known = dict(run.options)
+    if run.task == "train":
+        known["rounds"] = SMOKE_ROUNDS
+    known |= {name: SMOKE_HIDDEN for name in ("hidden",) if known.get(name, 0) > SMOKE_HIDDEN}
+    dataset = run.dataset.removesuffix("~standin")
+    if dataset in SHAPES:
+        small = SHAPES[dataset].nodes <= SHAPES["Cora"].nodes and not SHAPES[dataset].labels
+        dataset = f"{dataset if small else 'Cora'}~standin"
+    return run.replace(dataset=dataset, clients=min(run.clients, SMOKE_CLIENTS), options={**known, **options})
 
 
-def messages(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """What stored training runs sent: scalars of a whole run by stage, direction and kind of message, mean over the
-    runs that agree in `by`. A paper's diagram draws them as arrows (FG-F1, SH-F2).
+def _value(run: Run, name: str) -> Any:
+    return getattr(run, name) if name in FIELDS else run.options.get(name)
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """An exhibit: its ID, its paper, its label there, its kind, the notebook that draws it, its title and its grid."""
+
+    id: str
+    paper: str
+    label: str
+    kind: str
+    notebook: str
+    title: str
+    grid: Grid
+
+    def runs(self, profile: str, seeds: int = 0) -> list[Run]:
+        """Return the runs of a profile, see `Grid.runs`."""
+        return self.grid.runs(profile, seeds)
+
+
+def paper_module(paper: str) -> ModuleType:
+    """Import and return the package `exhibits` of a paper.
+
+    It holds `GRIDS` (an ID to its grid), `CLAIMS`, and `prepare(frame, exhibit_id)`, which gives the frame of an
+    exhibit's runs the paper's names.
     """
-    names = [name for name in frame if name.startswith(("traffic.before.", "traffic.training."))]
-    long = frame.melt(by, names, "message", "scalars").dropna(subset=["scalars"])
-    parts = long["message"].str.split(".", expand=True).reindex(columns=range(4))
-    long = long.assign(stage=parts[1], direction=parts[2], message=parts[3])
-    counted = long.groupby([*by, "stage", "direction", "message"], sort=False)["scalars"].agg(["mean", "count"])
-    return counted.rename(columns={"mean": "scalars", "count": "runs"}).reset_index()
+    return importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, FOLDERS)}.exhibits")
+
+
+def listed(paper: str) -> list[dict[str, str]]:
+    """Return the rows of a paper's list: id, label, kind, notebook (its name in the paper's folder) and title."""
+    file = paths.paper(one_of("paper", paper, FOLDERS)) / "exhibits.csv"
+    with file.open(encoding="utf-8", newline="") as content:
+        return list(csv.DictReader(content))
 
 
 @cache
 def registered() -> dict[str, Exhibit]:
-    """Return every exhibit by its ID, in the order of the papers."""
-    modules = [importlib.import_module(f"fedrepro.papers.{name}.exhibits") for name in PAPERS]
-    return {exhibit.id: exhibit for module in modules for exhibit in module.EXHIBITS}
+    """Return every exhibit by its ID, in the order of the papers and their lists."""
+    exhibits = {}
+    for paper in FOLDERS:
+        module = paper_module(paper)
+        grids = module.GRIDS if hasattr(module, "GRIDS") else {one.id: one for one in module.EXHIBITS}
+        for row in listed(paper):
+            id_ = row["id"]
+            exhibits[id_] = Exhibit(
+                id_, paper, row["label"], row["kind"], f"{paper}/{row['notebook']}", row["title"], grids[id_]
+            )
+    return exhibits
+
+
+def find(exhibit_id: str) -> Exhibit:
+    """Return the exhibit of an ID.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    return registered()[one_of("exhibit", exhibit_id, registered())]
+
+
+def published(paper: str) -> DataFrame:
+    """Return the numbers that a paper prints, one row a number.
+
+    Returns:
+        The columns exhibit, dataset, method, clients, partition, setting, metric, value, spread, spread_kind and line
+        (in the paper's text) hold what is printed, as strings, empty where nothing is printed. The columns
+        value_number and spread_number hold floats, NaN where nothing is printed.
+
+    Raises:
+        ArgumentError: no paper has this name.
+    """
+    import pandas as pd
+
+    file = paths.paper(one_of("paper", paper, list(PAPERS))) / "published.csv"
+    frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    for column in ("value", "spread"):
+        frame[f"{column}_number"] = pd.to_numeric(frame[column], errors="coerce").astype(float)
+    return frame
+
+
+def deviations(paper: str) -> DataFrame:
+    """Return a paper's numbered deviations: id, what the paper says, what we do, why."""
+    import pandas as pd
+
+    return pd.read_csv(paths.paper(one_of("paper", paper, list(PAPERS))) / "deviations.csv")

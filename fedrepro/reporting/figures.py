@@ -26,7 +26,8 @@ from matplotlib.ticker import MaxNLocator
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, one_of, require
-from fedrepro.reporting.compare import DIFFERS, NOT_COMPARABLE, REPRODUCED, UNDECIDED, interval, slope
+from fedrepro.reporting.compare import DIFFERS, NOT_COMPARABLE, REPRODUCED, UNDECIDED
+from fedrepro.reporting.statistics import interval, slope
 
 # Okabe and Ito's palette: told apart by colour-blind readers and in grey.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]

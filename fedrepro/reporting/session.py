@@ -65,6 +65,7 @@ class Notebook:
     seeds: int
     engine: str
     started: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    _frames: dict[str, DataFrame] = field(default_factory=dict, repr=False)
 
     @property
     def paper(self) -> str:
@@ -91,23 +92,24 @@ class Notebook:
 
     def runs(self, exhibit_id: str) -> list[Run]:
         """The runs of an exhibit under this notebook's profile and seeds."""
-        from fedrepro.reporting.exhibits import registered
+        from fedrepro.reporting import exhibits
 
-        exhibit = registered()[one_of("exhibit", exhibit_id, registered())]
-        return exhibit.runs(self.profile, self.seeds)
+        return exhibits.find(exhibit_id).runs(self.profile, self.seeds)
 
-    def execute(self, runs: Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
-        """Compute what the store lacks, for `budget` minutes at most; the tidy frame, one row a run.
+    def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
+        """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
-        Prints how many of them failed or lack their graph, one line an error.
+        Print how many runs failed or lack their graph, one line an error.
 
         Args:
-            side_by_side: training runs that differ in seed alone and are trained as one batch.
+            runs: runs, or the ID of an exhibit for those of this profile.
+            side_by_side: how many training runs that differ only in their seed are trained as one batch.
 
         Raises:
             FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
         """
-        frame = self._engine(runs, budget, side_by_side)
+        self._frames.clear()
+        frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side)
         failed = _counted("failed", frame.attrs["failed"])
         for line in [*failed, *_counted("left out", frame.attrs["unavailable"])]:
             print(line)
@@ -115,9 +117,53 @@ class Notebook:
             raise FedreproError("; ".join(failed))
         return frame
 
-    def stored(self, runs: Sequence[Run]) -> DataFrame:
-        """The tidy frame of those runs the store has; computes nothing."""
-        return self._engine(runs, 0.0)
+    def stored(self, exhibit_id: str | Sequence[Run]) -> DataFrame:
+        """Return the frame of all runs of an exhibit that the store holds, under the paper's names; compute nothing.
+
+        All profiles show all that the store holds, but for `smoke`, whose store is a throw-away one. Given runs instead
+        of an ID, return their frame as it is.
+        """
+        from fedrepro.reporting import exhibits
+
+        if not isinstance(exhibit_id, str):
+            return self._engine(exhibit_id, 0.0)
+        if exhibit_id not in self._frames:
+            exhibit = exhibits.find(exhibit_id)
+            profile = "smoke" if self.profile == "smoke" else "paper"
+            frame = self._engine(exhibit.runs(profile, self.seeds if profile == "smoke" else 0), 0.0)
+            self._frames[exhibit_id] = exhibits.paper_module(exhibit.paper).prepare(frame, exhibit_id)
+        return self._frames[exhibit_id]
+
+    def published(self, exhibit_id: str = "") -> DataFrame:
+        """Return the numbers that the paper prints, of one exhibit or of all."""
+        from fedrepro.reporting import exhibits
+
+        frame = exhibits.published(self.paper)
+        return frame[frame["exhibit"].eq(exhibit_id)] if exhibit_id else frame
+
+    def settings(self, exhibit_id: str) -> DataFrame:
+        """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
+
+        A column lists the values that the method's runs take, such as `10, 20` clients. Seeds are counted.
+        """
+        import pandas as pd
+
+        from fedrepro.reporting import exhibits
+
+        runs = exhibits.find(exhibit_id).runs("paper")
+        rows = []
+        for method in dict.fromkeys(run.method for run in runs):
+            of_method = [run for run in runs if run.method == method]
+            taken: dict[str, dict[str, None]] = {}
+            for run in of_method:
+                fields = {name: getattr(run, name) for name in ("dataset", "prepare", "split", "partition", "clients")}
+                for name, value in {**fields, **run.options}.items():
+                    taken.setdefault(name, {})[str(value)] = None
+            told = {name: ", ".join(values) for name, values in taken.items() if any(values)}
+            rows.append(
+                {"method": method, **told, "seeds": len({run.seed for run in of_method}), "runs": len(of_method)}
+            )
+        return pd.DataFrame(rows).fillna("")
 
     def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
         from fedrepro.runs import execute as engine
@@ -145,13 +191,29 @@ class Notebook:
         """Write theorem and identity checks: rows of id, statement, measured, bound, verdict."""
         return _write_rows(self.figures, self.paper, "checks", rows)
 
-    def claims(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
-        """Write headline claims: rows of id, paper, claim, check, evidence, verdict."""
-        return _write_rows(self.figures, self.paper, "claims", rows)
+    def claims(self, *ids: Any) -> DataFrame:
+        """Judge the paper's claims with these IDs on the store, write and return them.
 
-    def deviations(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
-        """Write where we deviate: rows of id, what the paper says, what we do, why."""
-        return _write_rows(self.figures, self.paper, "deviations", rows)
+        Returns:
+            One row a claim: id, paper, claim, check, evidence, verdict.
+        """
+        from fedrepro.reporting import claims, exhibits
+
+        if len(ids) == 1 and not isinstance(ids[0], str):  # the former form: rows that were judged already
+            return _write_rows(self.figures, self.paper, "claims", ids[0])
+        chosen = claims.named(exhibits.paper_module(self.paper).CLAIMS, ids)
+        return _write_rows(self.figures, self.paper, "claims", claims.claims_table(chosen, self.stored, self.paper))
+
+    def deviations(self, *ids: Any) -> DataFrame:
+        """Write and return where the suite parts from the paper: the numbered deviations with these IDs, or all."""
+        from fedrepro.reporting import exhibits
+
+        if len(ids) == 1 and not isinstance(ids[0], str):  # the former form: a table of rows
+            return _write_rows(self.figures, self.paper, "deviations", ids[0])
+        table = exhibits.deviations(self.paper)
+        for id_ in ids:
+            one_of("deviation", id_, list(table["id"]))
+        return _write_rows(self.figures, self.paper, "deviations", table[table["id"].isin(ids)] if ids else table)
 
     def provenance(self, frame: DataFrame | None = None) -> DataFrame:
         """What stands behind this notebook: parameters, versions, how many runs were computed now, and how many

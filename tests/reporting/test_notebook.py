@@ -13,23 +13,11 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from notebooks_written import STANDARD, write
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError
 from fedrepro.reporting import notebook
-
-STANDARD = 'profile = "quick"\ndevice = "auto"\nseeds = 0\nengine = "local"'
-
-
-def write(folder: Path, name: str, *cells: str, parameters: str = STANDARD, first: str = "# A title\n\nFG-T1") -> Path:
-    """A notebook `folder/name.ipynb` of a first cell, a parameters cell and code cells."""
-    v4 = nbformat.v4
-    tagged = v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
-    nb = v4.new_notebook(cells=[v4.new_markdown_cell(first), tagged, *map(v4.new_code_cell, cells)])
-    path = folder / f"{name}.ipynb"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nb, path)
-    return path
 
 
 @pytest.fixture
@@ -253,7 +241,7 @@ def test_begin_checks_its_arguments() -> None:
 
 def test_seeds_replace_those_of_the_profile() -> None:
     """`seeds=2` gives every cell the seeds 0 and 1, seed slowest; `seeds=0` leaves the runs alone."""
-    from fedrepro.reporting.exhibits import Exhibit
+    from fedrepro.reporting.legacy import Exhibit
     from fedrepro.runs.run import sweep
 
     runs = sweep(task="train", paper="fedgat", method=["FedAvg", "DistGAT"], dataset="Cora", seed=range(5))

@@ -14,10 +14,10 @@ from typing import Any
 import fake_tasks
 import pytest
 import torch
+from fake_training import fake_training
 
-import fedrepro
 from fedrepro import registry
-from fedrepro.errors import ArgumentError, DataError, DivergedError, StoreError
+from fedrepro.errors import ArgumentError, DataError, StoreError
 from fedrepro.runs import execute as engine
 from fedrepro.runs import executors
 from fedrepro.runs.run import Run, sweep
@@ -105,28 +105,6 @@ def test_one_thread_of_torch() -> None:
         torch.set_num_threads(before)
         registry._own.clear()
     assert record["result"] == {"threads": 1} and record["environment"]["threads"] == 1
-
-
-def fake_training(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """A `fedrepro.runs.tasks` without torch, whose seed 2 diverges; the batches of seeds it was given."""
-    calls: list[list[int]] = []
-
-    def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
-        calls.append([run.seed for run in runs])
-        if 2 in calls[-1]:
-            raise DivergedError("seed 2")
-        if 5 in calls[-1] and len(runs) > 1:
-            return [{"error": "DivergedError: seed 5"} if run.seed == 5 else result(run) for run in runs]
-        return [result(run) for run in runs]
-
-    def result(run: Run) -> dict[str, Any]:
-        return {"result": {"seed_was": run.seed}, "chunk": 7, "series": {"val": [run.seed]}}
-
-    fake = types.ModuleType("fedrepro.runs.tasks")
-    fake.train = train  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedrepro.runs.tasks", fake)
-    monkeypatch.setattr(fedrepro, "tasks", fake, raising=False)
-    return calls
 
 
 def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:

@@ -136,7 +136,7 @@ def test_every_entry_of_a_list_counts(store: Store, new: list[int], difference: 
 
 def test_rounds_of_training(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere the best round of a training run, a whole number, may be another one."""
-    from test_engine import fake_training
+    from fake_training import fake_training
 
     fake_training(monkeypatch)
     (record,) = engine.compute([Run("train", "p", "FedAvg", seed=3)])
@@ -201,7 +201,7 @@ def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training on the package's own generated graphs is verified; on a graph registered in a notebook it is not."""
-    from test_engine import fake_training
+    from fake_training import fake_training
 
     fake_training(monkeypatch)
     graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora in set order", "mine"]
@@ -224,7 +224,7 @@ def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs trained side by side are recomputed side by side."""
-    from test_engine import fake_training
+    from fake_training import fake_training
 
     calls = fake_training(monkeypatch)
     wanted = sweep(task="train", paper="p", method="FedAvg", seed=[0, 1, 3, 4])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.reporting import published
+from fedrepro import paths
+from fedrepro.reporting import exhibits, published
 
 SECOND = Path(__file__).with_name("second.csv")
 RESULTS = {"SH-T1": 130, "SH-T2": 130, "SH-T3": 8, "SH-T4": 12, "SH-T5": 8, "SH-T6": 14, "SH-F1b": 2, "SH-X1": 5}
@@ -27,7 +28,7 @@ def test_second_transcription_agrees() -> None:
         with path.open(encoding="utf-8", newline="") as file:
             return sorted(tuple(row.values()) for row in csv.DictReader(file))
 
-    first = rows(published.FOLDER / "fedsheafhn.csv")
+    first = rows(paths.paper("fedsheafhn") / "published.csv")
     assert first == rows(SECOND)
     assert len(set(first)) == len(first)
 
@@ -39,7 +40,7 @@ def test_numbers_are_counted(frame: pd.DataFrame) -> None:
     assert {name: counts[name] for name in RESULTS} == RESULTS and sum(RESULTS.values()) == 309
     assert len(printed) - 309 == 172 and counts["SH-T7"] == counts["SH-T8"] == 72
     assert frame.value.value_counts()[list(BLANK)].tolist() == [4, 12]
-    assert set(frame.exhibit) <= set(published.exhibits().id)
+    assert set(frame.exhibit) <= {row["id"] for row in exhibits.listed("fedsheafhn")}
 
 
 def test_every_cell_is_there_once(frame: pd.DataFrame) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.reporting import published
+from fedrepro import paths
+from fedrepro.reporting import exhibits, published
 
 COLUMNS = (
     "exhibit", "dataset", "method", "clients", "partition", "setting", "metric", "value", "spread", "spread_kind",
@@ -48,13 +49,13 @@ def shared(frame: pd.DataFrame, one: str, two: str) -> list[tuple[tuple[str, str
 
 def test_numbers_are_the_transcribed_ones() -> None:
     """The numbers carry the digest on which two parses agreed."""
-    text = "\n".join("|".join(row) for row in rows(published.FOLDER / "fedstruct.csv"))
+    text = "\n".join("|".join(row) for row in rows(paths.paper("fedstruct") / "published.csv"))
     assert hashlib.sha256(text.encode()).hexdigest() == DIGEST
 
 
 def test_second_parse_agrees() -> None:
     """A parse line by line and one of the stream of numbers give the same rows."""
-    assert rows(SECOND) == rows(published.FOLDER / "fedstruct.csv")
+    assert rows(SECOND) == rows(paths.paper("fedstruct") / "published.csv")
 
 
 def test_cells_are_counted(frame: pd.DataFrame) -> None:
@@ -111,5 +112,4 @@ def test_the_doubtful_spread_is_kept_as_printed(frame: pd.DataFrame) -> None:
 
 def test_every_number_belongs_to_an_exhibit(frame: pd.DataFrame) -> None:
     """The numbers name exhibits of the list."""
-    listed = published.exhibits()
-    assert set(frame["exhibit"]) <= set(listed[listed["paper"] == "fedstruct"]["id"])
+    assert set(frame["exhibit"]) <= {row["id"] for row in exhibits.listed("fedstruct")}

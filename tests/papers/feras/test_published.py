@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro.data.shapes import SHAPES
-from fedrepro.reporting import published
+from fedrepro.reporting import exhibits, published
 
 SECOND = Path(__file__).with_name("second.csv")
 
@@ -29,7 +29,7 @@ def test_numbers_are_counted() -> None:
     frame = published.load("feras")
     counts = {"FR-T1": 24, "FR-T2": 48, "FR-A2": 5, "FR-P1": 2, "FR-F3a": 2, "FR-F3b": 2, "FR-F5": 2}
     assert frame.exhibit.value_counts().to_dict() == counts
-    assert set(frame.exhibit) <= set(published.exhibits().query("paper == 'feras'").id)
+    assert set(frame.exhibit) <= set({row["id"] for row in exhibits.listed("feras")})
     table = frame[frame.exhibit == "FR-T2"]
     empty = table[table.value == ""]
     assert len(empty) == 4 and set(empty.dataset) == {"Reddit"} and set(empty.clients) == {"5"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.papers.fedgat.exhibits.experiments import IID, NAMES, NON_IID, ROUNDS, chosen
 from fedrepro.reporting.compare import Claim, slope
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 if TYPE_CHECKING:

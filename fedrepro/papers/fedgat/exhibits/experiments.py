@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.reporting.compare import Claim, Paired, common, judge, limit
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 if TYPE_CHECKING:

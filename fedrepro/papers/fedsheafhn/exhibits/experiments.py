@@ -43,7 +43,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     smoke,
     tuning,
 )
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 CLAIMS = fedsheafhn_claims.CLAIMS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 PAPER = "fedsheafhn"

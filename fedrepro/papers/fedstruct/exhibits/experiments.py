@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedrepro.papers.fedstruct.exhibits import theory as fedstruct_theory
 from fedrepro.papers.fedstruct.exhibits.settings import BEYOND, DATASETS, PARTITIONS, PREPARE, method_of, shortened
 from fedrepro.reporting import compare, published
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 if TYPE_CHECKING:

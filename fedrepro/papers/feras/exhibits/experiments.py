@@ -15,7 +15,7 @@ from typing import Any
 from fedrepro.papers.feras.exhibits import theory as feras_theory
 from fedrepro.papers.feras.exhibits.claims import CLAIMS as CLAIMS
 from fedrepro.papers.feras.exhibits.tables import HOSTS, ISOLATED, METHODS, SAMPLERS
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 PUBLISHED = ("PPI", "Flickr", "Reddit")

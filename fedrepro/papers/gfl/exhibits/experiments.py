@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.papers.gfl.exhibits import theory as gfl_theory
 from fedrepro.reporting.compare import Claim, Interval, Paired, Slope, common, interval, judge, slope
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.reporting.compare import Slope, slope
-from fedrepro.reporting.exhibits import Exhibit
+from fedrepro.reporting.legacy import Exhibit
 from fedrepro.runs.run import Run, sweep
 
 if TYPE_CHECKING:

@@ -1,0 +1,197 @@
+"""The papers' headline claims as data, and how one is judged on stored runs.
+
+A claim has parts, such as the cells of a table. Each part is a number with a 95% interval over runs, and the open range
+in which the claim wants it. A part is *shown* if the interval lies inside the range, *contradicted* if it lies outside,
+and *undecided* otherwise. Benjamini and Hochberg's procedure over the parts leaves undecided what a few of many
+intervals would show by chance.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.errors import one_of, require
+from fedrepro.reporting import frames, statistics
+from fedrepro.reporting.frames import Where
+from fedrepro.reporting.statistics import Interval, Paired, Slope
+
+LEVEL = 0.05
+SHOWN, CONTRADICTED, UNDECIDED = "shown", "contradicted", "undecided"
+NOT_CHECKED = "cannot be checked here"
+VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, NOT_CHECKED)
+COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
+QUANTIFIERS = ("all", "most", "some")
+
+Get = Callable[[str], pd.DataFrame]  # the frame of an exhibit's stored runs
+Measured = tuple[Paired | Slope | Interval | None, float, float]
+Parts = dict[str, Measured]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Differences of scores, paired over seeds: one part for each combination of `per`.
+
+    Args:
+        exhibit: whose stored runs are compared.
+        left: columns and values that select the first cell, such as `{"method": "FedGAT"}`.
+        minus: columns and values of the second cell, over those of `per`; None compares with zero.
+        per: columns to the values for which a part is made; they select both cells.
+        above, below: the open range that the claim wants.
+        name: a format string over the columns of `per`, by default their values joined by commas.
+        labels: what `name` writes for a value of `per`.
+        value: the column of scores, in the unit of the range.
+        minus_exhibit: whose runs give the second cell, if not those of `exhibit`.
+    """
+
+    exhibit: str
+    left: Where
+    minus: Where | None = None
+    per: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    above: float = -math.inf
+    below: float = math.inf
+    name: str = ""
+    labels: Mapping[Any, str] = field(default_factory=dict)
+    value: str = "percent"
+    minus_exhibit: str = ""
+
+    def parts(self, get: Get) -> Iterator[tuple[str, Measured]]:
+        """Yield the name of each part with its difference and range."""
+        frame = get(self.exhibit)
+        other = get(self.minus_exhibit) if self.minus_exhibit else frame
+        for values in itertools.product(*self.per.values()):
+            where = dict(zip(self.per, values))
+            left = frames.scores(frame, {**where, **self.left}, self.value)
+            right = 0 * left if self.minus is None else frames.scores(other, {**where, **self.minus}, self.value)
+            told = {column: self.labels.get(value, value) for column, value in where.items()}
+            name = self.name.format(**told) if self.name else ", ".join(map(str, told.values()))
+            yield name, (statistics.common(left, right), self.above, self.below)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Parts that need more than two cells of one table: a function of the store that returns them by name."""
+
+    measure: Callable[[Get], Parts]
+
+    def parts(self, get: Get) -> Iterator[tuple[str, Measured]]:
+        """Yield the name of each part with its number and range."""
+        yield from self.measure(get).items()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A headline claim of a paper.
+
+    Args:
+        id: such as `FG-C1`.
+        text: the claim in our words.
+        check: one sentence on what is compared, and in which range it must lie.
+        parts: what is measured.
+        quantifier: `all` parts, `most` or `some`: how many must be shown.
+        unit: of the printed numbers.
+        scale: of the printed numbers (100 for points where scores are fractions).
+        digits: decimals printed.
+        finding: in place of parts, a function of the store that returns evidence and verdict, for a claim about checks
+            and attacks rather than scores.
+    """
+
+    id: str
+    text: str
+    check: str
+    parts: Sequence[Difference | Derived] = ()
+    quantifier: str = "all"
+    unit: str = "points"
+    scale: float = 1.0
+    digits: int = 1
+    finding: Callable[[Get], tuple[str, str]] | None = None
+
+    def judge(self, get: Get) -> tuple[str, str]:
+        """Return the evidence and the verdict, one of `VERDICTS`."""
+        if self.finding is not None:
+            evidence, verdict = self.finding(get)
+            return evidence, one_of(f"the verdict of {self.id}", verdict, VERDICTS)
+        measured = dict(named for part in self.parts for named in part.parts(get))
+        return judge_claim(measured, quantifier=self.quantifier, unit=self.unit, scale=self.scale, digits=self.digits)
+
+
+def claims_table(claims: Sequence[Claim], get: Get, paper: str) -> pd.DataFrame:
+    """Judge every claim; return one row a claim with the columns of `COLUMNS`."""
+    rows = [(one.id, paper, one.text, one.check, *one.judge(get)) for one in claims]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def judge_claim(
+    parts: Parts, *, quantifier: str = "all", unit: str = "points", scale: float = 1.0, digits: int = 1
+) -> tuple[str, str]:
+    """Return the evidence line and the verdict of a claim from its parts.
+
+    Use None for a part with fewer than two comparable runs. It is listed as "not compared", and a claim about all parts
+    can then hold in part at most. A claim about most parts holds if more than half are shown, and fails if half or more
+    are contradicted. A claim about some parts holds if one is shown, and fails if all are contradicted.
+
+    Raises:
+        ArgumentError: an unknown quantifier.
+    """
+    one_of("quantifier", quantifier, QUANTIFIERS)
+    judged = {
+        name: (gap, *judge_interval(gap, low, high)) for name, (gap, low, high) in parts.items() if gap is not None
+    }
+    missing = [name for name in parts if name not in judged]
+    rest = f"; not compared: {', '.join(missing)}" if missing else ""
+    if not judged:
+        return f"no two runs of one seed to compare{rest}", NOT_CHECKED
+    kept = statistics.discoveries([p for _, _, p in judged.values()], LEVEL)
+    marks, texts = [], []
+    for (name, (gap, alone, _)), discovered in zip(judged.items(), kept, strict=True):
+        open_now = alone != UNDECIDED and not discovered
+        marks.append(UNDECIDED if open_now else alone)
+        middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
+        texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}{f' ({alone} if alone)' if open_now else ''}")
+    shown, against, undecided = (marks.count(mark) for mark in (SHOWN, CONTRADICTED, UNDECIDED))
+    holds = {"all": shown == len(parts), "most": 2 * shown > len(parts), "some": shown > 0}[quantifier]
+    fails = {
+        "all": against > 0 and shown == 0,
+        "most": 2 * against >= len(parts),
+        "some": against == len(parts),
+    }[quantifier]
+    verdict = "holds" if holds else "fails" if fails else "holds in part" if shown else UNDECIDED
+    counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
+    return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict
+
+
+def judge_interval(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str, float]:
+    """Judge one 95% interval against an open range.
+
+    Returns:
+        The verdict (shown, contradicted or undecided) and a p-value, which is at most 0.05 unless it is undecided.
+    """
+    freedom = gap[-1] - (2 if isinstance(gap, Slope) else 1)
+
+    def p(end: float, edge: float) -> float:
+        """Return the p-value of a value beyond `edge`, from the half of the interval between the mean and `end`."""
+        half = abs(end - gap[0])
+        if math.isnan(half) or half == 0:  # runs that all tie on the edge decide nothing
+            return 1.0 if math.isnan(half) or gap[0] == edge else 0.0
+        return 2 * statistics.tail(abs(edge - gap[0]) / half * statistics.quantile(0.975, freedom), 1.0, freedom)
+
+    if low < gap[0] < high:
+        return SHOWN if low < gap.low and gap.high < high else UNDECIDED, max(p(gap.low, low), p(gap.high, high))
+    out = gap.high < low or gap.low > high
+    return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)
+
+
+def named(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
+    """Return the claims with these IDs, in their order.
+
+    Raises:
+        ArgumentError: no claim has one of the IDs.
+    """
+    known = {claim.id: claim for claim in claims}
+    require(bool(known), "claims", "at least one", claims)
+    return [known[one_of("claim", id_, known)] for id_ in ids]

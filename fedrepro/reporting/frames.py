@@ -1,0 +1,123 @@
+"""Frames of stored runs, turned into what an exhibit shows.
+
+A frame has one row a run, as `Store.frame` gives it. Scores are addressed by column, `<view>.<round>.<score>`:
+
+    view    before     the model that the server sends, before local training
+            after      the model after local training
+    round   last       the last round
+            best       the round of best validation accuracy
+            best_loss  the round of lowest validation loss
+    score   val, test                  accuracy pooled over the nodes of all clients
+            val_clients, test_clients  mean over clients of each client's accuracy
+            val_loss                   mean validation loss
+
+So `before.best.test` is the pooled test accuracy of the server's model at the best validation round. Facts of a method
+are `facts.<name>`; messages are `traffic.<stage>.<direction>.<message>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fedrepro.reporting.statistics import Paired, common
+
+if TYPE_CHECKING:
+    from fedrepro.runs.store import Store
+
+Where = Mapping[str, Any]
+RUNS = {"count": "runs"}
+
+
+def select(frame: pd.DataFrame, where: Where) -> pd.DataFrame:
+    """Return the rows whose columns have the values in `where`; a value may be a list of those allowed.
+
+    A frame that lacks one of the columns has no such row.
+    """
+    for column, value in where.items():
+        if column not in frame:
+            return frame.iloc[:0]
+        allowed = list(value) if isinstance(value, list | tuple | set) else [value]
+        frame = frame[frame[column].isin(allowed)]
+    return frame
+
+
+def scores(frame: pd.DataFrame, where: Where, value: str) -> pd.Series:
+    """Return one score a seed, indexed by seed, of the runs that `where` selects."""
+    chosen = select(frame, where)
+    if value not in chosen or "seed" not in chosen:
+        return pd.Series(dtype=float)
+    return chosen.drop_duplicates("seed").set_index("seed")[value].astype(float).sort_index()
+
+
+def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Paired | None:
+    """Return the scores of one cell minus those of another, paired over their common seeds; None below two."""
+    return common(scores(frame, left, value), scores(frame, right, value))
+
+
+def means(frame: pd.DataFrame, by: Sequence[str], value: str | Sequence[str]) -> pd.DataFrame:
+    """Return mean, standard deviation and number of runs of a score for each combination of `by`.
+
+    With several scores the columns are `<score>`, their means, and `runs`.
+    """
+    groups = frame.groupby(list(by), sort=False)
+    if isinstance(value, str):
+        return groups[value].agg(["mean", "std", "count"]).rename(columns=RUNS).reset_index()
+    table = groups[list(value)].mean()
+    return table.assign(runs=groups.size()).reset_index()
+
+
+def with_series(frame: pd.DataFrame, store: Store) -> pd.DataFrame:
+    """Return the frame with what its records keep of rounds and clients, in columns `series.<view>.<entry>`."""
+    kept = [(store.get(key) or {}).get("series") or {} for key in frame["key"]] if len(frame) else []
+    names = dict.fromkeys(name for series in kept for name in series)
+    return frame.assign(**{f"series.{name}": [series.get(name) for series in kept] for name in names})
+
+
+def explode(
+    frame: pd.DataFrame, lists: Mapping[str, str], keep: Sequence[str], position: str = "round", first: int = 1
+) -> pd.DataFrame:
+    """Return one row for each run and entry of its lists, such as rounds or clients.
+
+    Args:
+        lists: name of the new column to the column that holds a list; a run without one of them is left out.
+        keep: columns to repeat in each row.
+        position: name of the column that numbers the entries, from `first`.
+    """
+    columns = [*keep, position, *lists]
+    held = frame.reindex(columns=list(dict.fromkeys([*keep, *lists.values()])))
+    rows = []
+    for run in held.to_dict("records"):
+        entries = [run[column] for column in lists.values()]
+        if all(isinstance(values, list | tuple) for values in entries):
+            repeated = [run[name] for name in keep]
+            rows += [[*repeated, number, *values] for number, values in enumerate(zip(*entries, strict=True), first)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def messages(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the mean scalars that runs sent, by stage, direction and message, over the runs that agree in `by`."""
+    names = [name for name in frame if str(name).startswith(("traffic.before.", "traffic.training."))]
+    long = frame.melt(list(by), names, "message", "scalars").dropna(subset=["scalars"])
+    parts = long["message"].str.split(".", expand=True).reindex(columns=range(4))
+    long = long.assign(stage=parts[1], direction=parts[2], message=parts[3])
+    counted = long.groupby([*by, "stage", "direction", "message"], sort=False)["scalars"].agg(["mean", "count"])
+    return counted.rename(columns={"mean": "scalars", **RUNS}).reset_index()
+
+
+def with_method_names(frame: pd.DataFrame, name: Callable[[dict[str, Any]], str]) -> pd.DataFrame:
+    """Return the frame with each run under the paper's name, and the registered one in `registered`."""
+    if frame.empty:
+        return frame.assign(registered=frame.get("method"))
+    return frame.assign(registered=frame["method"], method=[name(run) for run in frame.to_dict("records")])
+
+
+def paper_layout(
+    table: pd.DataFrame, rows: str | Sequence[str], columns: str | Sequence[str], cell: Callable[[Any], str]
+) -> pd.DataFrame:
+    """Return a table in the paper's layout: one text a cell, rows and columns in the order of `table`."""
+    cells = table.assign(cell=[cell(row) for row in table.itertuples()])
+    wide = cells.pivot_table(index=rows, columns=columns, values="cell", aggfunc="first", sort=False)
+    return wide.reset_index()

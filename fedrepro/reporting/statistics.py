@@ -1,0 +1,132 @@
+"""Intervals, paired differences and power laws, over runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.special import stdtr, stdtrit
+from scipy.stats import false_discovery_control, linregress, permutation_test
+
+from fedrepro.errors import require
+
+EXACT_PAIRS = 12  # above it, 2^pairs sign patterns are too many to list
+
+
+class Interval(NamedTuple):
+    """A mean with its t interval over runs; the ends are NaN for a single run."""
+
+    mean: float
+    low: float
+    high: float
+    runs: int
+
+
+class Paired(NamedTuple):
+    """Mean of the differences between two methods on the same seeds, with interval and p-values."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_signflip: float
+    pairs: int
+
+
+class Slope(NamedTuple):
+    """Exponent of a power law fitted to points, with its t interval."""
+
+    slope: float
+    low: float
+    high: float
+    intercept: float
+    points: int
+
+
+def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
+    """Return the t interval of a mean.
+
+    Raises:
+        ArgumentError: there is no value.
+    """
+    scores = np.asarray(values, dtype=float)
+    runs = len(scores)
+    require(runs > 0, "values", "at least one number", values)
+    mean = float(scores.mean())
+    if runs == 1:
+        return Interval(mean, math.nan, math.nan, 1)
+    half = quantile((1 + level) / 2, runs - 1) * float(scores.std(ddof=1)) / math.sqrt(runs)
+    return Interval(mean, mean - half, mean + half, runs)
+
+
+def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Paired:
+    """Compare two methods that share seeds: `a[i]` and `b[i]` are scores of one seed.
+
+    The p-value `p` is that of the two-sided paired t test. The p-value `p_signflip` is exact, over all sign patterns of
+    the differences, and NaN beyond 12 pairs.
+
+    Raises:
+        ArgumentError: the lengths differ, there are fewer than two pairs, or a score is not finite.
+    """
+    require(len(a) == len(b), "b", f"as long as a, {len(a)}", len(b))
+    require(len(a) >= 2, "a", "at least two scores", a)
+    for name, scores in (("a", a), ("b", b)):
+        require(bool(np.isfinite(np.asarray(scores, dtype=float)).all()), name, "finite scores", list(scores))
+    gaps = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
+    mean, low, high, pairs = interval(gaps, level=level)
+    p = 2 * tail(abs(mean), float(gaps.std(ddof=1)) / math.sqrt(pairs), pairs - 1) if mean else 1.0
+    return Paired(mean, low, high, min(p, 1.0), _signflip(gaps) if pairs <= EXACT_PAIRS else math.nan, pairs)
+
+
+def common(left: pd.Series, right: pd.Series) -> Paired | None:
+    """Return the paired differences of two scores on the seeds (index values) that both have; None below two."""
+    left, right = left.dropna(), right.dropna()
+    seeds = left.index.intersection(right.index)
+    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
+
+
+def _signflip(gaps: np.ndarray) -> float:
+    """Return the share of the 2^n sign patterns whose mean is at least as far from zero."""
+    test = permutation_test((gaps,), np.mean, permutation_type="samples", vectorized=True, n_resamples=np.inf)
+    return float(test.pvalue)
+
+
+def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slope:
+    """Fit the exponent `k` of `y = c x^k` by least squares in logarithms; `intercept` is `log c`.
+
+    Raises:
+        ArgumentError: a value is not positive, the lengths differ, or `x` has fewer than two values.
+    """
+    require(len(x) == len(y), "y", f"as long as x, {len(x)}", len(y))
+    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    require(bool((xs > 0).all() and (ys > 0).all()), "x and y", "positive", (list(x), list(y)))
+    require(len(set(xs.tolist())) > 1, "x", "at least two different values", list(x))
+    fit = linregress(np.log(xs), np.log(ys))
+    freedom = len(xs) - 2
+    half = quantile((1 + level) / 2, freedom) * float(fit.stderr) if freedom else math.nan
+    k = float(fit.slope)
+    return Slope(k, k - half, k + half, float(fit.intercept), len(xs))
+
+
+def discoveries(p_values: Sequence[float], level: float) -> list[bool]:
+    """Return which of several tests Benjamini and Hochberg's procedure keeps at a false discovery rate `level`."""
+    if not p_values:
+        return []
+    adjusted = false_discovery_control(np.clip(p_values, 0.0, 1.0), method="bh")
+    return [bool(p <= level) for p in adjusted]
+
+
+def quantile(level: float, freedom: float) -> float:
+    """Return the quantile of Student's t distribution."""
+    return float(stdtrit(freedom, level))
+
+
+def tail(distance: float, error: float, freedom: float) -> float:
+    """Return P(difference > distance) for a t variate whose standard error is `error`."""
+    if error == 0:
+        return 0.0 if distance > 0 else 1.0
+    return float(stdtr(freedom, -distance / error))
