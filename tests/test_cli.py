@@ -134,7 +134,7 @@ def test_budget_computes_what_is_missing(
         asked.append((file, runs))
         return executed(runs)
 
-    monkeypatch.setattr(fedrepro.runs.execute, "execute", execute)
+    monkeypatch.setattr("fedrepro.runs.execute.execute", execute)
     Store().append("fedgat-6-experiments", record(exhibits[0]))
     arguments = ["--profile", "paper", "--device", "cpu", "--budget", "2"]
     assert cli.main(["run", "fedgat", *arguments]) == 0
@@ -147,7 +147,7 @@ def test_a_failed_run_of_a_budget_is_status_1(
     exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a budget, too, a run that failed is told and changes the exit status."""
-    monkeypatch.setattr(fedrepro.runs.execute, "execute", lambda runs, **_: executed(runs[1:], "ValueError: no"))
+    monkeypatch.setattr("fedrepro.runs.execute.execute", lambda runs, **_: executed(runs[1:], "ValueError: no"))
     assert cli.main(["run", "fedgat", "--profile", "paper", "--device", "cpu", "--budget", "2"]) == 1
     assert capsys.readouterr().out == "1 run failed: ValueError: no\n7 of 8 missing runs computed\n"
 
@@ -165,7 +165,7 @@ def test_notebooks_share_a_budget_seed_by_seed(exhibits: list[Run], monkeypatch:
         asked.append((file.partition("-")[0], {run.seed for run in runs}))
         return executed([])
 
-    monkeypatch.setattr(fedrepro.runs.execute, "execute", execute)
+    monkeypatch.setattr("fedrepro.runs.execute.execute", execute)
     assert cli.main(["run", "all", "--device", "cpu", "--profile", "paper", "--budget", "1"]) == 0
     assert asked == [("fedgat", {0}), ("gfl", {0}), ("fedgat", {1}), ("gfl", {1})]
 
