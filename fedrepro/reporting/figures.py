@@ -1,65 +1,50 @@
-"""The few plot forms the exhibits need, in one style, and their files: the same bytes every time.
+"""The plot forms that exhibits need, in one style, drawn with seaborn.
 
-Every form draws into `axes` if given, else on a figure of its own, and returns the figure.
-Bands and whiskers are 95% t intervals of the mean over runs; the legend says how many runs there are.
+A form draws into `axes` if given, else on a new figure, and returns the figure. Bands and whiskers are 95% t intervals
+of the mean over runs. The legend says how many runs there are.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from cycler import cycler
+import seaborn as sns
+from matplotlib import MatplotlibDeprecationWarning
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedrepro import paths
-from fedrepro.errors import StoreError, one_of, require
+from fedrepro.errors import one_of, require
 from fedrepro.reporting.compare import DIFFERS, NOT_COMPARABLE, REPRODUCED, UNDECIDED
 from fedrepro.reporting.statistics import interval, slope
+from fedrepro.reporting.style import COLOURS, MARKERS, style
+from fedrepro.reporting.style import STYLE as STYLE
 
-# Okabe and Ito's palette: told apart by colour-blind readers and in grey.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
-STYLE: Any = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#444444",
-    "axes.grid": True,
-    "axes.prop_cycle": cycler(color=COLOURS),
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "figure.dpi": 110,
-    "figure.constrained_layout.use": True,
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4,
-    "savefig.dpi": 110,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "fedrepro",
-}
 MARKS = {REPRODUCED: "=", DIFFERS: "≠", UNDECIDED: "?", NOT_COMPARABLE: "–"}
-BANDS = ("interval", "range", "none")
+MARKED = 30  # points of a line above which it has no markers
 
 
-# ---------------------------------------------------------------------------------------------------------
-# forms
+Band = Callable[[Any], tuple[float, float]] | None
+
+
+def _interval(values: Any) -> tuple[float, float]:
+    """Return the ends of the t interval of the mean, as seaborn's `errorbar` wants them."""
+    return interval(values)[1:3]
+
+
+def _range(values: Any) -> tuple[float, float]:
+    """Return the lowest and the highest value."""
+    return float(np.min(values)), float(np.max(values))
+
+
+BANDS: dict[str, Band] = {"interval": _interval, "range": _range, "none": None}
 
 
 def curves(
@@ -73,31 +58,193 @@ def curves(
     axes: Axes | None = None,
     title: str = "",
 ) -> Figure:
-    """Mean of `y` against `x`, one line per value of `by`, with a band over runs.
+    """Draw the mean of `y` against `x`, one line for each value of `by`, with a band over runs.
 
     Args:
-        frame: one row per run and `x`.
-        band: `interval` (95% of the mean), `range` (lowest to highest run) or `none`.
-        order: values of `by` as colours go over them, for figures that share them; default as they come in the frame.
+        frame: one row for each run and value of `x`.
+        band: `interval` (95% interval of the mean), `range` (lowest to highest run) or `none`.
+        order: values of `by` in the order of the colours, for figures that share them. By default the frame's order.
     """
     one_of("band", band, BANDS)
     with _axes(axes, title, x, y) as ax:
-        for place, name in enumerate(order or frame[by].dropna().unique()):
-            group = frame[frame[by].eq(name)]
-            if group.empty:
-                continue
-            means = _means(group, [x], y).sort_values(x)
-            low, high = ("least", "most") if band == "range" else ("low", "high")
-            colour = COLOURS[place % len(COLOURS)]
-            marker = MARKERS[place % len(MARKERS)] if len(means) <= 30 else ""
-            label = f"{name} ({runs(means['runs'])})"
-            ax.plot(means[x], means["mean"], marker=marker, color=colour, label=label)
-            if band != "none" and means[low].notna().any():
-                ax.fill_between(means[x], means[low], means[high], color=colour, alpha=0.15, linewidth=0)
+        rows, names, look = _counted(frame, [x], y, by, order)
+        long = rows.groupby(by, sort=False)[x].nunique().max() > MARKED if len(rows) else False
+        markers = False if long else look["markers"]
+        several = bool(rows.groupby([by, x])[y].count().gt(1).any()) if len(rows) else False
+        sns.lineplot(
+            rows,
+            x=x,
+            y=y,
+            hue=by,
+            hue_order=names,
+            palette=look["palette"],
+            style=by,
+            style_order=names,
+            markers=markers,
+            dashes=False,
+            markeredgewidth=0,
+            errorbar=BANDS[band] if several else None,
+            err_kws={"alpha": 0.15, "linewidth": 0},
+            ax=ax,
+        )
         if pd.api.types.is_integer_dtype(frame[x]):
             ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
         ax.legend()
     return _figure(ax)
+
+
+def _counted(
+    frame: pd.DataFrame, keys: list[str], y: str, by: str, order: Sequence[Any]
+) -> tuple[pd.DataFrame, list[str], dict[str, Any]]:
+    """Return the rows with the runs counted in each name of `by`, the names in order, their colours and markers."""
+    names, palette, markers = {}, {}, {}
+    for place, name in enumerate(order or list(frame[by].dropna().unique())):
+        group = frame[frame[by].eq(name)].dropna(subset=[y])
+        if group.empty:
+            continue
+        names[name] = f"{name} ({runs(group.groupby(keys)[y].count())})"
+        palette[names[name]] = COLOURS[place % len(COLOURS)]
+        markers[names[name]] = MARKERS[place % len(MARKERS)]
+    rows = frame[frame[by].isin(names)]
+    return rows.assign(**{by: rows[by].map(names)}), list(names.values()), {"palette": palette, "markers": markers}
+
+
+def bars(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    *,
+    order: Sequence[Any] = (),
+    points: bool = False,
+    axes: Axes | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw the mean of `y` in groups `x`, one colour for each value of `by`, with 95% intervals over runs.
+
+    Args:
+        order: see `curves`.
+        points: draw points instead of bars, on an axis that need not begin at zero, for small differences of large
+            numbers.
+    """
+    with _axes(axes, title, x, y) as ax:
+        rows, names, look = _counted(frame, [x], y, by, order)
+        groups = [str(group) for group in dict.fromkeys(frame[x])]
+        rows = rows.assign(**{x: rows[x].astype(str)})
+        shared: dict[str, Any] = {
+            "x": x,
+            "y": y,
+            "hue": by,
+            "order": groups,
+            "hue_order": names,
+            "palette": look["palette"],
+            "errorbar": _interval,
+            "ax": ax,
+        }
+        if points:
+            markers = [look["markers"][name] for name in names]
+            dodge = 0.8 * (1 - 1 / max(len(names), 1))
+            sns.pointplot(rows, linestyles="none", markers=markers, dodge=dodge, markersize=4, linewidth=1.2, **shared)
+        else:
+            sns.barplot(rows, err_kws={"color": "#222222", "linewidth": 1}, saturation=1, **shared)
+        ax.margins(y=0.08 + 0.08 * len(names))  # room for the legend above the bars
+        ax.grid(axis="x", visible=False)
+        ax.legend()
+    return _figure(ax)
+
+
+def heat(
+    matrix: Any,
+    rows: Sequence[Any] | None = None,
+    columns: Sequence[Any] | None = None,
+    label: str = "",
+    *,
+    axes: Axes | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw a matrix `[rows, columns]` as colours, first row on top, with its numbers written in if it is small."""
+    values = np.asarray(matrix, dtype=float)
+    require(values.ndim == 2, "matrix", "two-dimensional", values.shape)
+    with _axes(axes, title, "", "") as ax:
+        # Thousands of vector cells would make a file that no browser opens quickly.
+        sns.heatmap(
+            values,
+            cmap="Blues",
+            annot=values.size <= 100,
+            fmt=".3g",
+            ax=ax,
+            cbar_kws={"label": label},
+            xticklabels="auto" if columns is None else [str(name) for name in columns],
+            yticklabels="auto" if rows is None else [str(name) for name in rows],
+            rasterized=values.size > 2500,
+        )
+        ax.grid(visible=False)
+    return _figure(ax)
+
+
+def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, title: str = "") -> Figure:
+    """Draw the quartiles of `y` for every value of `x`, with all points over them and their number under the name."""
+    names = list(dict.fromkeys(frame[x]))
+    counts = frame[x].value_counts()
+    with _axes(axes, title, "", y) as ax:
+        shared: dict[str, Any] = {"x": x, "y": y, "order": names, "color": COLOURS[0], "ax": ax}
+        with warnings.catch_warnings():
+            # Seaborn 0.13 asks matplotlib for `vert`, which 3.11 deprecates.
+            warnings.simplefilter("ignore", MatplotlibDeprecationWarning)
+            box: dict[str, Any] = {"showfliers": False, "fill": False, "linecolor": "#222222"}
+            sns.boxplot(frame, medianprops={"color": COLOURS[1]}, **box, **shared)
+        sns.stripplot(frame, jitter=False, alpha=0.5, **shared)
+        ax.set_xticks(range(len(names)), [f"{name}\n(n = {counts[name]})" for name in names])
+        ax.grid(axis="x", visible=False)
+    return _figure(ax)
+
+
+def panels(
+    frame: pd.DataFrame,
+    panel: str | Sequence[str],
+    draw: Callable[..., Figure],
+    *,
+    by: str,
+    title: str = "",
+    order: Sequence[Any] = (),
+    wide: int = 3,
+    size: tuple[float, float] = (4.6, 3.8),
+    ylabel: str = "",
+    **arguments: Any,
+) -> Figure | None:
+    """Draw one panel for each value of `panel` (or combination of several columns); None for an empty frame.
+
+    A value of `by` has one colour in all panels, and each panel has its legend below it.
+
+    Args:
+        draw: a form of this module; it is called as `draw(rows, by=by, order=order, axes=axes, **arguments)`.
+        order: see `curves`.
+        wide: most panels in a row.
+        size: width and height of a panel in inches.
+        ylabel: in place of the column's name.
+    """
+    keys = [panel] if isinstance(panel, str) else list(panel)
+    groups = list(frame.groupby(keys, sort=False))
+    if not groups:
+        return None
+    names = list(order) or list(dict.fromkeys(frame[by].dropna()))
+    columns = min(wide, len(groups))
+    lines = -(-len(groups) // columns)
+    with style():
+        figure, grid = plt.subplots(lines, columns, figsize=(size[0] * columns, size[1] * lines), squeeze=False)
+        for ax, (values, rows) in zip(grid.flat, groups):
+            told = [str(value) if isinstance(value, str) else f"{key} = {value}" for key, value in zip(keys, values)]
+            draw(rows, by=by, order=names, axes=ax, title=", ".join(told), **arguments)
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
+            ax.margins(y=0.05)
+            if ylabel:
+                ax.set_ylabel(ylabel)
+        for ax in grid.flat[len(groups) :]:
+            ax.set_axis_off()
+        if title:
+            figure.suptitle(title, fontsize=10)
+        plt.close(figure)
+    return figure
 
 
 def dots(
@@ -108,19 +255,20 @@ def dots(
     value: str = "",
     title: str = "",
 ) -> Figure:
-    """Paper against ours: published open, ours filled with its interval (smaller where it is one run and has none), the
-    verdict's mark at the right.
+    """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right.
+
+    Our point has the interval of the difference. It is smaller where a cell has one run and therefore no interval.
 
     Args:
         table: as `compare.table` returns it.
         rows: columns that name a row of the plot.
         panels: column with one panel per value.
-        value: what is compared, with its unit.
+        value: the quantity that is compared, with its unit.
     """
     labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     names = list(dict.fromkeys(labels))
     groups = list(table.groupby(panels, sort=False))
-    with _style():
+    with style():
         size = (1.6 + 2.5 * len(groups), 1.2 + 0.3 * len(names))
         figure, grid = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
         for ax, (name, group) in zip(grid[0], groups):
@@ -131,8 +279,8 @@ def dots(
         grid[0][0].set_ylabel(", ".join(rows))
         grid[0][0].set_yticks(range(len(names)), names)
         grid[0][0].set_ylim(len(names) - 0.5, -0.5)
-        found = dict(zip(*reversed(grid[0][0].get_legend_handles_labels())))
-        handles = [found["published"], found["ours"]]
+        legend = dict(zip(*reversed(grid[0][0].get_legend_handles_labels())))
+        handles = [legend["published"], legend["ours"]]
         words = [
             "published ± its spread",
             f"ours ({runs(table['runs'])}), 90% interval of the difference; small: one run",
@@ -154,83 +302,13 @@ def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
     ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])
     sizes = np.where(group["runs"].to_numpy(dtype=float) > 1, 16, 6)
     ax.scatter(group["ours_mean"], heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
-    for height, found in zip(heights, group["verdict"]):
-        mark = MARKS.get(found, "")
+    for height, verdict in zip(heights, group["verdict"]):
+        mark = MARKS.get(verdict, "")
         ax.text(1.01, height, mark, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=11)
 
 
-def bars(
-    frame: pd.DataFrame,
-    x: str,
-    y: str,
-    by: str,
-    *,
-    order: Sequence[Any] = (),
-    points: bool = False,
-    axes: Axes | None = None,
-    title: str = "",
-) -> Figure:
-    """Mean of `y` as bars in groups `x`, one colour per value of `by`, with 95% intervals over runs.
-
-    Args:
-        order: see `curves`.
-        points: in place of bars, on an axis that need not begin at zero: for small differences of large numbers.
-    """
-    groups, names = list(dict.fromkeys(frame[x])), list(order) or list(dict.fromkeys(frame[by]))
-    width = 0.8 / max(len(names), 1)
-    with _axes(axes, title, x, y) as ax:
-        for place, name in enumerate(names):
-            means = _means(frame[frame[by] == name], [x], y)
-            where = [groups.index(group) + (place - (len(names) - 1) / 2) * width for group in means[x]]
-            half = np.nan_to_num((means["high"] - means["mean"]).to_numpy(dtype=float))
-            label, colour = f"{name} ({runs(means['runs'])})", COLOURS[place % len(COLOURS)]
-            if means.empty:
-                continue
-            if points:
-                marker = MARKERS[place % len(MARKERS)]
-                ax.errorbar(where, means["mean"], yerr=half, fmt=marker, color=colour, label=label)
-                continue
-            ax.bar(where, means["mean"], width * 0.92, color=colour, label=label)
-            ax.errorbar(where, means["mean"], yerr=half, fmt="none", ecolor="#222222", elinewidth=1)
-        ax.set_xticks(range(len(groups)), [str(group) for group in groups])
-        ax.margins(y=0.08 + 0.08 * len(names))  # room for the legend above the bars
-        ax.grid(axis="x", visible=False)
-        ax.legend()
-    return _figure(ax)
-
-
-def heat(
-    matrix: Any,
-    rows: Sequence[Any] | None = None,
-    columns: Sequence[Any] | None = None,
-    label: str = "",
-    *,
-    axes: Axes | None = None,
-    title: str = "",
-) -> Figure:
-    """A matrix `[rows, columns]` as colours, first row on top, with its numbers written in if it is small."""
-    values = np.asarray(matrix, dtype=float)
-    require(values.ndim == 2, "matrix", "two-dimensional", values.shape)
-    with _axes(axes, title, "", "") as ax:
-        # Thousands of vector cells would make a file no browser likes.
-        mesh = ax.pcolormesh(values, cmap="Blues", rasterized=values.size > 2500)
-        ax.invert_yaxis()
-        ax.grid(visible=False)
-        _figure(ax).colorbar(mesh, ax=ax, label=label)
-        if rows is not None:
-            ax.set_yticks(np.arange(values.shape[0]) + 0.5, [str(row) for row in rows])
-        if columns is not None:
-            ax.set_xticks(np.arange(values.shape[1]) + 0.5, [str(column) for column in columns])
-        if values.size <= 100:
-            middle = (np.nanmin(values) + np.nanmax(values)) / 2
-            for (i, j), value in np.ndenumerate(values):
-                colour = "white" if value > middle else "black"
-                ax.text(j + 0.5, i + 0.5, f"{value:.3g}", ha="center", va="center", color=colour)
-    return _figure(ax)
-
-
 def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
-    """Log-log points of `y` against `x` with the fitted power law; its exponent stands in the legend."""
+    """Draw `y` against `x` on logarithmic axes with the fitted power law, whose exponent is in the legend."""
     with _axes(axes, title, x, y) as ax:
         for place, (name, group) in enumerate(frame.groupby(by, sort=False)):
             fit = slope(group[x].tolist(), group[y].tolist())
@@ -246,28 +324,14 @@ def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = 
     return _figure(ax)
 
 
-def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, title: str = "") -> Figure:
-    """Quartiles of `y` for every value of `x`, with all points over them and their number under the name."""
-    names = list(dict.fromkeys(frame[x]))
-    groups = [frame.loc[frame[x] == name, y].to_numpy(dtype=float) for name in names]
-    with _axes(axes, title, "", y) as ax:
-        ax.boxplot(groups, showfliers=False, medianprops={"color": COLOURS[1]})
-        for place, group in enumerate(groups, start=1):
-            ax.plot(np.full(len(group), place), group, "o", color=COLOURS[0], alpha=0.5)
-        labels = [f"{name}\n(n = {len(group)})" for name, group in zip(names, groups)]
-        ax.set_xticks(range(1, len(names) + 1), labels)
-        ax.grid(axis="x", visible=False)
-    return _figure(ax)
-
-
 def finish(figure: Figure, *, below: bool = True, counts: bool = True, **names: Any) -> Figure:
-    """A figure of one panel with its axes named (`names`, as `Axes.set` takes them) and its legend out of the way.
+    """Name the axes of a figure of one panel (`names`, as `Axes.set` takes them) and move its legend out of the way.
 
     Args:
-        below: the legend stands under the axes instead of among the lines.
-        counts: the legend keeps its numbers of runs; without where a line is no run, such as a bound.
+        below: put the legend under the axes instead of among the lines.
+        counts: keep the numbers of runs in the legend. They are removed where a line is not made of runs, as a bound.
     """
-    with _style():
+    with style():
         ax = figure.axes[0]
         ax.set(**names)
         handles, labels = ax.get_legend_handles_labels()
@@ -283,24 +347,10 @@ def finish(figure: Figure, *, below: bool = True, counts: bool = True, **names: 
 
 
 def runs(counts: Any) -> str:
-    """`10 runs`, `3-10 runs`, `1 run`: how many runs stand behind some numbers."""
+    """Return how many runs some numbers have, as `10 runs`, `3-10 runs` or `1 run`."""
     numbers = [int(count) for count in counts]
     low, high = (min(numbers), max(numbers)) if numbers else (0, 0)
     return f"{low}-{high} runs" if low < high else f"{low} run{'s' if low != 1 else ''}"
-
-
-def _means(frame: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
-    """Mean, interval, least, most and number of runs of `y` per group, in order of appearance."""
-    rows = []
-    for name, group in frame.dropna(subset=[y]).groupby(keys, sort=False):
-        values = group[y].tolist()
-        rows.append([*name, *interval(values), min(values), max(values)])
-    return pd.DataFrame(rows, columns=[*keys, "mean", "low", "high", "runs", "least", "most"])
-
-
-def _style() -> AbstractContextManager[None]:
-    """Our style over the library's defaults, whatever the user's own settings are."""
-    return plt.style.context(["default", STYLE], after_reset=True)
 
 
 def _figure(axes: Axes) -> Figure:
@@ -311,8 +361,8 @@ def _figure(axes: Axes) -> Figure:
 
 @contextmanager
 def _axes(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[Axes]:
-    """The axes to draw into; a figure of our own is closed, so that a notebook shows it once."""
-    with _style():
+    """Give the axes to draw into. A new figure is closed, so that a notebook shows it once."""
+    with style():
         ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
         try:
             yield ax
@@ -320,99 +370,3 @@ def _axes(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[A
         finally:
             if axes is None:
                 plt.close(_figure(ax))
-
-
-# ---------------------------------------------------------------------------------------------------------
-# files
-
-
-def save(
-    paper: str,
-    exhibit_id: str,
-    frame: pd.DataFrame,
-    figure: Figure | None = None,
-    folder: Path | str | None = None,
-) -> list[Path]:
-    """Write an exhibit: `<folder>/<paper>/<exhibit_id>.csv`, and `.svg` and `.png` where there is a figure.
-
-    The same frame and figure give the same bytes in any process. Each file is replaced whole or not at all.
-
-    Args:
-        paper: folder name, such as `fedgat` or `engine`.
-        exhibit_id: such as `FG-T1`; `claims`, `checks` and `deviations` for the tables of a paper.
-        frame: its index is not written.
-        folder: default `paths.figures()`.
-
-    Raises:
-        ArgumentError: a name that is no plain file name.
-        StoreError: a file cannot be written.
-    """
-    for argument, name in (("paper", paper), ("exhibit_id", exhibit_id)):
-        plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)
-        require(plain is not None, argument, "letters, digits, - and _", name)
-    place = Path(folder or paths.figures()) / paper
-    written = [replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
-    if figure is not None:
-        with _style(), plt.rc_context({"figure.constrained_layout.use": False}):
-            for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, metadata=metadata)
-                figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
-                content = buffer.getvalue()
-                if kind == "svg":
-                    content = _name_clips(content)
-                written.append(replace_file(place / f"{exhibit_id}.{kind}", content))
-    return written
-
-
-def _name_clips(svg: bytes) -> bytes:
-    """Number a drawing's clip paths in their order.
-
-    Matplotlib names one after a hash of all the bits of its rectangle, and the last of them are the processor's.
-    """
-    names: dict[bytes, bytes] = {}
-    return re.sub(rb"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], b"clip%d" % len(names)), svg)
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """A frame as CSV: six significant digits, LF, whole numbers in full, nothing for what is missing."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(frame.columns)
-    columns = [[_cell(value) for value in frame.iloc[:, place].tolist()] for place in range(frame.shape[1])]
-    writer.writerows(zip(*columns))
-    return text.getvalue()
-
-
-def machine(value: float) -> str:
-    """An error of an identity: six significant digits, `< 1e-12` where only rounding is left."""
-    return "< 1e-12" if abs(value) < 1e-12 else f"{value:.6g}"
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, (list, tuple, dict)):
-        return json.dumps(value, sort_keys=True)
-    if value is None or (not isinstance(value, str) and pd.isna(value)):
-        return ""
-    if isinstance(value, (float, np.floating)):
-        return f"{float(value) + 0.0:.6g}"  # + 0.0 turns -0 into 0
-    return value
-
-
-def replace_file(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all, making its folder.
-
-    Raises:
-        StoreError: it cannot be written; what was there before is still there.
-    """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
-    return path

@@ -182,9 +182,9 @@ class Notebook:
 
     def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:
         """Write an exhibit, `figures/<paper>/<ID>.csv` and, with a figure, `.svg`; returns the frame."""
-        from fedrepro.reporting import figures
+        from fedrepro.reporting import files
 
-        figures.save(self.paper, exhibit_id, frame, figure, self.figures)
+        files.save(self.paper, exhibit_id, frame, figure, self.figures)
         return frame
 
     def checks(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
@@ -289,14 +289,14 @@ def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[
     import pandas as pd
     from filelock import FileLock
 
-    from fedrepro.reporting import figures
+    from fedrepro.reporting import files
 
     columns = COLUMNS[kind]
     records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else [dict(row) for row in rows]
     for row in records:
         require(set(row) == set(columns), f"a row of {kind}", f"a mapping with keys {columns}", row)
         if isinstance(row.get("measured"), float):
-            row["measured"] = figures.machine(row["measured"])
+            row["measured"] = files.machine(row["measured"])
     path = folder / paper / f"{kind}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
@@ -306,5 +306,5 @@ def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[
             merged = {row["id"]: row for row in old.to_dict("records")}
         merged |= {row["id"]: row for row in records}
         ordered = [merged[key] for key in sorted(merged, key=natural)]
-        figures.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
+        files.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
     return pd.DataFrame(records, columns=list(columns))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.reporting import figures, report
+from fedrepro.reporting import files, report
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ def folder(tmp_path: Path) -> Path:
     )
     curve = pd.DataFrame({"clients": [1, 20], "test": [0.8, 0.8], "runs": [4, 4], "method": "FedGAT"})
     picture = figures.curves(curve, "clients", "test", "method")
-    figures.save("fedgat", "FG-T1", table, folder=tmp_path)
-    figures.save("fedgat", "FG-F2a", curve, picture, tmp_path)
-    figures.save("fedgat", "FG-I1", pd.DataFrame({"error": ["< 1e-12"]}), folder=tmp_path)
-    figures.save("fedgat", "FG-T1-literal", table, folder=tmp_path)
-    figures.save("engine", "speed", pd.DataFrame({"clients": [10], "seconds": [0.5]}), folder=tmp_path)
+    files.save("fedgat", "FG-T1", table, folder=tmp_path)
+    files.save("fedgat", "FG-F2a", curve, picture, tmp_path)
+    files.save("fedgat", "FG-I1", pd.DataFrame({"error": ["< 1e-12"]}), folder=tmp_path)
+    files.save("fedgat", "FG-T1-literal", table, folder=tmp_path)
+    files.save("engine", "speed", pd.DataFrame({"clients": [10], "seconds": [0.5]}), folder=tmp_path)
     claims = pd.DataFrame(
         [["FG-C1", "fedgat", "near GAT | always", "means", "0.80\nagainst 0.81", "holds in part"]],
         columns=["id", "paper", "claim", "check", "evidence", "verdict"],
     )
-    figures.save("fedgat", "claims", claims, folder=tmp_path)
-    figures.save("fedgat", "deviations", pd.DataFrame({"id": ["D1"], "why": ["no dropout"]}), folder=tmp_path)
+    files.save("fedgat", "claims", claims, folder=tmp_path)
+    files.save("fedgat", "deviations", pd.DataFrame({"id": ["D1"], "why": ["no dropout"]}), folder=tmp_path)
     return tmp_path
 
 
@@ -92,8 +92,8 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
 def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:
     """Cells without a published number, in a table that compares with some, are not counted; ours have their titles."""
     rows = {"verdict": ["differs", "not comparable"], "published_mean": [0.5, None], "runs": [3, 3]}
-    figures.save("fedsheafhn", "SH-T4", pd.DataFrame(rows), folder=tmp_path)
-    figures.save("fedsheafhn", "SH-M1", pd.DataFrame({"runs": [1]}), folder=tmp_path)
+    files.save("fedsheafhn", "SH-T4", pd.DataFrame(rows), folder=tmp_path)
+    files.save("fedsheafhn", "SH-M1", pd.DataFrame({"runs": [1]}), folder=tmp_path)
     report.write(tmp_path)
     text = (tmp_path / "fedsheafhn" / "README.md").read_text()
     assert cells(text, "| SH-T4 ")[6] == "1 differs"

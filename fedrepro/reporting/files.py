@@ -1,0 +1,116 @@
+"""Write tables and pages: the same bytes in any process, and each file whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro import paths
+from fedrepro.errors import StoreError, require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def save(
+    paper: str,
+    exhibit_id: str,
+    frame: pd.DataFrame,
+    figure: Figure | None = None,
+    folder: Path | str | None = None,
+) -> list[Path]:
+    """Write an exhibit: `<folder>/<paper>/<exhibit_id>.csv`, and with a figure `.svg` and `.png`.
+
+    The same frame and figure give the same bytes in any process. Each file is replaced whole or not at all.
+
+    Args:
+        paper: folder name, such as `fedgat` or `engine`.
+        exhibit_id: such as `FG-T1`; `claims`, `checks` and `deviations` for the tables of a paper.
+        frame: the table; its index is not written.
+        folder: default `paths.figures()`.
+
+    Raises:
+        ArgumentError: a name is no plain file name.
+        StoreError: a file cannot be written.
+    """
+    for argument, name in (("paper", paper), ("exhibit_id", exhibit_id)):
+        plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)
+        require(plain is not None, argument, "letters, digits, - and _", name)
+    place = Path(folder or paths.figures()) / paper
+    written = [replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
+    if figure is not None:
+        import matplotlib.pyplot as plt
+
+        from fedrepro.reporting.style import style
+
+        with style(), plt.rc_context({"figure.constrained_layout.use": False}):
+            for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=kind, metadata=metadata)
+                figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
+                content = buffer.getvalue()
+                if kind == "svg":
+                    content = _name_clips(content)
+                written.append(replace_file(place / f"{exhibit_id}.{kind}", content))
+    return written
+
+
+def _name_clips(svg: bytes) -> bytes:
+    """Number the clip paths of a drawing in their order.
+
+    Matplotlib names a path after a hash of all bits of its rectangle, and the last bits depend on the processor.
+    """
+    names: dict[bytes, bytes] = {}
+    return re.sub(rb"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], b"clip%d" % len(names)), svg)
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return a frame as CSV: six significant digits, LF, whole numbers in full, nothing for a missing value."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(frame.columns)
+    columns = [[_cell(value) for value in frame.iloc[:, place].tolist()] for place in range(frame.shape[1])]
+    writer.writerows(zip(*columns))
+    return text.getvalue()
+
+
+def machine(value: float) -> str:
+    """Return the error of an identity with six significant digits, or `< 1e-12` where only rounding is left."""
+    return "< 1e-12" if abs(value) < 1e-12 else f"{value:.6g}"
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, sort_keys=True)
+    if value is None or (not isinstance(value, str) and pd.isna(value)):
+        return ""
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value) + 0.0:.6g}"  # + 0.0 turns -0 into 0
+    return value
+
+
+def replace_file(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all, making its folder.
+
+    Raises:
+        StoreError: the file cannot be written; its former content is still there.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_bytes(content)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+    return path

@@ -1,0 +1,40 @@
+"""The look of every figure: colours, markers and matplotlib's settings."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import matplotlib.pyplot as plt
+from cycler import cycler
+
+# Okabe and Ito's palette: colour-blind readers can tell its colours apart, also in grey.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "savefig.dpi": 110,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "fedrepro",
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """Return the suite's style over the library's defaults, whatever the user's settings are."""
+    return plt.style.context(["default", STYLE], after_reset=True)
