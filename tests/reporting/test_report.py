@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.reporting import files, report
+from fedrepro.reporting import figures, files, report
 
 
 @pytest.fixture
