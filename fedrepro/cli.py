@@ -1,4 +1,4 @@
-"""The command `fedrepro`: list, data, run, status, show, verify, report.
+"""The command `fedrepro`: list, data, run, status, show, verify, merge, report.
 
 Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
 """
@@ -81,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("key", metavar="KEY", help="key of a run, or its first characters")
     verify = add("verify", verify_, "recompute stored runs, stale ones first, and compare")
     verify.add_argument("-n", type=int, default=5, metavar="N", help="how many (default 5)")
+    merge = add("merge", merge_, "add the results of another store, such as one filled on a second machine")
+    merge.add_argument("folder", metavar="FOLDER", help="the other store's folder")
     add("report", report_, "rewrite the gallery and the state of every exhibit")
     return parser
 
@@ -178,7 +180,7 @@ def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[R
 
 def status_(options: argparse.Namespace) -> int:
     from fedrepro.reporting.exhibits import registered
-    from fedrepro.runs import execute as engine
+    from fedrepro.runs import verification
     from fedrepro.runs.store import Store
 
     one_of("--profile", options.profile, CHOICES["profile"])
@@ -187,7 +189,7 @@ def status_(options: argparse.Namespace) -> int:
         print(f"fedrepro: {torn.file} line {torn.line} is torn and left out", file=sys.stderr)
     rows = [
         {"exhibit": exhibit.id, "notebook": exhibit.notebook, "title": exhibit.title}
-        | engine.status(store, exhibit.runs(options.profile))
+        | verification.status(store, exhibit.runs(options.profile))
         for exhibit in registered().values()
     ]
     if options.json:
@@ -220,19 +222,31 @@ def show_(options: argparse.Namespace) -> int:
     if "verified" in record["result"]:
         print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
         return 0
-    code = f"from fedrepro import Run, engine; print(engine.compute([Run.from_dict({record['run']!r})], 'cpu'))"
+    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
+    code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
     print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
     return 0
 
 
 def verify_(options: argparse.Namespace) -> int:
-    from fedrepro.runs import execute as engine
+    from fedrepro.runs import verification
     from fedrepro.runs.store import Store
 
     require(options.n >= 1, "-n", "an integer >= 1", options.n)
-    frame = engine.verify(Store(), options.n)
+    frame = verification.verify(Store(), options.n)
     print(frame.to_string(index=False) if len(frame) else "the store has no runs to verify")
     return 1 if set(frame["verdict"]) & {"differs", "failed"} else 0
+
+
+def merge_(options: argparse.Namespace) -> int:
+    from fedrepro.runs.merge import merge
+    from fedrepro.runs.store import Store
+
+    merged = merge(options.folder, Store())
+    print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
+    for key in merged.refused:
+        print(f"refused {key}: the key does not match the run")
+    return 1 if merged.refused else 0
 
 
 def report_(options: argparse.Namespace) -> int:

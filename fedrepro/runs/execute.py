@@ -1,34 +1,246 @@
-"""Compute the runs a store lacks, tell which of those it has still hold, and recompute some of them.
+"""Compute the runs that a store lacks, and make records of what comes out.
 
     store = Store()
     frame = execute(sweep(...), store=store, file="fedgat/6-experiments")    # one row a run
-    status(store, runs)                                                      # done, wanted, stale, ...
-    verify(store, 5)                                                         # recomputed and compared
 
-A run's value depends on the run alone: not on the executor, the order, or what is computed beside it.
+The value of a run depends only on the run: not on the executor, the order, or what is computed next to it.
+`fedrepro.runs.verification` tells which stored results still hold.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import DataError
-from fedrepro.runs.computing import compute as compute
-from fedrepro.runs.computing import compute_all
-from fedrepro.runs.executors import executor as executor
+from fedrepro.errors import ArgumentError, DataError, require
+from fedrepro.runs import executors, process, provenance
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Record, Store
-from fedrepro.runs.verification import stale as stale
-from fedrepro.runs.verification import status as status
-from fedrepro.runs.verification import verify as verify
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+IN_FLIGHT = 64  # on an executor that does not tell its number of workers
+
+
+def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
+    """Compute runs with one thread of torch.
+
+    Args:
+        runs: of task `train` they may differ in their seed alone, and are trained side by side.
+        device: `cpu` or `cuda`, for training and what else is a function of the device.
+
+    Returns:
+        One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
+        `unavailable`; `environment` is still spelled out.
+    """
+    if len(runs) > 1 and runs[0].task != "train":
+        return [record for run in runs for record in compute([run], device)]
+    device = _placed(runs, device)
+    with process.restored_threads():
+        start = time.perf_counter()
+        try:
+            function = _function(runs[0])
+            _code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
+            start = time.perf_counter()  # what follows belongs to the runs; imports do not
+            outputs = _outputs(function(list(runs), device), runs[0].method)
+        except Exception as error:
+            if len(runs) > 1:  # one of them alone must not fail the others
+                return [record for run in runs for record in compute([run], device)]
+            outputs = [{"error": describe(error), "unavailable": isinstance(error, DataError)}]
+        batch = _batch(runs, time.perf_counter() - start)
+        return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
+
+
+def _placed(runs: Sequence[Run], device: str) -> str:
+    """Where runs of one method compute when `device` is asked for."""
+    run = runs[0]
+    return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of an error, as records keep it."""
+    return f"{type(error).__name__}: {error}"
+
+
+def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
+    """The record of a run: `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
+    failed = "unavailable" if output.get("unavailable") else "failed"
+    made: Record = {
+        "key": run.key,
+        "run": run.to_dict(),
+        "version": registry.find(run.task, run.method).version,
+        "status": failed if "error" in output else "ok",
+        "error": output.get("error"),
+        "result": output.get("result", {}),
+    }
+    if "series" in output:
+        made["series"] = output["series"]
+    return made | {
+        "fingerprint": _code_of(run),
+        "environment": provenance.environment(device),
+        "when": now(),
+        "seconds": round(batch["seconds"] / len(batch["seeds"]), 4),
+        "batch": dict(batch),
+        "chunk": output.get("chunk"),
+    }
+
+
+def _code_of(run: Run) -> str:
+    return provenance.fingerprint(run.task, run.method, run.dataset)
+
+
+def _batch(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
+    """What runs computed together, which differ in their seed alone, have in common."""
+    return {"seeds": [run.seed for run in runs], "seconds": round(seconds, 4)}
+
+
+def now() -> str:
+    """The time, ISO 8601, UTC, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
+    """What computes runs of a task and method, imported now, with the process settled."""
+    if run.task == "train":
+        from fedrepro.runs import tasks
+
+        process.settle()
+        return tasks.train
+    single = registry.load(run.task, run.method)
+    process.settle()
+    if registry.find(run.task, run.method).on_device:
+        return lambda runs, device: [single(run, device) for run in runs]
+    return lambda runs, device: [single(run) for run in runs]
+
+
+def _outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:
+    for output in given:
+        filled = isinstance(output, Mapping) and {"result", "error"} & set(output)
+        require(bool(filled), f"what {method!r} returns", "a mapping that holds 'result'", output)
+    return [_plain(output, method) for output in given]
+
+
+def _plain(value: Any, name: str) -> Any:
+    """JSON values; undefined numbers (NaN) become None.
+
+    Raises:
+        ArgumentError: an infinite number, or something that is no JSON.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, f"{name}.{key}") for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry, name) for entry in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        require(not math.isinf(value), name, "finite", value)
+        return None if math.isnan(value) else float(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist(), name)
+    raise ArgumentError(f"{name} must be made of JSON values. Got {type(value).__name__}.")
+
+
+class _Group(NamedTuple):
+    """Runs computed together, and what a worker process must know to do so."""
+
+    runs: Sequence[Run]
+    device: str
+    entries: Mapping[tuple[str, str], registry.Entry]
+
+
+def _compute(group: _Group) -> list[Record]:
+    registry.REGISTRY.update(group.entries)  # a worker has not seen what was registered by hand
+    return compute(group.runs, executors.resolved(group.device))
+
+
+def compute_all(
+    batches: Sequence[Sequence[Run]],
+    keep: Callable[[list[Record]], None],
+    *,
+    executor: Executor | str | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+    wanted: Callable[[Sequence[Run]], bool] = lambda runs: True,
+    deadline: float = math.inf,
+) -> None:
+    """Compute batches of runs on an executor, and give the records of each to `keep` as they come.
+
+    Args:
+        batches: runs that `compute` takes together.
+        keep: called in this process.
+        executor: an executor or the name of one; None for spawned processes, or for this process if there
+            is one batch, one worker or training on a GPU.
+        workers: batches computed at once; default `executors.cores()`.
+        device: `auto`, `cpu` or `cuda`, where it matters; looked for only if there is something to compute.
+        progress: show a bar with the time left, if the error stream is a terminal.
+        wanted: asked before a batch is started.
+        deadline: `time.monotonic()` after which nothing new is started.
+    """
+    from tqdm import tqdm
+
+    if not batches or time.monotonic() >= deadline:
+        return
+    if executor not in ("dask", "slurm"):  # whose workers are other machines, with or without a GPU
+        device = executors.resolved(device)
+    methods = {(run.task, run.method) for runs in batches for run in runs}
+    entries = {method: registry.find(*method) for method in methods}
+    # What was written in a notebook or inside a function, worker processes cannot import.
+    here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
+    # Nor have they seen a graph registered by hand, which datasets, if loaded at all, knows.
+    graphs: Any = getattr(sys.modules.get("fedrepro.data.datasets"), "_own", {})
+    by_hand = {name for name in graphs if registry.generator(name) is None}
+    here = here or any(run.dataset in by_hand for runs in batches for run in runs)
+    if here or (executor in (None, "local") and len(batches) <= 1):
+        executor, workers = None, 1
+    bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)
+
+    def groups() -> Iterator[_Group]:
+        for runs in batches:
+            if wanted(runs):
+                yield _Group(runs, _placed(runs, device), entries)
+            else:
+                bar.update(len(runs))
+
+    def land(group: _Group, outcome: list[Record] | Exception) -> None:
+        if isinstance(outcome, Exception):
+            batch = _batch(group.runs, 0.0)
+            outcome = [record(run, group.device, batch, {"error": describe(outcome)}) for run in group.runs]
+        keep(outcome)
+        bar.update(len(group.runs))
+
+    on_gpu = any(_placed(runs, device) != "cpu" for runs in batches)
+    wishes = {"gpus_per_node": 1} if executor == "slurm" and device == "cuda" else {}
+    with bar, _engine(executor, workers, on_gpu, wishes) as (engine, width):
+        executors.gather(groups(), _compute, land, executor=engine, workers=width, deadline=deadline)
+
+
+@contextmanager
+def _engine(
+    given: Executor | str | None, workers: int | None, on_gpu: bool, wishes: Mapping[str, Any]
+) -> Iterator[tuple[Executor | None, int]]:
+    """The executor (None: the default; `wishes` go to one made here), and how many batches it takes at once."""
+    if given is None or given == "local":
+        yield None, workers or (1 if on_gpu else executors.cores())
+        return
+    engine = executors.executor(given, **wishes) if isinstance(given, str) else given
+    known: int = getattr(engine, "_max_workers", IN_FLIGHT)
+    abandoned = True
+    try:
+        yield engine, workers or known
+        abandoned = False
+    finally:
+        if engine is not given:
+            engine.shutdown(wait=not abandoned, cancel_futures=abandoned)
 
 
 def execute(

@@ -127,20 +127,21 @@ class Run:
         object.__setattr__(self, "options", Options(self.options))
 
     @cached_property
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The canonical JSON of the run, from which its key is made."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def __eq__(self, other: object) -> bool:
-        return self._text == other._text if isinstance(other, Run) else NotImplemented
+        return self.text == other.text if isinstance(other, Run) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self.text)
 
     @property
     def key(self) -> str:
         """SHA-256 (hexadecimal) of the run and the version of its method."""
         version = registry.find(self.task, self.method).version
-        return hashlib.sha256(f"{self._text}\nversion {version}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.text}\nversion {version}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values; `Run.from_dict` is the inverse."""

@@ -15,7 +15,7 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, require
 from fedrepro.runs import provenance
-from fedrepro.runs.computing import compute_all
+from fedrepro.runs.execute import compute_all
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Record, Store
 
@@ -35,14 +35,14 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
     """
     verdicts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for record in store:
-        if _is_finding(record):
+        if is_finding(record):
             verdicts[(*record["result"]["cell"], record["fingerprint"])].add(record["result"]["verdict"])
 
     def holds(record: Record) -> bool:
         try:
             now = provenance.fingerprint(*(record["run"][name] for name in ("task", "method", "dataset")))
         except ArgumentError:
-            return _is_finding(record)
+            return is_finding(record)
         found = verdicts.get((*_cell(record), now), set())
         return record["fingerprint"] == now or (bool(found) and found <= {"identical", "close"})
 
@@ -53,7 +53,8 @@ def _cell(record: Record) -> tuple[str, str, str]:
     return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
 
 
-def _is_finding(record: Record) -> bool:
+def is_finding(record: Record) -> bool:
+    """Return whether a record is what a verification found, and not a result."""
     return _cell(record)[:2] == ("check", "verify")
 
 
@@ -70,7 +71,7 @@ def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
     missing = [run for key, run in wanted.items() if key not in store]
     times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
     for record in store if missing else ():
-        if _is_finding(record):
+        if is_finding(record):
             continue
         task, method, dataset = _cell(record)
         for cell in ((task, method, dataset), (task, method), ()):

@@ -321,16 +321,16 @@ def test_a_store_that_cannot_be_written(store: Store, monkeypatch: pytest.Monkey
 def test_executor_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown engine, a missing address or a missing package is an error that says what to do."""
     with pytest.raises(ArgumentError, match=r"engine must be one of 'local', 'dask', 'slurm'\. Got 'dusk'"):
-        engine.executor("dusk")
+        executors.executor("dusk")
     monkeypatch.delenv("FEDREPRO_ADDRESS", raising=False)
     with pytest.raises(ArgumentError, match="address must be the address of a Dask scheduler"):
-        engine.executor("dask")
+        executors.executor("dask")
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ArgumentError, match=r"pip install 'fedrepro\[dask\]'"):
-        engine.executor("dask", "tcp://127.0.0.1:1")
+        executors.executor("dask", "tcp://127.0.0.1:1")
     with pytest.raises(ArgumentError, match=r"pip install 'fedrepro\[slurm\]'"):
-        engine.executor("slurm")
+        executors.executor("slurm")
     monkeypatch.setenv("FEDREPRO_WORKERS", "two")
     with pytest.raises(ArgumentError, match="FEDREPRO_WORKERS must be an integer"):
         executors.cores()

@@ -54,19 +54,19 @@ def test_identical(store: Store) -> None:
     """On the same machine a run computed again is the same to the last bit; times are not compared."""
     wanted = runs()
     fill(store, wanted)
-    frame = engine.verify(store, 2, progress=False, workers=1)
+    frame = verification.verify(store, 2, progress=False, workers=1)
     assert list(frame["verdict"]) == ["identical"] * 2 and list(frame["difference"]) == [0.0] * 2
     assert set(frame["key"]) < {run.key for run in wanted} and not frame["stale"].any()
     found = [record for record in Store(store.folder) if record["run"]["method"] == "verify"]
     assert {record["result"]["verified"] for record in found} == set(frame["key"])
     assert all(store.file(record["key"]) == "verify.jsonl" for record in found)
-    assert len(engine.verify(store, 99, workers=1)) == 3, "findings themselves are not verified"
+    assert len(verification.verify(store, 99, workers=1)) == 3, "findings themselves are not verified"
 
 
 def test_sample_is_seeded(store: Store) -> None:
     """The same seed gives the same sample, another seed another one."""
     fill(store, runs(seeds=30))
-    samples = [tuple(engine.verify(store, 5, seed=seed, workers=1)["key"]) for seed in (0, 0, 1)]
+    samples = [tuple(verification.verify(store, 5, seed=seed, workers=1)["key"]) for seed in (0, 0, 1)]
     assert samples[0] == samples[1] != samples[2]
 
 
@@ -76,7 +76,7 @@ def test_same_machine_other_bits(store: Store, test: float) -> None:
     (record,) = engine.compute(runs(seeds=1))
     record["result"]["score"]["test"] = test
     store.append("a", record)
-    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    (row,) = verification.verify(store, 1, workers=1).to_dict("records")
     assert row["verdict"] == "differs" and 0 < row["difference"] < 0.1 and row["field"] == "score.test"
 
 
@@ -89,7 +89,7 @@ def test_elsewhere(store: Store, test: float | None, verdict: str) -> None:
     record["environment"]["cpu"] = "another"
     record["result"]["score"]["test"] = test
     store.append("a", record)
-    assert list(engine.verify(store, 1, workers=1)["verdict"]) == [verdict]
+    assert list(verification.verify(store, 1, workers=1)["verdict"]) == [verdict]
 
 
 @pytest.mark.parametrize(("shifts", "verdict"), [((0.005, -0.004, 0), "close"), ((0.005, 0.004, 0.002), "differs")])
@@ -99,7 +99,7 @@ def test_means_elsewhere(store: Store, shifts: tuple[float, ...], verdict: str) 
         record["environment"]["cpu"] = "another"
         record["result"]["score"]["test"] += shift
         store.append("a", record)
-    assert set(engine.verify(store, 3, workers=1)["verdict"]) == {verdict}
+    assert set(verification.verify(store, 3, workers=1)["verdict"]) == {verdict}
 
 
 def test_losses_and_sizes(store: Store) -> None:
@@ -113,7 +113,7 @@ def test_losses_and_sizes(store: Store) -> None:
         store.append("a", record | {"result": now | {"train_loss": 2.0} | change})
     (record,) = engine.compute([runs(seeds=4)[3]])
     store.append("a", record | {"result": now | {"train_loss": 2.0}})
-    frame = engine.verify(store, 4, workers=1).set_index("seed")
+    frame = verification.verify(store, 4, workers=1).set_index("seed")
     assert frame["verdict"].to_dict() == {0: "close", 1: "differs", 2: "differs", 3: "differs"}
     assert frame["difference"].to_dict() == pytest.approx({0: 9 / 1009, 1: 11 / 1011, 2: 0.02, 3: 0.5})
     assert frame["field"].to_dict() == {0: "bytes", 1: "bytes", 2: "best_loss.test", 3: "train_loss"}
@@ -128,7 +128,7 @@ def test_every_entry_of_a_list_counts(store: Store, new: list[int], difference: 
     if elsewhere:
         record["environment"]["cpu"] = "another"
     store.append("a", record | {"result": {"entries": [1, 2, 3]}})
-    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    (row,) = verification.verify(store, 1, workers=1).to_dict("records")
     verdict = "differs" if difference else ("close" if elsewhere else "identical")
     assert (row["verdict"], row["field"]) == (verdict, "entries" if difference else "")
     assert row["difference"] == pytest.approx(difference)
@@ -142,46 +142,46 @@ def test_rounds_of_training(store: Store, monkeypatch: pytest.MonkeyPatch) -> No
     (record,) = engine.compute([Run("train", "p", "FedAvg", seed=3)])
     record["environment"]["cpu"] = "another"
     store.append("a", record | {"result": {"seed_was": 90}})
-    assert list(engine.verify(store, 1, workers=1)["verdict"]) == ["close"]
+    assert list(verification.verify(store, 1, workers=1)["verdict"]) == ["close"]
 
 
 def test_other_chunk_is_elsewhere(store: Store) -> None:
     """Runs computed in another chunk are not expected to be the same to the last bit."""
     fill(store, [Run("check", "p", "numbers", options={"value": 0.25})], chunk=3)
-    assert list(engine.verify(store, 1, workers=1)["verdict"]) == ["close"]
+    assert list(verification.verify(store, 1, workers=1)["verdict"]) == ["close"]
 
 
 def test_stale_and_cleared(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changed code makes records stale; a verification that passes clears its method and data set, for that code."""
     wanted = runs(dataset=["Cora", "CS"])
     fill(store, wanted)
-    assert engine.stale(store) == [] and engine.status(store, wanted)["stale"] == 0
+    assert verification.stale(store) == [] and verification.status(store, wanted)["stale"] == 0
     change_code(monkeypatch, "quick", "second")
-    assert engine.status(store, wanted)["stale"] == 6
-    (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+    assert verification.status(store, wanted)["stale"] == 6
+    (row,) = verification.verify(store, 1, workers=1).to_dict("records")
     assert row["stale"] and row["verdict"] == "identical"
-    stale = engine.stale(store)
+    stale = verification.stale(store)
     assert len(stale) == 3 and {record["run"]["dataset"] for record in stale} == {"Cora", "CS"} - {row["dataset"]}
-    engine.verify(store, 1, workers=1)
-    assert engine.stale(store) == []
+    verification.verify(store, 1, workers=1)
+    assert verification.stale(store) == []
     change_code(monkeypatch, "quick", "third")
-    assert len(engine.stale(store)) == 6
+    assert len(verification.stale(store)) == 6
 
 
 def test_a_difference_clears_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one run of a method and data set differs, what passed beside it does not clear the rest."""
     _, second, _ = fill(store, runs(), fingerprint="old")
     store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
-    frame = engine.verify(store, 3, workers=1)
+    frame = verification.verify(store, 3, workers=1)
     assert sorted(frame["verdict"]) == ["differs", "identical", "identical"] and frame["stale"].all()
-    assert len(engine.stale(store)) == 3
+    assert len(verification.stale(store)) == 3
 
 
 def test_stale_ones_first(store: Store) -> None:
     """Stale runs come before the sample, one of each method and data set before a second of any."""
     fill(store, runs(seeds=20, dataset="Physics"))
     fill(store, runs(seeds=3, dataset=["Cora", "CS"]), fingerprint="old")
-    frame = engine.verify(store, 4, workers=1)
+    frame = verification.verify(store, 4, workers=1)
     assert frame["stale"].all() and set(frame["dataset"][:2]) == {"Cora", "CS"}
 
 
@@ -193,10 +193,10 @@ def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     fill(store, runs("quick", 1))
     del registry.REGISTRY["check", "once"]
     registry.register("check", "quick", "fake_tasks:quick", version=2)
-    assert len(engine.verify(store, 9, workers=1)) == 0
-    assert [record["run"]["method"] for record in engine.stale(store)] == ["once"]
+    assert len(verification.verify(store, 9, workers=1)) == 0
+    assert [record["run"]["method"] for record in verification.stale(store)] == ["once"]
     with pytest.raises(ArgumentError, match="n must be an integer >= 1"):
-        engine.verify(store, 0)
+        verification.verify(store, 0)
 
 
 def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -
     fake_training(monkeypatch)
     graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora in set order", "mine"]
     store.append("a", *(engine.compute([Run("train", "p", "FedAvg", dataset=graph)])[0] for graph in graphs))
-    assert set(engine.verify(store, 9, workers=1)["dataset"]) == {*graphs} - {"mine"}
+    assert set(verification.verify(store, 9, workers=1)["dataset"]) == {*graphs} - {"mine"}
 
 
 def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +214,12 @@ def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     fill(store, runs(seeds=1, dataset="Cora"), fingerprint="old")
     with monkeypatch.context() as patch:
         patch.setattr(fake_tasks, "quick", fake_tasks.absent)
-        (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+        (row,) = verification.verify(store, 1, workers=1).to_dict("records")
         assert row["verdict"] == "unavailable" and row["error"].startswith("DataError")
         patch.setattr(fake_tasks, "quick", fake_tasks.fails)
-        (row,) = engine.verify(store, 1, workers=1).to_dict("records")
+        (row,) = verification.verify(store, 1, workers=1).to_dict("records")
         assert row["verdict"] == "failed" and row["error"] == "KeyError: 'seed 0'"
-    assert len(engine.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
+    assert len(verification.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
 
 
 def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +229,14 @@ def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_training(monkeypatch)
     wanted = sweep(task="train", paper="p", method="FedAvg", seed=[0, 1, 3, 4])
     engine.execute(wanted, store=store, file="a", workers=1, side_by_side=4)
-    assert list(engine.verify(store, 1, workers=1)["verdict"]) == ["identical"]
+    assert list(verification.verify(store, 1, workers=1)["verdict"]) == ["identical"]
     assert calls == [[0, 1, 3, 4]] * 2
 
 
 def test_status(store: Store) -> None:
     """Counts of what is done, failed and missing, and the time the rest takes by the medians of the store."""
     wanted = runs(seeds=4, dataset=["Cora", "CS", "Physics"])
-    assert engine.status(store, wanted) == {
+    assert verification.status(store, wanted) == {
         "done": 0,
         "wanted": 12,
         "stale": 0,
@@ -249,7 +249,7 @@ def test_status(store: Store) -> None:
     fill(store, [run for run in wanted if run.dataset == "CS"][:1], seconds=10.0)
     fill(store, [run for run in wanted if run.dataset == "CS"][1:2], status="failed")
     # missing: one of Cora at its median 2, three of CS at 10, four of Physics at the median of (1, 2, 9, 10)
-    assert engine.status(store, [*wanted, *wanted]) == {
+    assert verification.status(store, [*wanted, *wanted]) == {
         "done": 4,
         "wanted": 12,
         "stale": 0,
@@ -257,7 +257,7 @@ def test_status(store: Store) -> None:
         "missing": 8,
         "seconds_missing": 2 + 3 * 10 + 4 * 5.5,
     }
-    assert engine.status(store, [])["seconds_missing"] == 0
+    assert verification.status(store, [])["seconds_missing"] == 0
 
 
 def test_constants() -> None:

@@ -328,7 +328,7 @@ def choices(frame: pd.DataFrame) -> pd.DataFrame:
 
 def write_choices(frame: pd.DataFrame) -> pd.DataFrame:
     """Put the choices of the stored tuning runs into `fedsheafhn-chosen.csv`; returns them."""
-    from fedrepro.reporting.figures import csv_text, replace_file
+    from fedrepro.reporting.files import csv_text, replace_file
 
     rows = choices(frame)
     replace_file(CHOSEN, csv_text(rows).encode())

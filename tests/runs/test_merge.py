@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import fake_tasks
+import pytest
+
+from fedrepro import cli
+from fedrepro.errors import ArgumentError
+from fedrepro.runs.execute import execute
+from fedrepro.runs.merge import merge
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store
+
+pytestmark = pytest.mark.usefixtures("_fake")
+
+
+@pytest.fixture
+def _fake() -> Iterator[None]:
+    fake_tasks.register()
+    yield
+    fake_tasks.forget()
+
+
+def fill(folder: Path, seeds: range) -> Store:
+    store = Store(folder)
+    runs = [Run("check", "p", "quick", seed=seed) for seed in seeds]
+    execute(runs, store=store, file="p-1", progress=False)
+    return store
+
+
+def test_what_is_missing_is_added(tmp_path: Path) -> None:
+    """Records that the store lacks are appended to the file of their name; those present stay as they are."""
+    here, there = fill(tmp_path / "here", range(2)), fill(tmp_path / "there", range(1, 5))
+    before = [here.get(record["key"]) for record in here]
+    assert merge(there.folder, here) == (3, 1, [])
+    assert len(here) == 5 and [here.get(str(r["key"])) for r in before if r] == before
+    assert {here.file(record["key"]) for record in here} == {"p-1.jsonl"}
+    assert all(record["environment"] in here.environments for record in here)
+    assert merge(there.folder, here) == (0, 4, [])
+
+
+def test_a_key_of_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A record whose run was edited is named and not taken, and the command says so by its status."""
+    here, there = fill(tmp_path / "here", range(1)), fill(tmp_path / "there", range(1, 3))
+    file = there.folder / "p-1.jsonl"
+    first, second = (json.loads(line) for line in file.read_text().splitlines())
+    first["run"]["seed"] = 9
+    file.write_text("".join(json.dumps(record) + "\n" for record in (first, second)))
+    merged = merge(there.folder, here)
+    assert (merged.added, merged.refused) == (1, [first["key"]])
+    assert cli.main(["merge", str(there.folder)]) == 1
+    assert f"refused {first['key']}" in capsys.readouterr().out
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    """A folder without results is named."""
+    with pytest.raises(ArgumentError, match="folder must be a folder that holds finished results"):
+        merge(tmp_path, Store(tmp_path / "here"))
