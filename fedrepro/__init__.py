@@ -1,4 +1,4 @@
-"""fedrepro: five papers on federated learning over graphs, replicated notebook by notebook.
+"""Replicate five papers on federated learning over graphs, notebook by notebook.
 
     import fedrepro as fr
 

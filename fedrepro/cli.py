@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command; return the exit status."""
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -140,7 +140,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, Any]) -> int:
-    """Compute missing runs of the exhibits of notebooks until the time is up; status 1 if one failed."""
+    """Compute missing runs of the notebooks' exhibits until the time is up; return 1 if one failed."""
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
     require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
     settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
@@ -171,7 +171,7 @@ def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
 
 
 def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[Run]]]:
-    """One notebook in one portion, which the engine puts in order; several in turn, seed by seed."""
+    """Yield one notebook in one portion, which `execute` orders; several in turn, seed by seed."""
     if len(work) == 1 or beside > 1:
         return list(work.items())
     seeds = sorted({run.seed for runs in work.values() for run in runs})
@@ -203,7 +203,7 @@ def status_(options: argparse.Namespace) -> int:
 
 
 def _clock(seconds: float | None) -> str:
-    """Time on one process; `?` where nothing like it has been measured."""
+    """Return a time on one process as text, `?` where nothing like it has been measured."""
     if seconds is None:
         return "?"
     return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"

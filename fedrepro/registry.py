@@ -1,9 +1,8 @@
-"""What can be run: the published methods, and the checks, attacks and benchmarks beside them.
+"""Register what can be run: the published methods, and the checks, attacks and benchmarks.
 
-One line an entry, and none of them is imported before it is used, so that listing methods
-and computing the key of a run need no torch.
-Raise `version` when a change alters results: the keys of its runs change with it, and
-what was stored under the old ones is never served for the new.
+An entry is one line and is imported only when it is used, so that listing methods and computing the key of a run need
+no torch. Raise `version` when a change alters results. The keys of the runs change with it, and results under the old
+keys are never served for the new ones.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ TASKS = ("train", "check", "attack", "partition", "traffic", "bench")
 
 @dataclass(frozen=True)
 class Entry:
-    """Where something lives (`"package.module:Name"`), which version of its results it gives, and whether it is a
-    function of the device too; what is not computes on the CPU, but for training.
+    """The home of a registered class or function (`"package.module:Name"`) and the version of its results.
+
+    An entry with `on_device` is also given the device. All others but training compute on the CPU.
     """
 
     target: str
@@ -124,7 +124,7 @@ _own: dict[tuple[str, str], Any] = {}
 
 
 def register(task: str, name: str, target: Any, version: int = 1) -> None:
-    """Add a method (or check, attack, bench) of your own under `name`.
+    """Add your method (or check, attack, bench) under `name`.
 
     Args:
         task: one of `TASKS`.
@@ -151,15 +151,15 @@ def generator(dataset: str) -> str | None:
 
 
 def names(task: str) -> list[str]:
-    """The names registered for a task, sorted."""
+    """Return the names registered for a task, sorted."""
     return sorted(name for kind, name in REGISTRY if kind == task)
 
 
 def find(task: str, name: str) -> Entry:
-    """The entry of a task and name.
+    """Return the entry of a task and name.
 
     Raises:
-        ArgumentError: nothing of this name is registered; the message lists what is.
+        ArgumentError: nothing of this name is registered; the message lists the names.
     """
     if (task, name) not in REGISTRY:
         one_of("method" if task == "train" else f"method of task {task!r}", name, names(task))
@@ -167,7 +167,7 @@ def find(task: str, name: str) -> Entry:
 
 
 def load(task: str, name: str) -> Any:
-    """The class (task `train`) or function behind a name, imported now."""
+    """Import and return the class (task `train`) or function of a name."""
     entry = find(task, name)
     if (task, name) in _own:
         return _own[task, name]

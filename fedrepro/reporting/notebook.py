@@ -1,8 +1,7 @@
-"""The notebooks of the suite: find them, and run them headlessly under checked parameters.
+"""Find the notebooks of the suite, and run them headlessly under checked parameters.
 
-papermill made strict. papermill lets an unknown parameter pass with a warning, and a notebook that
-fails leaves a file that looks like a finished one. Here the first is an error, and a file under the
-final name is always a complete run.
+Papermill lets an unknown parameter pass with a warning, and a notebook that fails leaves a file that looks like a
+finished one. Here an unknown parameter is an error, and a file under the final name is always a complete run.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _EXHIBIT = re.compile(r"\b(?:EN-\d+[a-z]?|[A-Z]{2,3}-(?:Th|[TFALIPXC])\d+[a-z]?)
 
 
 class NotebookError(FedreproError):
-    """A notebook raised, in `cell` (number and first line); the `copy` as far as it came is kept."""
+    """A notebook raised an error in `cell` (number and first line). Its unfinished `copy` is kept."""
 
     def __init__(self, name: str, cell: str, message: str, copy: Path) -> None:
         super().__init__(name, cell, message, copy)
@@ -58,7 +57,7 @@ class NotebookError(FedreproError):
 
 @dataclass(frozen=True)
 class Source:
-    """One notebook of the suite: where it is, and what its first cell says of it."""
+    """A notebook of the suite: its path, and the title and exhibits that its first cell names."""
 
     path: Path
     title: str
@@ -70,7 +69,7 @@ class Source:
 
     @property
     def section(self) -> str:
-        """Number and name within the paper, such as `6-experiments`."""
+        """Return number and name within the paper, such as `6-experiments`."""
         return self.path.stem
 
     @property
@@ -88,7 +87,7 @@ def _cells(path: Path) -> list[Any]:
 
 
 def read(path: Path) -> Source:
-    """The notebook at a path: its title is the first heading, its exhibits the IDs its first cell names."""
+    """Read the notebook at a path: its first heading is the title, and its first cell names the exhibits."""
     cells = _cells(path)
     text = cells[0].source if cells and cells[0].cell_type == "markdown" else ""
     heading = re.search(r"^#\s+(.+)$", text, re.MULTILINE)
@@ -97,17 +96,17 @@ def read(path: Path) -> Source:
 
 
 def find(folder: Path | None = None) -> list[Source]:
-    """Every `<paper>/<n>-<section>.ipynb` under `folder` (default: the checkout's `notebooks`), in order."""
+    """Return every `<paper>/<n>-<section>.ipynb` under `folder` (default: the checkout's `notebooks`), in order."""
     folder = folder or paths.root() / "notebooks"
     found = sorted(folder.glob("*/*.ipynb"), key=lambda path: (path.parent.name, natural(path.stem)))
     return [read(path) for path in found if not path.name.startswith(".")]
 
 
 def select(names: Iterable[str]) -> list[Source]:
-    """Notebooks by name: `all`, a paper, `paper/n-section`, or the path of an .ipynb file.
+    """Return the notebooks of some names: `all`, a paper, `paper/n-section`, or the path of an .ipynb file.
 
     Raises:
-        ArgumentError: a name that is none of these; the message holds the nearest one.
+        ArgumentError: a name is none of these; the message holds the nearest one.
     """
     sources = find()
     chosen: dict[Path, Source] = {}
@@ -127,7 +126,7 @@ def select(names: Iterable[str]) -> list[Source]:
 
 
 def parameters(path: Path) -> dict[str, Any]:
-    """Names and default values in the cell tagged `parameters`.
+    """Return the names and default values in the cell tagged `parameters`.
 
     Only `name = literal` on one line is allowed there: for anything else papermill would take a
     declared name for an unknown one.
@@ -152,7 +151,7 @@ def parameters(path: Path) -> dict[str, Any]:
 
 
 def check_parameters(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, checked against the notebook's own parameters.
+    """Check given values against the notebook's parameters and return them.
 
     Raises:
         ArgumentError: an unknown name, a wrong type, or a value that is no choice.
@@ -165,7 +164,7 @@ def check_parameters(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """The value of a parameter typed on a command line: a Python literal, else the text itself."""
+    """Return the value of a parameter typed on a command line: a Python literal, else the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -174,7 +173,7 @@ def parse(text: str) -> Any:
 
 @contextlib.contextmanager
 def _environment(profile: str, jobs: int) -> Iterator[None]:
-    """What the kernel inherits; the smoke profile sees an empty store, raw graphs in `data/raw` only, no network."""
+    """Set what the kernel inherits; `smoke` sees an empty store, raw graphs only in `data/raw`, and no network."""
     changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
         # two processes a core at worst, so that the last notebook is not left with one core
@@ -203,7 +202,7 @@ def _environment(profile: str, jobs: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kernel_manager() -> Iterator[type]:
-    """A kernel manager that starts this very interpreter, whatever kernels are registered for the user.
+    """Return a kernel manager that starts this interpreter, whatever kernels are registered for the user.
 
     Client and kernel talk through socket files where the system has them and takes their paths. TCP ports are chosen
     before the kernel binds them, and another notebook's kernel, or a client that tries to connect too early, can take
@@ -232,7 +231,7 @@ def _kernel_manager() -> Iterator[type]:
 
 
 def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Execute into `partial`; the failing cell and its message, or None."""
+    """Execute into `partial`; return the failing cell and its message, or None."""
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -274,7 +273,7 @@ def _html(path: Path) -> None:
 
 
 def executed_copy(source: Source, profile: str = "") -> Path:
-    """Where the executed copy of a notebook goes; smoke runs do not overwrite real ones."""
+    """Return where the executed copy of a notebook goes; smoke runs do not overwrite real ones."""
     built = paths.root() / "build" / ("smoke/notebooks" if profile == "smoke" else "notebooks")
     return built / source.paper / f"{source.section}.ipynb"
 
@@ -290,7 +289,7 @@ def run(
     output: Path | None = None,
     jobs: int = 1,
 ) -> Path:
-    """Execute one notebook and render it as HTML beside the executed copy.
+    """Execute one notebook and render it as HTML next to the executed copy.
 
     Args:
         path_or_name: `paper/n-section`, or the path of an .ipynb file.
@@ -337,7 +336,7 @@ def run(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one notebook of `run_all` ended: `error` is empty where it succeeded."""
+    """The end of one notebook of `run_all`; `error` is empty if it succeeded."""
 
     name: str
     seconds: float
@@ -365,7 +364,7 @@ def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) ->
 
 
 def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *, jobs: int = 1) -> Iterator[Outcome]:
-    """Execute notebooks, `jobs` at a time, each in a process of its own; yields each as it ends.
+    """Execute notebooks, `jobs` at a time, each in a separate process; yield each as it ends.
 
     Raises:
         ArgumentError: before any is started, if a name or a parameter is wrong for one of them.

@@ -1,7 +1,7 @@
-"""The galleries: `figures/<paper>/README.md` and `figures/README.md`, from the files beside them.
+"""Write the galleries, `figures/<paper>/README.md` and `figures/README.md`, from the files next to them.
 
-An exhibit is drawn if its CSV is there. The CSV's `runs` column, where it has one, says how many runs stand
-behind each number, and its `verdict` column is counted.
+An exhibit counts as drawn if its CSV exists. The column `runs` of the CSV says how many runs each number has, and the
+verdicts in its column `verdict` are counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the files of one exhibit say."""
+    """One exhibit as its files show it."""
 
     id: str
     rows: list[Row]
@@ -37,7 +37,7 @@ class Drawn:
 
     @property
     def runs(self) -> str:
-        """`3-10`, `10`, or a dash where no runs stand behind the numbers."""
+        """Return how many runs the numbers have, as `3-10` or `10`, or a dash where they have none."""
         counts = [int(float(row["runs"])) for row in self.rows if row.get("runs", "") != ""]
         if not counts:
             return "–"
@@ -45,7 +45,7 @@ class Drawn:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """Of rows without a published number, where the exhibit compares with some, none is counted."""
+        """Count the verdicts. In a table with a column of published numbers, rows without one are ignored."""
         return Counter(row["verdict"] for row in self.rows if row.get("verdict") and row.get("published_mean") != "")
 
     @property
@@ -78,7 +78,7 @@ def write(folder: Path | str | None = None) -> list[Path]:
 
 
 def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
-    """The page of one paper: state of every exhibit, tables of claims, checks and deviations, pictures."""
+    """Return the page of one paper: the state of every exhibit, claims, checks, deviations and pictures."""
     drawn = _drawn(folder)
     here = [row for row in listed if row["id"] in drawn]
     extra = sorted(set(drawn) - {row["id"] for row in listed})
@@ -99,7 +99,7 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
 
 
 def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> str:
-    """The page above the galleries: per paper, exhibits drawn and verdicts counted."""
+    """Return the page above the galleries, which counts exhibits and verdicts per paper."""
     head = ["paper", "drawn", "exhibits", "runs behind each number", *VERDICTS]
     rows, claims = [], []
     total: Counter[str] = Counter()
@@ -139,7 +139,7 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
 
 
 def _titled(name: str) -> str:
-    """With the title of the exhibit, or of the one that this is a form of: SH-T1 for SH-T1-cells."""
+    """Return the name with its title; a form of an exhibit, as SH-T1-cells, has the title of SH-T1."""
     known = exhibits.registered().get(name) or exhibits.registered().get(name.rpartition("-")[0])
     return f"{name}: {known.title}" if known else name
 
@@ -163,7 +163,7 @@ def _count(verdicts: Counter[str]) -> str:
 
 
 def _drawn(folder: Path) -> dict[str, Drawn]:
-    """What is drawn in a folder, by exhibit."""
+    """Return what a folder holds of each exhibit."""
     return {
         path.stem: Drawn(path.stem, _read(path), path.with_suffix(".svg").is_file())
         for path in sorted(folder.glob("*.csv"))

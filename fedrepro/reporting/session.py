@@ -1,4 +1,4 @@
-"""What a notebook's cells call: checked parameters, the runs it needs, where its exhibits are written."""
+"""Serve the cells of a notebook: check its parameters, find and compute its runs, write its exhibits."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def check_parameter(name: str, value: Any, default: Any) -> Any:
-    """`value`, if it is of the type of `default` and, where there are choices, one of them.
+    """Return `value` if it has the type of `default` and, where there are choices, is one of them.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: it has another type or is no choice.
     """
     if name in CHOICES:
         return one_of(name, value, CHOICES[name])
@@ -57,7 +57,7 @@ def check_parameter(name: str, value: Any, default: Any) -> Any:
 
 @dataclass
 class Notebook:
-    """One notebook at work. Made by `begin`, which checks the parameters."""
+    """A notebook at work, as `begin` returns it."""
 
     name: str
     profile: str
@@ -73,12 +73,12 @@ class Notebook:
 
     @property
     def file(self) -> str:
-        """The store's file for what this notebook computes."""
+        """Return the name of the store's file for the runs that this notebook computes."""
         return self.name.replace("/", "-") + ".jsonl"
 
     @cached_property
     def store(self) -> Store:
-        """The store, read once; `engine.execute` looks for what is new in it."""
+        """Return the store, which is read once; `execute` looks for new records in it."""
         from fedrepro.runs.store import Store, opened
 
         apart = self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ
@@ -86,12 +86,12 @@ class Notebook:
 
     @property
     def figures(self) -> Path:
-        """The folder of exhibits."""
+        """Return the folder of exhibits."""
         apart = self.profile == "smoke" and "FEDREPRO_FIGURES" not in os.environ
         return paths.smoke() / "figures" if apart else paths.figures()
 
     def runs(self, exhibit_id: str) -> list[Run]:
-        """The runs of an exhibit under this notebook's profile and seeds."""
+        """Return the runs of an exhibit under this notebook's profile and seeds."""
         from fedrepro.reporting import exhibits
 
         return exhibits.find(exhibit_id).runs(self.profile, self.seeds)
@@ -181,7 +181,7 @@ class Notebook:
         )
 
     def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:
-        """Write an exhibit, `figures/<paper>/<ID>.csv` and, with a figure, `.svg`; returns the frame."""
+        """Write an exhibit, `figures/<paper>/<ID>.csv` and, with a figure, `.svg`; return the frame."""
         from fedrepro.reporting import files
 
         files.save(self.paper, exhibit_id, frame, figure, self.figures)
@@ -216,8 +216,10 @@ class Notebook:
         return _write_rows(self.figures, self.paper, "deviations", table[table["id"].isin(ids)] if ids else table)
 
     def provenance(self, frame: DataFrame | None = None) -> DataFrame:
-        """What stands behind this notebook: parameters, versions, how many runs were computed now, and how many
-        by code that has changed since and that no verification cleared.
+        """Return what this notebook rests on: parameters, versions, and numbers of runs.
+
+        The runs are counted by whether they were computed now, came from the store, or are stale: computed by code
+        that has changed since and that no verification cleared.
         """
         import platform
         from importlib.metadata import version
@@ -248,13 +250,13 @@ class Notebook:
 
 
 def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line an error, such as `3 runs failed: RuntimeError: ...`."""
+    """Return one line for each error, such as `3 runs failed: RuntimeError: ...`."""
     counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
     return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
 
 
 def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> Notebook:
-    """Start a notebook: check its parameters.
+    """Check the parameters of a notebook and start it.
 
     Args:
         name: `paper/n-section`, which decides where its records and exhibits are kept.
@@ -264,7 +266,7 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
         engine: `local`, `dask` or `slurm`.
 
     Raises:
-        ArgumentError: a name of another form, a wrong type, no choice, or `cuda` without a GPU.
+        ArgumentError: the name has another form, a value has a wrong type or is no choice, or `cuda` has no GPU.
     """
     require(bool(re.fullmatch(r"[\w~-]+/[\w.-]+", name)), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
@@ -280,12 +282,12 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
 
 
 def natural(text: str) -> list[Any]:
-    """Sort key under which `FG-T2` precedes `FG-T10`; a part is (is text, number, text)."""
+    """Return a sort key under which `FG-T2` precedes `FG-T10`; a part is (is text, number, text)."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)]
 
 
 def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Merge rows by id into `<folder>/<paper>/<kind>.csv`, in the order of the ids; returns the rows given."""
+    """Merge rows by id into `<folder>/<paper>/<kind>.csv`, in the order of the ids; return the rows given."""
     import pandas as pd
     from filelock import FileLock
 

@@ -35,7 +35,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
     """Compute runs with one thread of torch.
 
     Args:
-        runs: of task `train` they may differ in their seed alone, and are trained side by side.
+        runs: of task `train` they may differ only in their seed, and are trained side by side.
         device: `cpu` or `cuda`, for training and what else is a function of the device.
 
     Returns:
@@ -61,18 +61,18 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
 
 
 def _placed(runs: Sequence[Run], device: str) -> str:
-    """Where runs of one method compute when `device` is asked for."""
+    """Return the device on which runs of one method compute when `device` is asked for."""
     run = runs[0]
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 
 
 def describe(error: BaseException) -> str:
-    """Type and message of an error, as records keep it."""
+    """Return type and message of an error, as records keep it."""
     return f"{type(error).__name__}: {error}"
 
 
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
-    """The record of a run: `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
+    """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
     failed = "unavailable" if output.get("unavailable") else "failed"
     made: Record = {
         "key": run.key,
@@ -99,17 +99,17 @@ def _code_of(run: Run) -> str:
 
 
 def _batch(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
-    """What runs computed together, which differ in their seed alone, have in common."""
+    """Return what runs that were computed together, and differ only in their seed, have in common."""
     return {"seeds": [run.seed for run in runs], "seconds": round(seconds, 4)}
 
 
 def now() -> str:
-    """The time, ISO 8601, UTC, in seconds."""
+    """Return the time in UTC, ISO 8601, in seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
-    """What computes runs of a task and method, imported now, with the process settled."""
+    """Import and return the function that computes runs of a task and method, with the process settled."""
     if run.task == "train":
         from fedrepro.runs import tasks
 
@@ -130,10 +130,10 @@ def _outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """JSON values; undefined numbers (NaN) become None.
+    """Return a value as JSON values; NaN becomes None.
 
     Raises:
-        ArgumentError: an infinite number, or something that is no JSON.
+        ArgumentError: a number is infinite, or a value is no JSON.
     """
     if isinstance(value, Mapping):
         return {str(key): _plain(entry, f"{name}.{key}") for key, entry in value.items()}
@@ -150,7 +150,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 class _Group(NamedTuple):
-    """Runs computed together, and what a worker process must know to do so."""
+    """A batch of runs, and what a worker process must know to compute it."""
 
     runs: Sequence[Run]
     device: str
@@ -228,7 +228,7 @@ def compute_all(
 def _engine(
     given: Executor | str | None, workers: int | None, on_gpu: bool, wishes: Mapping[str, Any]
 ) -> Iterator[tuple[Executor | None, int]]:
-    """The executor (None: the default; `wishes` go to one made here), and how many batches it takes at once."""
+    """Give the executor (None for the default) and how many batches it takes; a new one is made with `wishes`."""
     if given is None or given == "local":
         yield None, workers or (1 if on_gpu else executors.cores())
         return
@@ -257,7 +257,7 @@ def execute(
     retry: bool = True,
     strict: bool = False,
 ) -> DataFrame:
-    """Compute the runs that the store lacks; the tidy frame of all that it then has (`Store.frame`).
+    """Compute the runs that the store lacks, and return the frame of all that it then has (`Store.frame`).
 
     Seeds 0, 1, ... over all cells, small graphs first. Each record is in the store as soon as its run is
     finished, so that an interruption loses only what was being computed.
@@ -323,7 +323,7 @@ def _trouble(record: Record) -> dict[str, Any]:
 
 
 def _batches(runs: Sequence[Run], side_by_side: int) -> list[list[Run]]:
-    """Runs to be computed as one, in order: seeds slowest, then by the size of the graph, then as given."""
+    """Return the batches in order: seeds slowest, then by the size of the graph, then as given."""
     sizes = {name: shape.nodes for name, shape in SHAPES.items()}
     ordered = sorted(runs, key=lambda run: (run.seed, sizes.get(run.dataset.removesuffix("~standin"), 0)))
     if side_by_side <= 1:

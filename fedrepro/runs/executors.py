@@ -1,7 +1,7 @@
-"""Where runs are computed: this process, a pool of processes, a Dask cluster, Slurm.
+"""Executors that compute runs: this process, a pool of processes, a Dask cluster, or Slurm.
 
-Each is a `concurrent.futures.Executor`, and `gather` is the one loop that feeds it: at most so many
-groups in flight, each result handed over as it comes, and what a lost worker took with it done again.
+Each is a `concurrent.futures.Executor`, and the function `gather` feeds it. A limited number of groups is in flight.
+Each result is handed over as it comes, and the groups of a lost worker are computed again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ATTEMPTS = 3
 
 
 def cores() -> int:
-    """Worker processes by default: `$FEDREPRO_WORKERS`, else the cores this process may use."""
+    """Return the default number of workers: `$FEDREPRO_WORKERS`, else the cores that this process may use."""
     given = os.environ.get("FEDREPRO_WORKERS", "")
     require(given == "" or (given.isdecimal() and int(given) > 0), "FEDREPRO_WORKERS", "an integer >= 1", given)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -35,10 +35,10 @@ def cores() -> int:
 
 
 def resolved(device: str) -> str:
-    """`cpu` or `cuda` for `device`; `auto` is a GPU if there is one.
+    """Return `cpu` or `cuda` for `device`; `auto` means a GPU if there is one.
 
     Raises:
-        ArgumentError: `cuda`, and there is none.
+        ArgumentError: `cuda` is asked for and there is no GPU.
     """
     if device == "cpu":
         return device
@@ -50,7 +50,7 @@ def resolved(device: str) -> str:
 
 
 def executor(engine: str, address: str = "", workers: int | None = None, **parameters: Any) -> Executor:
-    """An executor by name.
+    """Return an executor by name.
 
     Args:
         engine: `local` (a pool of spawned processes), `dask` or `slurm`.
@@ -60,7 +60,7 @@ def executor(engine: str, address: str = "", workers: int | None = None, **param
         parameters: `slurm`: what `submitit.AutoExecutor.update_parameters` takes, such as `timeout_min`.
 
     Raises:
-        ArgumentError: an unknown engine, no address for Dask, or the package behind it is not installed.
+        ArgumentError: the engine is unknown, Dask has no address, or its package is not installed.
     """
     one_of("engine", engine, ENGINES)
     address = address or os.environ.get("FEDREPRO_ADDRESS", "")
@@ -73,7 +73,7 @@ def executor(engine: str, address: str = "", workers: int | None = None, **param
 
 
 def pool(workers: int) -> ProcessPoolExecutor:
-    """Spawned processes, which end with this one even if it is killed."""
+    """Return a pool of spawned processes, which end with this one even if it is killed."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
 
@@ -94,7 +94,7 @@ def _end_with_parent() -> None:
 
 
 class Inline(Executor):
-    """Computes in this process, at once."""
+    """An executor that computes at once, in this process."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -106,7 +106,7 @@ class Inline(Executor):
 
 
 class Dask(Executor):
-    """The workers of a Dask cluster. They may come and go: what a lost one took with it is done again.
+    """The workers of a Dask cluster. They may come and go; the runs of a lost worker are computed again.
 
     Raises:
         ArgumentError: distributed is not installed.
@@ -131,7 +131,7 @@ class Dask(Executor):
 
 
 class Slurm(Executor):
-    """Jobs of submitit as futures, which cancel their jobs; logs go to `data/slurm`, which the nodes must see.
+    """Jobs of submitit as futures. A cancelled future cancels its job. Logs go to `data/slurm`, which all nodes see.
 
     Args:
         folder: another place for the logs.
@@ -174,7 +174,7 @@ class Slurm(Executor):
 
 
 def _watch(job: Any, future: Future[Any]) -> None:
-    """Give a future what becomes of its job. Until then it is pending, since a running one cannot be cancelled."""
+    """Give a future the outcome of its job. Until then it is pending, since a running one cannot be cancelled."""
     try:
         while not (future.cancelled() or job.done()):
             time.sleep(1.0)
@@ -252,7 +252,7 @@ def gather(
 
 
 class _Crew:
-    """The executor given, or one of our own, and another one of our own once it is broken."""
+    """The given executor or a new pool, which is replaced once it is broken."""
 
     def __init__(self, given: Executor | None, workers: int) -> None:
         self.given, self.workers = given, workers
@@ -271,7 +271,7 @@ class _Crew:
             self.current = pool(self.workers)
 
     def close(self, abandon: bool) -> None:
-        """Shut down what is our own; `abandon` ends the processes in the middle of what they compute."""
+        """Shut down a pool made here; `abandon` ends its processes in the middle of their work."""
         if self.current is self.given:
             return
         processes = list((getattr(self.current, "_processes", None) or {}).values()) if abandon else []

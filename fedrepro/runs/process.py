@@ -1,4 +1,4 @@
-"""How a process computes: with one thread, and with the memory of large tensors kept."""
+"""Set up a process for computing: one thread, and freed memory of large tensors kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settle() -> None:
 
 @contextmanager
 def restored_threads() -> Iterator[None]:
-    """What runs inside may change torch's number of threads; afterwards it is as before."""
+    """Restore torch's number of threads afterwards, whatever happens inside."""
     torch: Any = sys.modules.get("torch")
     before = torch.get_num_threads() if torch is not None else None
     try:
@@ -46,7 +46,7 @@ def restored_threads() -> Iterator[None]:
 
 
 def peak_mebibytes(work: Callable[..., Any], *arguments: Any) -> float:
-    """Largest resident memory, libraries included, of a fresh settled process that calls `work(*arguments)`, in MiB.
+    """Return the largest resident memory in MiB, libraries included, of a new process that calls `work(*arguments)`.
 
     Args:
         work: a function of a module, which the process imports.
@@ -62,7 +62,7 @@ def _resident(work: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
 
 
 def resident_mebibytes() -> float:
-    """Largest resident memory of this process until now, in MiB."""
+    """Return the largest resident memory of this process until now, in MiB."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would also count the parent's memory, inherited through fork
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""What stands behind a result: the code that computed it, and where it ran.
+"""Describe what a result rests on: the code that computed it, and where it ran.
 
-Nothing here imports the code it looks at, nor torch.
+Nothing here imports the code it reads, nor torch.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def hash_code(*targets: str, own: str = "") -> str:
 
 
 def _written_here(item: Any) -> tuple[str, list[str]]:
-    """Return the normal form of a class or function written in a notebook with its bases there, and the other bases."""
+    """Return the normal form of what a notebook defines (a class with its bases there), and the other bases."""
     family = getattr(item, "__mro__", (item,))
     elsewhere = [f"{base.__module__}:{base.__qualname__}" for base in family if base.__module__ != "__main__"]
     return "\n".join(_source(part) for part in family if part.__module__ == "__main__"), elsewhere
@@ -100,9 +100,9 @@ def _source(item: Any) -> str:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Where results are computed: versions, machine, processor, device, threads. Never imports torch.
+    """Return where results are computed: versions, machine, processor, device and threads. Never import torch.
 
-    A GPU that this process has not, as on the login node of a cluster, is called by `device`.
+    A GPU that this process does not have, as on the login node of a cluster, is named by `device`.
     """
     torch: Any = sys.modules.get("torch")
     name = device
@@ -122,7 +122,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Name, family and model: virtual machines call processors alike whose BLAS kernels round differently."""
+    """Return name, family and model, as virtual machines give one name to processors that round differently."""
     with suppress(OSError):
         block = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
         found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}

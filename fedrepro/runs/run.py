@@ -1,12 +1,12 @@
-"""A run: one frozen, hashable specification of something to compute. A sweep: a grid of them.
+"""Specify what to compute: a run is one frozen, hashable specification, and a sweep is a grid of runs.
 
     Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public",
         partition="metis", clients=10, options={"hidden": 64, "lr": 0.1})
     sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", split="public",
           partition="metis", clients=10, seed=range(10))
 
-A run has a key, which is all the store knows it by: what is not in the run cannot change the key,
-so whatever changes a result must be a field or an option.
+A run has a key, by which the store knows it. What is not in the run cannot change the key, so whatever changes a
+result must be a field or an option.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS = ("key", "status", "seconds", "when", "environment", "options")
 
 
 class Options(Mapping[str, Any]):
-    """What changes the result beyond the fields of a run: an immutable mapping, sorted by name."""
+    """An immutable mapping, sorted by name, of what changes the result beyond the fields of a run."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._items = MappingProxyType({name: _canonical(name, given[name]) for name in sorted(given)})
@@ -57,7 +57,7 @@ class Options(Mapping[str, Any]):
 
 
 def _canonical(name: str, value: Any) -> Any:
-    """One form for each value: lists as tuples, whole numbers as int, so that 1 and 1.0 give one key."""
+    """Return the one form of a value: lists as tuples, whole numbers as int, so that 1 and 1.0 give one key."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
@@ -83,7 +83,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One specification. Two runs are equal if everything that identifies them is.
+    """A specification of one computation. Two runs are equal if everything that identifies them is.
 
     Attributes:
         task: one of `TASKS`.
@@ -128,7 +128,7 @@ class Run:
 
     @cached_property
     def text(self) -> str:
-        """The canonical JSON of the run, from which its key is made."""
+        """Return the canonical JSON of the run, from which its key is made."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def __eq__(self, other: object) -> bool:
@@ -139,21 +139,21 @@ class Run:
 
     @property
     def key(self) -> str:
-        """SHA-256 (hexadecimal) of the run and the version of its method."""
+        """Return the SHA-256 (hexadecimal) of the run and the version of its method."""
         version = registry.find(self.task, self.method).version
         return hashlib.sha256(f"{self.text}\nversion {version}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values; `Run.from_dict` is the inverse."""
+        """Return the fields as JSON values; `Run.from_dict` is the inverse."""
         fields = {name: getattr(self, name) for name in FIELDS if name != "options"}
         return {**fields, "options": {name: _plain(value) for name, value in self.options.items()}}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Run:
-        """The run of `to_dict`.
+        """Return the run of `to_dict`.
 
         Raises:
-            ArgumentError: a name that is no field, a field missing, or a value out of range.
+            ArgumentError: a name is no field, a field is missing, or a value is out of range.
         """
         for name in fields:
             one_of("a field of Run", name, FIELDS)
@@ -162,7 +162,7 @@ class Run:
         return cls(**fields)
 
     def replace(self, **changes: Any) -> Run:
-        """A copy with other values in some fields."""
+        """Return a copy with other values in some fields."""
         for name in changes:
             one_of("a field of Run", name, FIELDS)
         return dataclasses.replace(self, **changes)
@@ -172,14 +172,14 @@ FIELDS = tuple(entry.name for entry in dataclasses.fields(Run))
 
 
 def sweep(**axes: Any) -> list[Run]:
-    """The grid of runs over all combinations of the axes.
+    """Return the grid of runs over all combinations of the axes.
 
     A list, tuple, range or set is an axis, anything else is the same for all. Within `options` a list
     is an axis and a tuple a value. The last axis varies fastest, but `seed` slowest of all, so that
     a sweep cut short has whole seeds: 0, then 1, ...
 
     Raises:
-        ArgumentError: an unknown field, an axis without values, or a value no run can take.
+        ArgumentError: a field is unknown, an axis has no values, or no run can take a value.
     """
     for name in axes:
         one_of("an axis", name, FIELDS)

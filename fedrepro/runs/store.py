@@ -1,4 +1,4 @@
-"""The store of results: a folder of JSON Lines files, one a notebook, only ever appended to.
+"""Keep results in a folder of JSON Lines files, one a notebook, to which records are only appended.
 
 A record is one line. It is written whole, under a lock that processes share, and synced before the
 call returns; so a process killed at any moment leaves at most one torn last line, which is reported
@@ -40,7 +40,7 @@ _LAST = ("status", "seconds", "when", "environment")
 
 
 class Torn(NamedTuple):
-    """A line that is no record: the file's name, the line (from 1) and its length in bytes."""
+    """A line that is no record: name of the file, number of the line (from 1) and its length in bytes."""
 
     file: str
     line: int
@@ -48,7 +48,7 @@ class Torn(NamedTuple):
 
 
 class _File:
-    """How far a file has been read (bytes and lines), what stood last there, and the lines that are no records."""
+    """The state of reading a file: bytes and lines read, the last bytes, and the lines that are no records."""
 
     def __init__(self, identity: int) -> None:
         self.identity = identity
@@ -61,7 +61,7 @@ class _File:
 
 
 class Store:
-    """Records by the key of their run; of several with one key the last finished one is served.
+    """Records by the key of their run. Of several records with one key the last finished one is served.
 
     Args:
         folder: where the files are; default `paths.store()`. It need not exist before something is written.
@@ -85,7 +85,7 @@ class Store:
 
     @property
     def torn(self) -> list[Torn]:
-        """Lines that are no records, left by a process that was killed or a file that was damaged."""
+        """Return the lines that are no records, left by a killed process or in a damaged file."""
         return [torn for _, file in sorted(self._files.items()) for torn in (*file.corrupt, *file.tail)]
 
     def refresh(self) -> None:
@@ -115,7 +115,7 @@ class Store:
         return {name: (self.folder / name).stat() for name in names}
 
     def _read(self, path: Path, file: _File) -> bool:
-        """Take what is new in a file; False, and nothing taken, if it is not the file that was read before."""
+        """Take what is new in a file. If it is not the file that was read before, take nothing and return False."""
         with path.open("rb") as stream:
             stream.seek(file.offset - len(file.last))
             if stream.read(len(file.last)) != file.last:
@@ -160,28 +160,28 @@ class Store:
         return len(self._done)
 
     def __iter__(self) -> Iterator[Record]:
-        """The finished records, one a key."""
+        """Iterate over the finished records, one a key."""
         return (record for _, record in self._done.values())
 
     def get(self, key: str) -> Record | None:
-        """The finished record of a key, or None."""
+        """Return the finished record of a key, or None."""
         return self._done[key][1] if key in self._done else None
 
     def failure(self, key: str) -> Record | None:
-        """The last failed record of a key that has no finished one, or None."""
+        """Return the last failed record of a key that has no finished one, or None."""
         return self._failed[key][1] if key in self._failed and key not in self._done else None
 
     def file(self, key: str) -> str:
-        """Name of the file that holds the record `get` gives."""
+        """Return the name of the file that holds the record that `get` returns."""
         return self._done[key][0][1]
 
     def find(self, start: str) -> list[Record]:
-        """The records, finished or else failed, whose key begins with `start`, sorted by key."""
+        """Return the records, finished or else failed, whose key begins with `start`, sorted by key."""
         keys = sorted(key for key in {*self._done, *self._failed} if key.startswith(start))
-        return [found for key in keys if (found := self.get(key) or self.failure(key)) is not None]
+        return [record for key in keys if (record := self.get(key) or self.failure(key)) is not None]
 
     def frame(self, runs: Iterable[Run]) -> DataFrame:
-        """Finished runs as a tidy table: one row a run, in the order given, without those the store lacks.
+        """Return finished runs as a tidy table, one row a run, in the order given, without those the store lacks.
 
         Columns: `key`, the fields of the run, its options under their own names (lists as tuples),
         its result with nested names joined by dots, `status`, `seconds`, `when`, `environment`.
@@ -189,8 +189,8 @@ class Store:
         """
         import pandas as pd
 
-        found = {run.key: self.get(run.key) for run in runs}
-        records = [record for record in found.values() if record is not None]
+        by_key = {run.key: self.get(run.key) for run in runs}
+        records = [record for record in by_key.values() if record is not None]
         options = dict.fromkeys(name for record in records for name in record["run"].get("options", {}))
         taken = {"key", *_FIELDS, *options, *_LAST}
         rows, names = [], dict[str, None]()
@@ -232,7 +232,7 @@ class Store:
         return {**record, "environment": self.environment(where)} if isinstance(where, Mapping) else record
 
     def environment(self, description: Mapping[str, Any]) -> str:
-        """Keep the description of an environment, once; the hash by which records refer to it.
+        """Keep the description of an environment once, and return the hash by which records refer to it.
 
         Raises:
             StoreError: as for `append`.
@@ -330,7 +330,7 @@ def _opened(folder: Path) -> Store:
 
 
 def opened() -> Store:
-    """The store of `paths.store()`, read once a process; each call reads what was written since."""
+    """Return the store of `paths.store()`. It is read once a process; each call reads what is new."""
     store = _opened(paths.store())
     store.refresh()
     return store

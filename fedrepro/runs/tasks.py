@@ -1,4 +1,4 @@
-"""What the tasks of a `Run` compute: from a specification to numbers."""
+"""Compute the tasks of a `Run`: from a specification to numbers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CHOICES = (*SERIES, "val_clients", "test_clients", "val_loss", "clients")
 
 
 def graph(run: Run) -> Data:
-    """The prepared and split graph of a run."""
+    """Return the prepared and split graph of a run."""
     return datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
 
 
 def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Federation:
-    """The federations of runs that differ only in their seed, side by side."""
+    """Return the federations of runs that differ only in their seed, side by side."""
     made = []
     for run in runs:
         data = graph(run)
@@ -39,10 +39,10 @@ def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = to
 
 
 def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any]]:
-    """The method of a run from its options, and the options of the loop itself ("rounds", "series").
+    """Build the method of a run from its options; return it with the options of the loop ("rounds", "series").
 
     Raises:
-        ArgumentError: an option that neither the loop, the model nor the method knows.
+        ArgumentError: neither the loop, the model nor the method knows an option.
     """
     given = dict(run.options)
     loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False)}
@@ -88,7 +88,7 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
         One dictionary per run: "result" (scores as `History.result`, "traffic", "facts", "train_loss"), "chunk", and
         "series" where the run's option `series` asks for it: True for validation and test scores of every round, or
         names of entries of `Scores`; "clients" gives every client's test score at the round of best validation. A run
-        whose loss stopped being a number has "error" instead of "result"; the others are not affected.
+        whose loss is not finite has "error" instead of "result"; the other runs are not affected.
 
     Raises:
         ArgumentError: the runs differ in more than their seed, or their split leaves one without training nodes.
@@ -136,11 +136,11 @@ def _outcome(
 
 
 def graph_statistics(run: Run) -> dict[str, Any]:
-    """Counts of a run's prepared graph and of its split, see `datasets.statistics`."""
+    """Count a run's prepared graph and its split, see `datasets.statistics`."""
     return {"result": datasets.statistics(graph(run))}
 
 
 def partition_manifest(run: Run) -> dict[str, Any]:
-    """The manifest of a run's partition, see `partition.manifest`."""
+    """Return the manifest of a run's partition, see `partition.manifest`."""
     data = graph(run)
     return {"result": partition.manifest(data, partition.partition(data, run.partition, run.clients, run.seed))}

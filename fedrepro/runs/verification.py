@@ -1,4 +1,4 @@
-"""Which stored results still hold: staleness by the code's fingerprint, verification by recomputing."""
+"""Tell which stored results still hold: staleness by the code's fingerprint, verification by recomputing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEVERAL = 3
 
 
 def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:
-    """Those finished records whose code has changed since, and which no verification has cleared.
+    """Return the finished records whose code has changed since and which no verification has cleared.
 
     A record is cleared if, with the code as it is now, runs of its task, method and data set were
     recomputed and all of them agreed.
@@ -59,7 +59,7 @@ def is_finding(record: Record) -> bool:
 
 
 def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
-    """How far a set of runs is.
+    """Count how many of some runs are done, stale, failed or missing.
 
     Returns:
         `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
@@ -99,7 +99,7 @@ def verify(
     progress: bool = True,
     workers: int | None = None,
 ) -> DataFrame:
-    """Compute stored runs again, beside the runs they were computed with, and compare.
+    """Compute stored runs again, together with the runs they were computed with, and compare.
 
     Stale ones first, of as many methods and data sets as possible, then a random sample. Benchmarks are
     left out. Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads
@@ -143,7 +143,7 @@ def verify(
 
 
 def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
-    """The records to verify, and the keys of the stale ones."""
+    """Return the records to verify, and the keys of the stale ones."""
 
     def possible(record: Record) -> bool:
         try:
@@ -170,13 +170,13 @@ def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
 
 
 def _beside(record: Record) -> list[Run]:
-    """The runs a record was computed with."""
+    """Return the runs with which a record was computed."""
     run = Run.from_dict(record["run"])
     return [run.replace(seed=seed) for seed in record["batch"]["seeds"]]
 
 
 class _Finding:
-    """A stored record beside a new one of the same run: `changes` by field, and what they mean."""
+    """A stored record and a new one of the same run, with `changes` by field and the verdict on them."""
 
     def __init__(self, old: Record, new: Record) -> None:
         self.old, self.new = old, new
@@ -214,7 +214,7 @@ class _Finding:
         return {"key": self.old["key"], **run, **found, "error": self.new["error"]}
 
     def record(self) -> Record:
-        """The finding as a record, of a check named `verify`."""
+        """Return the finding as a record of a check named `verify`."""
         named = f"verify {self.old['key']} {self.new['fingerprint']} {self.new['environment']}"
         run = self.old["run"] | {
             "task": "check",
@@ -234,7 +234,7 @@ class _Finding:
 
 
 def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Old and new value of every field, nested names joined by dots; without timings."""
+    """Yield the old and new value of every field but timings, nested names joined by dots."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in {**old, **new}:
             if name not in ("timing", "seconds"):
@@ -247,8 +247,10 @@ def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def _changes(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
-    """Change by field; of a list's entries, which share a name, the mean size with the sign of the sum: a single
-    client's score is coarse.
+    """Return the change by field.
+
+    The entries of a list share a name. Their change is the mean size with the sign of the sum, as the score of a single
+    client is coarse.
     """
     entries: defaultdict[str, list[float]] = defaultdict(list)
     for at, old, new in pairs:
@@ -257,14 +259,17 @@ def _changes(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
 
 
 def _change(old: Any, new: Any) -> float:
-    """How much a number changed, of its size if that is above 1; infinite for anything else that changed."""
+    """Return how much a number changed, relative to its size if that is above 1; infinite for other values."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (old, new)):
         return float((new - old) / max(1.0, abs(old)))
     return 0.0 if old == new else math.inf
 
 
 def _judge_means(found: Sequence[_Finding]) -> None:
-    """Where several runs of a method moved one way together, none of them is close."""
+    """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by over `MEAN_POINT`.
+
+    Small differences in one direction are not noise.
+    """
     cells: defaultdict[tuple[str, ...], list[_Finding]] = defaultdict(list)
     for finding in found:
         if finding.verdict in ("identical", "close"):
