@@ -22,7 +22,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fedrepro.engine.fedavg import FedAvg
-from fedrepro.engine.federation import Federation, Source, Weights
+from fedrepro.engine.client_graphs import Source
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State
 from fedrepro.engine.nn import layers
 from fedrepro.engine.nn.models import GCN

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrepro.engine.federation import Federation, feature_rows
+from fedrepro.engine.client_graphs import feature_rows
+from fedrepro.engine.federation import Federation
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.sparse import Sparse
 

@@ -31,7 +31,8 @@ import torch
 from scipy.sparse import csr_matrix, diags
 from torch import Tensor
 
-from fedrepro.engine.federation import Federation, Source, Weights
+from fedrepro.engine.client_graphs import Source
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.method import State, Update
 from fedrepro.engine.nn import layers

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from fedrepro.engine.federation import Federation, Source, Weights
+from fedrepro.engine.client_graphs import Source
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.papers.fedstruct.powers import owners, with_loops
 
 if TYPE_CHECKING:
