@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import csv
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedrepro import paths
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import one_of
 from fedrepro.runs.run import FIELDS, Run
@@ -23,14 +24,6 @@ from fedrepro.runs.run import FIELDS, Run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PAPERS = {
-    "fedgat": "FedGAT",
-    "fedstruct": "FedStruct",
-    "gfl": "GFL-APPNP",
-    "feras": "Feras",
-    "fedsheafhn": "FedSheafHN",
-}
-FOLDERS = (*PAPERS, "engine")
 PROFILES = ("smoke", "quick", "paper")
 OURS = "ours"  # the kind of an exhibit that no paper has
 
@@ -125,19 +118,41 @@ class Exhibit:
         return self.grid.runs(profile, seeds)
 
 
+def folders() -> list[str]:
+    """Return the folders of `fedrepro.papers`: the papers in their order, and the suite's own exhibits."""
+    package = importlib.import_module("fedrepro.papers")
+    present = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return [name for name in package.ORDER if name in present] + sorted(present - set(package.ORDER))
+
+
+def papers() -> dict[str, str]:
+    """Return the printed name of each paper by its folder; a folder without `NAME` is no paper."""
+    packages = {name: importlib.import_module(f"fedrepro.papers.{name}") for name in folders()}
+    return {name: package.NAME for name, package in packages.items() if hasattr(package, "NAME")}
+
+
+def folder(paper: str) -> Path:
+    """Return the folder of a paper, with its list of exhibits, printed numbers and deviations.
+
+    Raises:
+        ArgumentError: no folder has this name.
+    """
+    package = importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, folders())}")
+    return Path(str(package.__file__)).parent
+
+
 def paper_module(paper: str) -> ModuleType:
     """Import and return the package `exhibits` of a paper.
 
     It holds `GRIDS` (an ID to its grid), `CLAIMS`, and `prepare(frame, exhibit_id)`, which gives the frame of an
     exhibit's runs the paper's names.
     """
-    return importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, FOLDERS)}.exhibits")
+    return importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, folders())}.exhibits")
 
 
 def listed(paper: str) -> list[dict[str, str]]:
     """Return the rows of a paper's list: id, label, kind, notebook (its name in the paper's folder) and title."""
-    file = paths.paper(one_of("paper", paper, FOLDERS)) / "exhibits.csv"
-    with file.open(encoding="utf-8", newline="") as content:
+    with (folder(paper) / "exhibits.csv").open(encoding="utf-8", newline="") as content:
         return list(csv.DictReader(content))
 
 
@@ -145,7 +160,7 @@ def listed(paper: str) -> list[dict[str, str]]:
 def registered() -> dict[str, Exhibit]:
     """Return every exhibit by its ID, in the order of the papers and their lists."""
     exhibits = {}
-    for paper in FOLDERS:
+    for paper in folders():
         module = paper_module(paper)
         grids = module.GRIDS if hasattr(module, "GRIDS") else {one.id: one for one in module.EXHIBITS}
         for row in listed(paper):
@@ -178,7 +193,7 @@ def published(paper: str) -> DataFrame:
     """
     import pandas as pd
 
-    file = paths.paper(one_of("paper", paper, list(PAPERS))) / "published.csv"
+    file = folder(one_of("paper", paper, papers())) / "published.csv"
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
     for column in ("value", "spread"):
         frame[f"{column}_number"] = pd.to_numeric(frame[column], errors="coerce").astype(float)
@@ -189,4 +204,4 @@ def deviations(paper: str) -> DataFrame:
     """Return a paper's numbered deviations: id, what the paper says, what we do, why."""
     import pandas as pd
 
-    return pd.read_csv(paths.paper(one_of("paper", paper, list(PAPERS))) / "deviations.csv")
+    return pd.read_csv(folder(one_of("paper", paper, papers())) / "deviations.csv")

@@ -16,7 +16,7 @@ from fedrepro import paths
 from fedrepro.errors import StoreError
 from fedrepro.reporting import exhibits
 from fedrepro.reporting.compare import CLAIM_VERDICTS, VERDICTS
-from fedrepro.reporting.exhibits import OURS, PAPERS
+from fedrepro.reporting.exhibits import OURS
 from fedrepro.reporting.files import replace_file
 
 TABLES = {"claims": "Claims", "checks": "Theorems and identities", "deviations": "Where we deviate"}
@@ -67,10 +67,11 @@ def write(folder: Path | str | None = None) -> list[Path]:
         StoreError: a file cannot be read or written.
     """
     place = Path(folder or paths.figures())
-    listed = [row | {"paper": paper} for paper in PAPERS for row in exhibits.listed(paper) if row["kind"] != OURS]
-    others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in PAPERS)
+    papers = exhibits.papers()
+    listed = [row | {"paper": paper} for paper in papers for row in exhibits.listed(paper) if row["kind"] != OURS]
+    others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
     written = []
-    for paper in [*PAPERS, *others]:
+    for paper in [*papers, *others]:
         text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper])
         written.append(replace_file(place / paper / "README.md", text.encode()))
     written.append(replace_file(place / "README.md", summary(place, listed, others).encode()))
@@ -82,7 +83,7 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
     drawn = _drawn(folder)
     here = [row for row in listed if row["id"] in drawn]
     extra = sorted(set(drawn) - {row["id"] for row in listed})
-    parts = [f"# {PAPERS.get(paper, paper)}\n", NOTE]
+    parts = [f"# {exhibits.papers().get(paper, paper)}\n", NOTE]
     if listed:
         parts += [f"Drawn: {len(here)} of {len(listed)} exhibits. {TITLES}\n", _states(listed, drawn)]
     for name, heading in TABLES.items():
@@ -104,7 +105,7 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
     rows, claims = [], []
     total: Counter[str] = Counter()
     done = 0
-    for paper, name in PAPERS.items():
+    for paper, name in exhibits.papers().items():
         ids = [row["id"] for row in listed if row["paper"] == paper]
         drawn = [one for one in _drawn(folder / paper).values() if one.id in ids]
         found = sum((one.verdicts for one in drawn), Counter[str]())

@@ -16,6 +16,7 @@ Nothing here imports the code it reads.
 from __future__ import annotations
 
 import ast
+import fnmatch
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -130,7 +131,7 @@ def hash_of(starts: Iterable[Statement], aside: Iterable[str], own: str = "") ->
 
     Args:
         starts: where to begin.
-        aside: dotted names of modules and packages whose code does not count.
+        aside: patterns of the dotted names of modules whose code does not count.
         own: a normal form that is hashed too: code that is in no file.
     """
     left_out = tuple(aside)
@@ -177,7 +178,7 @@ def _digest(*parts: str) -> str:
 
 def _is_aside(statement: Statement, aside: tuple[str, ...]) -> bool:
     name = statement.module.name
-    return any(name == entry or name.startswith(f"{entry}.") for entry in aside)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in aside)
 
 
 def _is_type_checking(node: ast.stmt) -> bool:

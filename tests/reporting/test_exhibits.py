@@ -149,7 +149,7 @@ def test_a_claim_without_runs_cannot_be_checked() -> None:
     assert set(judged.verdict) == {"cannot be checked here"}
 
 
-@pytest.mark.parametrize("paper", exhibits.PAPERS)
+@pytest.mark.parametrize("paper", exhibits.papers())
 def test_deviations_are_numbered_rows(paper: str) -> None:
     """Every paper lists where its runs part from its text, each row with an id of its own and nothing left blank."""
     if paper == "engine":

@@ -1,1 +1,3 @@
 """FedGAT: method, protocol, theory, attacks and exhibits."""
+
+NAME = "FedGAT"

@@ -1,1 +1,3 @@
 """FedSheafHN: method, protocol, theory, attacks and exhibits."""
+
+NAME = "FedSheafHN"

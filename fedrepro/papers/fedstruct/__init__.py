@@ -1,1 +1,3 @@
 """FedStruct: method, protocol, theory, attacks and exhibits."""
+
+NAME = "FedStruct"

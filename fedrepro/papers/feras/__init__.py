@@ -1,1 +1,3 @@
 """Feras: method, protocol, theory, attacks and exhibits."""
+
+NAME = "Feras"

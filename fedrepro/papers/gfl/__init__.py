@@ -1,1 +1,3 @@
 """GFL-APPNP: method, protocol, theory, attacks and exhibits."""
+
+NAME = "GFL-APPNP"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro import paths
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import exhibits, published
 
@@ -41,12 +40,12 @@ def digest(path: Path) -> str:
 
 def test_fedgat_numbers_are_the_transcribed_ones() -> None:
     """FedGAT's numbers carry the digest on which two transcriptions agreed."""
-    assert digest(paths.paper("fedgat") / "published.csv") == FEDGAT_DIGEST
+    assert digest(exhibits.folder("fedgat") / "published.csv") == FEDGAT_DIGEST
 
 
 def test_second_transcription_agrees() -> None:
     """The second transcription of FedGAT has the same rows."""
-    assert rows(SECOND) == rows(paths.paper("fedgat") / "published.csv")
+    assert rows(SECOND) == rows(exhibits.folder("fedgat") / "published.csv")
 
 
 def test_fedgat_cells_are_counted() -> None:
@@ -76,7 +75,7 @@ def test_load_names_the_papers_it_has() -> None:
 
 def test_exhibits_are_all_there() -> None:
     """The five papers have 39, 40, 29, 23 and 34 exhibits, 165 in all, each under an ID of its own."""
-    rows = {p: [row for row in exhibits.listed(p) if row["kind"] != exhibits.OURS] for p in exhibits.PAPERS}
+    rows = {p: [row for row in exhibits.listed(p) if row["kind"] != exhibits.OURS] for p in exhibits.papers()}
     counts = {paper: len(listed) for paper, listed in rows.items()}
     assert counts == {"fedgat": 39, "fedstruct": 40, "gfl": 29, "feras": 23, "fedsheafhn": 34}
     everything = [row for listed in rows.values() for row in listed]
@@ -95,7 +94,7 @@ def test_exhibit_ids_belong_to_their_paper() -> None:
         "X": {"claim"},
     }
     kinds |= {"Th": {"theorem"}, "L": {"theorem"}, "C": {"theorem"}, "I": {"identity"}}
-    rows = [(name, row) for name in exhibits.PAPERS for row in exhibits.listed(name)]
+    rows = [(name, row) for name in exhibits.papers() for row in exhibits.listed(name)]
     for folder, row in rows:
         if row["kind"] == exhibits.OURS:
             continue

@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro import paths
 from fedrepro.reporting import exhibits, published
 
 SECOND = Path(__file__).with_name("second.csv")
@@ -28,7 +27,7 @@ def test_second_transcription_agrees() -> None:
         with path.open(encoding="utf-8", newline="") as file:
             return sorted(tuple(row.values()) for row in csv.DictReader(file))
 
-    first = rows(paths.paper("fedsheafhn") / "published.csv")
+    first = rows(exhibits.folder("fedsheafhn") / "published.csv")
     assert first == rows(SECOND)
     assert len(set(first)) == len(first)
 

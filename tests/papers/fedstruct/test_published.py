@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro import paths
 from fedrepro.reporting import exhibits, published
 
 COLUMNS = (
@@ -49,13 +48,13 @@ def shared(frame: pd.DataFrame, one: str, two: str) -> list[tuple[tuple[str, str
 
 def test_numbers_are_the_transcribed_ones() -> None:
     """The numbers carry the digest on which two parses agreed."""
-    text = "\n".join("|".join(row) for row in rows(paths.paper("fedstruct") / "published.csv"))
+    text = "\n".join("|".join(row) for row in rows(exhibits.folder("fedstruct") / "published.csv"))
     assert hashlib.sha256(text.encode()).hexdigest() == DIGEST
 
 
 def test_second_parse_agrees() -> None:
     """A parse line by line and one of the stream of numbers give the same rows."""
-    assert rows(SECOND) == rows(paths.paper("fedstruct") / "published.csv")
+    assert rows(SECOND) == rows(exhibits.folder("fedstruct") / "published.csv")
 
 
 def test_cells_are_counted(frame: pd.DataFrame) -> None:
