@@ -1,4 +1,4 @@
-"""Central training: one client holds the whole graph."""
+"""Train centrally: one client holds the whole graph."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedrepro.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Local):
-    """Local training of the one client of each run."""
+    """Local training of the only client of each run, which holds the whole graph."""
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Initial weights.
+        """Return the federation and the initial weights.
 
         Raises:
             ArgumentError: a run has more than one client.
         """
-        most = int(torch.bincount(fed.run).max())
-        require(most == 1, "clients", "1 for central training (partition 'single')", most)
+        largest = int(torch.bincount(fed.run).max())
+        require(largest == 1, "clients", "1 for central training (partition 'single')", largest)
         return super().start(fed)

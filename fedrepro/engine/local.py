@@ -1,4 +1,4 @@
-"""Local training: every client alone, nothing exchanged."""
+"""Train every client by itself, without any exchange."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedrepro.engine.method import Method
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Method):
-    """No weight is ever sent. Clients of a run start from the same initial weights, as under FedAvg."""
+    """Local training, in which no weight is sent. Clients of a run start from equal weights, as under FedAvg."""
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """All weights."""
+        """Return the names of all weights."""
         return tuple(self.model.init([0]))

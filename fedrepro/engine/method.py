@@ -1,9 +1,16 @@
-"""What a federated method is: the hooks of one round, with FedAvg's behaviour as their default.
+"""Define a federated method by the hooks of one round, which are FedAvg's unless a method overrides them.
 
-    round = begin_round -> local_steps -> aggregate
+    fed, state = start(fed)                          once, before the first round
+    for each round t:
+        active = select(fed, t)                      the clients that train
+        weights = begin_round(fed, state, t)         the server sends weights, clients exchange what they need
+        for each step of local_steps(fed, state, t): every active client follows the gradient of its loss
+        state = aggregate(state, update)             the server averages the weights that it receives
+        predict(fed, state)                          the logits that are scored
 
-A method overrides what its paper changes and nothing else. Weights are dictionaries of stacked tensors: `[runs, ...]`
-for what the server holds, `[clients, ...]` for what clients hold (see `fedrepro.engine.federation`).
+A method overrides the hooks that its paper changes and no others. Weights are dictionaries of stacked tensors,
+`[runs, ...]` at the server and `[clients, ...]` at the clients (see `fedrepro.engine.federation`). The module
+`fedrepro.engine.training` calls the hooks.
 """
 
 from __future__ import annotations
@@ -26,23 +33,24 @@ AVERAGES = ("equal", "train", "nodes")
 
 
 class Step(NamedTuple):
-    """One local step: the weights that move and the loss `[clients]` they descend."""
+    """One local step: the names of the weights that move, and the loss `[clients]` that they descend."""
 
     names: tuple[str, ...]
     loss: Callable[[Weights], Tensor]
 
 
 class Update(NamedTuple):
-    """What a round of local training made.
+    """The result of one round of local training, which the server aggregates.
 
     Args:
-        before: weights the clients received, `[clients, ...]` (`[runs, ...]` for a method that uploads gradients).
-        after: the same after the local steps.
-        gradient: of the weighted sum of client losses at `before`, `[runs, ...]`; only where `upload` is "gradients".
-        active: `[clients]` bool, who trained.
-        by: `[clients]`, weights in averages, 0 for who did not train.
-        fed: the federation trained on.
-        round: the round.
+        before: weights that the clients received, `[clients, ...]` (`[runs, ...]` for a method that uploads gradients).
+        after: the same weights after the local steps.
+        gradient: gradient of the weighted sum of client losses at `before`, `[runs, ...]`. It is empty unless `upload`
+            is "gradients".
+        active: `[clients]` bool, the clients that trained.
+        by: `[clients]`, weights in averages, 0 for a client that did not train.
+        fed: the federation that was trained on.
+        round: number of the round, from 0.
     """
 
     before: Weights
@@ -56,12 +64,12 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """What persists between rounds.
+    """The weights and other values that persist between rounds.
 
     Args:
         shared: the server's weights, `[runs, ...]`.
         personal: weights that never leave their client, `[clients, ...]`.
-        more: whatever else a method keeps.
+        more: any other value that a method keeps.
     """
 
     shared: Weights
@@ -71,12 +79,14 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Hyper-parameters every method has, and the default round: FedAvg.
+    """The hyper-parameters of every method, and the default round, which is FedAvg's.
 
     Args:
         model: the network.
         optimizer: "adam" or "sgd", at the clients (at the server for a method that uploads gradients).
-        lr, weight_decay, momentum: of the optimizer.
+        lr: learning rate of the optimizer.
+        weight_decay: L2 regularization of the optimizer.
+        momentum: momentum of SGD.
         local_epochs: full-batch steps of a client in a round.
         average: weights of the clients in averages: "equal", by "train" nodes, or by all "nodes". A client without
             training nodes takes no step and has no weight.
@@ -94,8 +104,10 @@ class Method:
     optimizer_state: str = "kept"
     participation: float = 1.0
 
-    upload: ClassVar[str] = "weights"  # or "gradients": one gradient at the received weights, no local step
-    sync: ClassVar[str] = "round"  # or "step": clients exchange inside local training, which forbids chunks
+    # "weights", or "gradients": one gradient at the received weights, without a local step.
+    upload: ClassVar[str] = "weights"
+    # "round", or "step": clients exchange inside local training, which forbids chunks.
+    sync: ClassVar[str] = "round"
 
     def __post_init__(self) -> None:
         one_of("average", self.average, AVERAGES)
@@ -106,90 +118,86 @@ class Method:
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """Names of the weights that are never sent."""
+        """Return the names of the weights that are never sent."""
         return ()
 
     @property
     def receptive(self) -> int | None:
-        """How many hops from a node its output depends on; training and scoring then leave out what is further from
-        the nodes that count.
+        """Return the number of hops beyond which no node changes an output, or None to keep all nodes.
 
-        None: everything is kept. That is so for a method with a loss of its own, unless it says otherwise.
+        Training and scoring leave out nodes that are further from the nodes with a loss or a score. A method that
+        overrides `local_loss` keeps all nodes unless it overrides this property, too.
         """
         return None if type(self).local_loss is not Method.local_loss else self.model.hops
 
     def rule(self) -> Optimizer:
-        """The optimizer's rule."""
+        """Return the optimizer with this method's hyper-parameters."""
         return Optimizer(self.optimizer, self.lr, self.weight_decay, self.momentum)
 
-    # -- the hooks, in the order a run calls them
-    # -----------------------------------------------------------------------
-
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Initial weights, and the federation to train on: another one where the method exchanges something
-        beforehand.
+        """Return the federation to train on and the initial state.
+
+        A method that exchanges nodes, features or edges before training returns another federation than `fed`.
         """
         weights = self.model.init(fed.seeds, fed.dtype, fed.device)
         shared = {name: w for name, w in weights.items() if name not in self.personal}
-        own = {name: w for name, w in weights.items() if name in self.personal}
-        return fed, State(shared, {name: w[fed.run].clone() for name, w in own.items()})
+        personal = {name: w for name, w in weights.items() if name in self.personal}
+        return fed, State(shared, {name: w[fed.run].clone() for name, w in personal.items()})
 
     def select(self, fed: Federation, t: int) -> Tensor:
-        """`[clients]` bool: who trains in round `t`, among those with training nodes."""
-        able = fed.count("train") > 0
+        """Draw the clients that train in round `t` among those with training nodes, `[clients]` bool."""
+        trainable = fed.count("train") > 0
         if self.participation == 1:
-            return able
-        chosen = torch.zeros_like(able)
+            return trainable
+        chosen = torch.zeros_like(trainable)
         for run, seed in enumerate(fed.seeds):
-            mine = (able & (fed.run == run)).nonzero().squeeze(1)
-            drawn = random.uniform((len(mine),), "participation", seed, t).argsort()
-            chosen[mine[drawn[: max(1, round(self.participation * len(mine)))].to(mine.device)]] = True
+            pool = (trainable & (fed.run == run)).nonzero().squeeze(1)
+            order = random.uniform((len(pool),), "participation", seed, t).argsort()
+            chosen[pool[order[: max(1, round(self.participation * len(pool)))].to(pool.device)]] = True
         return chosen
 
     def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """The weights each client starts round `t` with, `[clients, ...]`. The place for every exchange before local
-        training.
+        """Return the weights with which each client starts round `t`, `[clients, ...]`.
+
+        Every exchange that precedes local training happens here.
         """
         if self.upload == "gradients":
             return state.shared
         return {**fed.broadcast(state.shared), **state.personal}
 
     def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
-        """The steps of one round; each names the weights it moves."""
+        """Yield the local steps of one round, each with the names of the weights that it moves."""
         names = tuple(state.shared) + tuple(state.personal)
         for epoch in range(self.local_epochs):
             yield Step(names, partial(self.local_loss, fed=fed.at(t, epoch), state=state, t=t))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Each client's own mean loss, `[clients]`."""
+        """Return each client's mean loss over its training nodes, `[clients]`."""
         return layers.cross_entropy(fed, self.forward(weights, fed, state))
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Logits `[nodes, classes]` under these weights."""
+        """Return the logits `[nodes, classes]` under these weights."""
         return self.model(weights, fed)
 
     def aggregate(self, state: State, update: Update) -> State:
-        """The server's step: weights of those who trained, averaged per run."""
+        """Average the weights of the clients that trained, per run. This is the server's step."""
         sent = {name: update.after[name] for name in state.shared}
-        kept = {name: update.after[name] for name in state.personal}
+        personal = {name: update.after[name] for name in state.personal}
         shared = update.fed.average(sent, update.by) if sent else {}
-        return State(shared, kept, state.more)
+        return State(shared, personal, state.more)
 
     def predict(self, fed: Federation, state: State) -> Tensor:
-        """Logits `[nodes, classes]` of what each client holds between rounds."""
+        """Return the logits `[nodes, classes]` of the model that each client holds between rounds."""
         if state.personal:
             return self.forward({**fed.broadcast(state.shared), **state.personal}, fed, state)
         return self.forward(state.shared, fed.shared(), state)
 
-    # -- facts
-    # ------------------------------------------------------------------------------------------------------------
-
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """What a method reports of itself at the end, one dictionary per run; it goes into the run's record."""
+        """Return facts about the trained method for each run's record, one dictionary per run."""
         return [{} for _ in fed.seeds]
 
     def client_weights(self, fed: Federation, active: Tensor) -> Tensor:
-        """`[clients]`, weights in averages (not normalized), 0 for who is not active."""
+        """Return the clients' weights in averages, not normalized and 0 for inactive clients, `[clients]`."""
         if self.average == "equal":
             return active.to(torch.float64)
         return fed.count("all" if self.average == "nodes" else "train") * active.to(torch.float64)

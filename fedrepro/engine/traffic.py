@@ -1,7 +1,7 @@
-"""Every message between clients and server, counted in scalars and bytes.
+"""Count every message between clients and server, in scalars and bytes.
 
-A scalar is one number, whatever its type; bytes are scalars times the size of that type.
-Communication tables are read off this ledger and then held against the papers' formulas.
+A scalar is one number of any type. Bytes are scalars times the size of that type. Communication tables are read from
+this ledger and then compared with the papers' formulas.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Traffic:
     """A ledger of messages, for one or several runs side by side.
 
     Args:
-        runs: number of runs; every count is a vector `[runs]`.
+        runs: number of runs. Every count is a vector `[runs]`.
         size: bytes of one scalar.
     """
 
@@ -34,8 +34,8 @@ class Traffic:
 
         Args:
             direction: "up" (client to server) or "down" (server to client).
-            name: what is sent, such as "weights".
-            scalars: how many numbers, over all clients of a run: one count, or `[runs]`.
+            name: the content, such as "weights".
+            scalars: the number of scalars over all clients of a run, one count for all runs or `[runs]`.
             round: the round, or `BEFORE_TRAINING`.
         """
         one_of("direction", direction, ("up", "down"))
@@ -44,20 +44,21 @@ class Traffic:
         self._scalars[key] = self._scalars.get(key, 0) + count
 
     def summary(self, run: int = 0) -> dict[str, dict[str, float]]:
-        """Totals of one run: `{"before": {"up.features": scalars, ...}, "training": {...}, "bytes": {...}}`.
+        """Return the totals of one run.
 
-        "before" is what travels before the first round, "training" all rounds together; "bytes" holds both totals in
-        bytes.
+        Returns:
+            `{"before": {"up.features": scalars, ...}, "training": {...}, "bytes": {"before": ..., "training": ...}}`:
+            scalars sent before the first round, scalars sent in all rounds, and both totals in bytes.
         """
         before: dict[str, float] = defaultdict(float)
         training: dict[str, float] = defaultdict(float)
         total = {"before": 0.0, "training": 0.0}
         for (round, direction, name), count in sorted(self._scalars.items()):
-            part, where = (before, "before") if round == BEFORE_TRAINING else (training, "training")
+            part, phase = (before, "before") if round == BEFORE_TRAINING else (training, "training")
             part[f"{direction}.{name}"] += float(count[run])
-            total[where] += float(count[run]) * self.size
+            total[phase] += float(count[run]) * self.size
         return {"before": dict(before), "training": dict(training), "bytes": total}
 
     def round(self, number: int, run: int = 0) -> dict[str, float]:
-        """Scalars of one round of one run, by `direction.name`."""
+        """Return the scalars sent in one round of one run, by `direction.name`."""
         return {f"{way}.{name}": float(c[run]) for (r, way, name), c in self._scalars.items() if r == number}
