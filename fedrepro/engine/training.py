@@ -1,8 +1,7 @@
-"""The training loop: rounds, local steps over chunks of clients, evaluation, and what is kept of it.
+"""Run the training loop: rounds, local steps over chunks of clients, evaluation, and the history of all scores.
 
-Clients are processed in chunks small enough for their weights to stay in cache; a chunk of one is the plain loop over
-clients.
-The chunks never change a result beyond rounding: clients share nothing within a round.
+Clients are processed in chunks small enough for their weights to stay in cache. A chunk of one is the plain loop over
+clients. Chunks change no result beyond rounding, since clients share nothing within a round.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from fedrepro.engine.nn.optim import OptimizerState
 from fedrepro.engine.traffic import Traffic
 from fedrepro.errors import one_of, require
 
-# Stacked weights of one chunk on a CPU. Small chunks pay for their calls, and large ones leave the caches: with 100
-# clients and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
+# Bytes of stacked weights of one chunk on a CPU. Small chunks cost more calls, and large ones do not fit into the
+# caches: with 100 clients and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
 CHUNK_BYTES = 10_000_000
 VIEWS = ("before", "after")
 
 
 @dataclass
 class Scores:
-    """One view's scores after each round, `[rounds]` per entry and run.
+    """The scores of one view after each round, `[rounds]` per entry and run.
 
-    Entries: "val", "test" pooled over nodes, "val_clients", "test_clients" averaged over clients, "val_loss" pooled.
-    `each` holds, per run, every client's test score at the round of best validation.
+    The entries are "val" and "test" (pooled over nodes), "val_clients" and "test_clients" (averaged over clients), and
+    "val_loss" (pooled). `each` holds, per run, every client's test score at the round of best validation.
     """
 
     values: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -41,7 +40,7 @@ class Scores:
     _best: dict[int, float] = field(default_factory=dict, repr=False)
 
     def add(self, scores: dict[str, np.ndarray], run: np.ndarray) -> None:
-        """Append one round; `run` `[clients]` says which run a client belongs to."""
+        """Append the scores of one round; `run` `[clients]` is the run of each client."""
         for number, val in enumerate(scores["val"]):
             if number not in self.each or val > self._best[number]:
                 self.each[number], self._best[number] = scores["each"][run == number], val
@@ -50,16 +49,17 @@ class Scores:
                 self.values.setdefault(name, []).append(value)
 
     def series(self, run: int) -> dict[str, list[float]]:
-        """`{entry: [rounds]}` of one run."""
+        """Return the scores of one run, `{entry: [rounds]}`."""
         return {name: [float(v[run]) for v in rounds] for name, rounds in self.values.items()}
 
 
 @dataclass
 class History:
-    """What a training run leaves: scores before and after local training, training loss, where it diverged.
+    """The record of a training: scores before and after local training, training loss, and diverged runs.
 
-    "before" scores what clients hold between rounds (after this round's aggregation); "after" scores each client's
-    own weights at the end of this round's local training, before the server replaced them.
+    "before" scores the weights that clients hold between rounds, after this round's aggregation. "after" scores each
+    client's own weights at the end of this round's local training, before the server replaces them. `diverged` maps a
+    run to the round, from 1, in which a loss or a weight was not finite.
     """
 
     rounds: int
@@ -71,14 +71,17 @@ class History:
     chunk: int = 0
 
     def add(self, view: str, scores: dict[str, np.ndarray], run: np.ndarray) -> None:
-        """Append one round's scores; a run whose validation loss is no number has diverged."""
+        """Append one round's scores. A run has diverged if its validation loss is not finite."""
         getattr(self, view).add(scores, run)
         for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
             self.diverged.setdefault(int(number), len(self.loss))
 
     def result(self, run: int) -> dict[str, dict[str, dict[str, float]]]:
-        """Scores at the last round, at the round of best validation accuracy (first of equals) and of lowest
-        validation loss.
+        """Return the scores of a run at three rounds per view.
+
+        Returns:
+            `{view: {"last": scores, "best": scores, "best_loss": scores}}`: at the last round, at the first round of
+            best validation accuracy, and at the first round of lowest validation loss. Each holds "round", from 1.
         """
         out: dict[str, dict[str, dict[str, float]]] = {}
         for view in VIEWS:
@@ -86,7 +89,8 @@ class History:
             if not series:
                 continue
             picks = {"last": self.rounds - 1}
-            if np.isfinite(series["val_loss"]).all():  # else nothing was held out to choose a round by
+            # Without validation nodes the loss is NaN, and no round can be chosen.
+            if np.isfinite(series["val_loss"]).all():
                 picks |= {"best": int(np.argmax(series["val"])), "best_loss": int(np.argmin(series["val_loss"]))}
             out[view] = {
                 name: {"round": at + 1, **{entry: values[at] for entry, values in series.items()}}
@@ -97,15 +101,25 @@ class History:
 
 @dataclass
 class _Chunk:
-    part: slice  # its clients
-    fed: Federation  # what local training looks at
-    scored: Federation  # what scoring looks at
-    rows: Tensor | slice  # where its nodes stand among those scored of all clients
+    """Consecutive clients that are trained together.
+
+    Args:
+        part: the clients.
+        fed: the part of their graphs that the training loss depends on.
+        scored: the part of their graphs that validation and test scores depend on.
+        rows: the indices of the nodes of `scored` among those of all clients.
+    """
+
+    part: slice
+    fed: Federation
+    scored: Federation
+    rows: Tensor | slice
 
 
 class Trained(NamedTuple):
-    """The history of all runs, the federation trained on (the method may have extended it), and the method's last
-    state.
+    """The history of all runs, the federation that was trained on, and the method's last state.
+
+    The federation is not the one given to `train` if the method exchanges data before training.
     """
 
     history: History
@@ -119,11 +133,14 @@ def train(
     """Train every run of a federation.
 
     Args:
-        method: see `fedrepro.methods`.
+        method: the federated method, see `fedrepro.engine.method`.
         fed: one or several runs side by side.
         rounds: communication rounds.
         evaluate: views to score each round, from "before" and "after" (see `History`).
-        chunk: clients trained at a time; None follows the weights' size.
+        chunk: clients trained at a time. None chooses the number by the size of the weights.
+
+    Raises:
+        ArgumentError: `rounds`, `evaluate` or `chunk` is not possible, or a run has no training node.
     """
     require(rounds >= 1, "rounds", "at least 1", rounds)
     require(chunk is None or chunk >= 1, "chunk", "at least 1, or None", chunk)
@@ -157,7 +174,7 @@ def train(
 
 
 def _spoiled(fed: Federation, state: State) -> list[int]:
-    """Runs with a weight that is not a number: a last step can spoil what its loss, taken before it, did not show."""
+    """Return the runs with a weight that is not finite, since the last step comes after the last loss."""
     fine = torch.ones(fed.runs, dtype=torch.bool, device=fed.device)
     for w in state.shared.values():
         fine &= w.isfinite().flatten(1).all(1)
@@ -167,7 +184,7 @@ def _spoiled(fed: Federation, state: State) -> list[int]:
 
 
 class _Trainer:
-    """Local training of all clients, chunk by chunk, with the optimizer's state."""
+    """The local training of all clients, chunk by chunk, with the optimizer's state."""
 
     def __init__(self, method: Method, fed: Federation, state: State, chunk: int | None) -> None:
         self.method, self.fed = method, fed
@@ -190,7 +207,12 @@ class _Trainer:
             yield _Chunk(part, self.seen.select(clients[part]), scored, scored.parent[1])
 
     def round(self, state: State, t: int, active: Tensor, predict: bool) -> tuple[Update, Tensor, Tensor | None]:
-        """One round: the update, each client's loss at its last step `[clients]`, and logits of the trained weights."""
+        """Train one round.
+
+        Returns:
+            The update, each client's loss at its last step `[clients]`, and the logits of the trained weights if
+            `predict` is true and the method trains at the clients.
+        """
         method, fed = self.method, self.fed
         before = method.begin_round(fed, state, t)
         by = method.client_weights(fed, active)
@@ -211,9 +233,9 @@ class _Trainer:
         return Update(before, after, {}, active, by, fed, t), loss, logits
 
     def _steps(self, chunk: _Chunk, weights: Weights, state: State, t: int, active: Tensor) -> Tensor:
-        """The local steps of one chunk, on views of all clients' weights and moments; the loss of the last step."""
+        """Take the local steps of one chunk, on views of all clients' weights and moments. Returns the last loss."""
         assert self.optimizer is not None
-        everyone = None if bool(active.all()) else active.cpu()
+        stepping = None if bool(active.all()) else active.cpu()
         moments = self.optimizer.view(chunk.part)
         rule, loss = self.method.rule(), torch.zeros(0)
         for step in self.method.local_steps(chunk.fed, state, t):
@@ -221,14 +243,14 @@ class _Trainer:
             loss = step.loss(leaves)
             names = [name for name in step.names if name in leaves]
             grads = torch.autograd.grad(loss.sum(), [leaves[name] for name in names], allow_unused=True)
-            found = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
-            rule.step(weights, found, moments, everyone)
+            gradients = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
+            rule.step(weights, gradients, moments, stepping)
         return loss.detach()
 
     def _gradient(
         self, before: Weights, state: State, t: int, active: Tensor, by: Tensor
     ) -> tuple[Update, Tensor, Tensor | None]:
-        """The gradient of each run's weighted mean of client losses, at weights stored once per run."""
+        """Compute the gradient of each run's weighted mean of client losses, at weights stored once per run."""
         method, shared = self.method, self.seen.shared()
         leaves = {name: w.detach().requires_grad_() for name, w in before.items()}
         loss = method.local_loss(leaves, shared.at(t, 0), state, t)
@@ -240,7 +262,7 @@ class _Trainer:
 
 
 def client_gradients(method: Method, fed: Federation, state: State, t: int = 0) -> Weights:
-    """Each client's own gradient at the weights it would receive in round `t`: `[clients, ...]`."""
+    """Return each client's own gradient at the weights that it receives in round `t`, `[clients, ...]`."""
     received = method.begin_round(fed, state, t)
     stacked = fed.broadcast(received) if method.upload == "gradients" else received
     leaves = {name: w.clone().requires_grad_() for name, w in stacked.items()}
@@ -249,38 +271,47 @@ def client_gradients(method: Method, fed: Federation, state: State, t: int = 0) 
 
 
 def chunk_size(method: Method, fed: Federation, state: State) -> int:
-    """Clients trained at a time: as many as keep their stacked weights within `CHUNK_BYTES` (on a GPU, within an
-    eighth of its memory).
+    """Return the number of clients to train at a time, so that all chunks are of about equal size.
+
+    The stacked weights of a chunk fit into `CHUNK_BYTES`, on a GPU into an eighth of its memory.
     """
-    each = sum(w[0].numel() * w.element_size() for w in (*state.shared.values(), *state.personal.values()))
+    client_bytes = sum(w[0].numel() * w.element_size() for w in (*state.shared.values(), *state.personal.values()))
     limit = CHUNK_BYTES
     if fed.device.type == "cuda":
         limit = torch.cuda.get_device_properties(fed.device).total_memory // 8
-    most = int(max(1, min(fed.clients, limit // each)))
-    return -(-fed.clients // -(-fed.clients // most))  # as many chunks as needed, of equal size
+    most = int(max(1, min(fed.clients, limit // client_bytes)))
+    # Both divisions round up: the inner one is the number of chunks.
+    return -(-fed.clients // -(-fed.clients // most))
 
 
 def _count(method: Method, fed: Federation, state: State, update: Update, t: int) -> None:
-    """Weights travel down to and up from every client that trained (gradients up, where the method sends those)."""
-    each = sum(w[0].numel() for w in state.shared.values())
+    """Count the weights sent to every client that trained, and the weights or gradients that it sends back."""
+    scalars = sum(w[0].numel() for w in state.shared.values())
     clients = np.bincount(fed.run[update.active].cpu().numpy(), minlength=fed.runs)
-    if each:
-        fed.traffic.send("down", "weights", clients * each, round=t)
-        fed.traffic.send("up", method.upload, clients * each, round=t)
+    if scalars:
+        fed.traffic.send("down", "weights", clients * scalars, round=t)
+        fed.traffic.send("up", method.upload, clients * scalars, round=t)
 
 
 def _per_run(fed: Federation, loss: Tensor, active: Tensor) -> np.ndarray:
-    """Mean over each run's active clients, `[runs]`."""
+    """Return the mean loss over each run's active clients, `[runs]`."""
     run, value = fed.run[active].cpu().numpy(), loss[active].double().cpu().numpy()
     return np.asarray(np.bincount(run, value, fed.runs) / np.bincount(run, minlength=fed.runs))
 
 
 def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
-    """Scores on validation and test nodes, pooled and averaged over clients, and pooled validation loss, `[runs]` each;
-    under "each" every client's test score `[clients]`, NaN without test nodes.
+    """Score logits on validation and test nodes.
 
-    The score is accuracy, or micro-averaged F1 where a node may have several labels. Only a client's own nodes count;
+    The score is accuracy, or micro-averaged F1 if a node may have several labels. Only a client's own nodes count, and
     clients without nodes in a split are left out of its average.
+
+    Args:
+        fed: the federation, with masks and labels.
+        logits: `[nodes, classes]`.
+
+    Returns:
+        The entries of `Scores`, `[runs]` each, and "each", every client's test score `[clients]`, NaN without test
+        nodes.
     """
     out: dict[str, np.ndarray] = {}
     runs = fed.run.cpu().numpy()
@@ -288,28 +319,30 @@ def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
         for mask in ("val", "test"):
             rows, _ = fed.rows(mask)
             client = fed.batch.batch[rows].cpu().numpy()
-            good, most = _points(logits[rows], fed.batch.y[rows])
-            good, most = np.bincount(client, good, fed.clients), np.bincount(client, most, fed.clients)
+            won, possible = _points(logits[rows], fed.batch.y[rows])
+            won, possible = np.bincount(client, won, fed.clients), np.bincount(client, possible, fed.clients)
             count = np.bincount(client, minlength=fed.clients)
             has = count > 0
-            each = np.where(has, good / np.maximum(most, 1), np.nan)
-            out[mask] = np.bincount(runs, good, fed.runs) / np.bincount(runs, most, fed.runs)
-            mean = np.bincount(runs[has], each[has], fed.runs)
-            out[f"{mask}_clients"] = mean / np.bincount(runs[has], minlength=fed.runs)
+            of_client = np.where(has, won / np.maximum(possible, 1), np.nan)
+            out[mask] = np.bincount(runs, won, fed.runs) / np.bincount(runs, possible, fed.runs)
+            total = np.bincount(runs[has], of_client[has], fed.runs)
+            out[f"{mask}_clients"] = total / np.bincount(runs[has], minlength=fed.runs)
             if mask == "val":
                 loss = layers.node_losses(logits[rows], fed.batch.y[rows]).double().cpu().numpy()
                 out["val_loss"] = np.bincount(runs[client], loss, fed.runs) / np.bincount(runs, count, fed.runs)
-    out["each"] = each
+    out["each"] = of_client
     return out
 
 
 def _points(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Points a node wins and could win, `[rows]`: right or not, of 1; with several labels 2 true positives, of these
-    and false positives and false negatives.
+    """Return numerator and denominator of the score of each node, `[rows]` each.
+
+    Accuracy adds 1 or 0 to the numerator and 1 to the denominator. With several labels, micro-averaged F1 adds twice
+    the true positives to both, and the false positives and false negatives to the denominator.
     """
     if y.dim() == 1:
         right = (logits.argmax(1) == y).double().cpu().numpy()
         return right, np.ones_like(right)
-    said, true = logits > 0, y > 0
-    both = 2 * (said & true).sum(1).double()
-    return both.cpu().numpy(), (both + (said != true).sum(1)).cpu().numpy()
+    predicted, true = logits > 0, y > 0
+    agreed = 2 * (predicted & true).sum(1).double()
+    return agreed.cpu().numpy(), (agreed + (predicted != true).sum(1)).cpu().numpy()

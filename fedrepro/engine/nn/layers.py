@@ -1,32 +1,30 @@
-"""Layers on stacked weights: every client's own slice in one call.
+"""Apply layers with stacked weights: each client's graph with that client's slice, in one call.
 
-Each takes node values `[nodes, ...]` of a federation's batch and weights with one slice per client (or per run, see
-`Federation.shared`), and equals the layer of the same name applied to each client's graph with its slice. Sparse
-inputs are one block-diagonal product, dense ones one product per slice; propagation comes after the product: `A (X
-W)`, not `(A X) W`.
+Each function takes node values `[nodes, ...]` of a federation's batch, and weights with one slice per client (or per
+run, see `Federation.shared`). Its result equals the layer of the same name on each client's graph with its slice.
+Sparse inputs take one block-diagonal product, dense inputs one product per slice. Propagation comes after the product,
+`A (X W)` and not `(A X) W`, since `A X` has more non-zero entries.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.sparse import Edges, Sparse
 from fedrepro.errors import require
 
-if TYPE_CHECKING:
-    from fedrepro.engine.federation import Federation, Weights
-
 
 def linear(fed: Federation, x: Tensor | Sparse, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x W + b` with each node's own slice.
+    """Return `x W + b` with each node's slice of W and b.
 
     Args:
-        x: `[nodes, in]`, or sparse `[nodes, slices * in]` as `Federation.input`.
+        x: `[nodes, in]`, or sparse `[nodes, slices * in]` like `Federation.input`.
         weight: `[slices, in, out]`.
         bias: `[slices, out]`.
 
@@ -44,8 +42,9 @@ def linear(fed: Federation, x: Tensor | Sparse, weight: Tensor, bias: Tensor | N
 
 
 def per_node(fed: Federation, value: Tensor) -> Tensor:
-    """A value per slice `[slices, width]` at each of its nodes: `[nodes, width]`, or `[1, width]` where one slice
-    serves all.
+    """Return each node's row of a value per slice, `[nodes, width]` from `[slices, width]`.
+
+    The result is `[1, width]` if there is one slice.
     """
     return value if value.shape[0] == 1 else fed.member @ value
 
@@ -54,13 +53,14 @@ X = TypeVar("X", bound=Tensor | Sparse)
 
 
 def dropout(fed: Federation, x: X, p: float, layer: str) -> X:
-    """Inverted dropout while the federation has a clock; the identity in evaluation.
+    """Apply inverted dropout while the federation has a clock, and nothing in evaluation.
 
     The mask is a function of (run seed, client, round, step, layer, node id, column).
 
     Args:
+        x: `[nodes, width]`, dense or sparse.
         p: probability of a zero, in [0, 1).
-        layer: name of the place in the network.
+        layer: name of the layer, so that each layer has another mask.
     """
     require(0 <= p < 1, "dropout", "in [0, 1)", p)
     if fed.clock is None or p == 0:
@@ -74,47 +74,68 @@ def dropout(fed: Federation, x: X, p: float, layer: str) -> X:
 
 
 def gcn(
-    fed: Federation, x: Tensor | Sparse, weight: Tensor, bias: Tensor | None = None, *, kind: str = "gcn",
+    fed: Federation,
+    x: Tensor | Sparse,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kind: str = "gcn",
     reach: int | None = None,
-) -> Tensor:  # fmt: skip
-    """Graph convolution, Kipf and Welling (2017), Eq. 2 without the nonlinearity: `S (x W) + b`.
+) -> Tensor:
+    """Return a graph convolution `S (x W) + b` (Kipf and Welling 2017, Eq. 2, without the nonlinearity).
 
     Args:
-        kind, reach: the propagation matrix, see `Federation.operator`.
+        kind, reach: the propagation matrix S, see `Federation.operator`.
     """
     out = fed.operator(kind, reach) @ linear(fed, x, weight)
     return out if bias is None else out + per_node(fed, bias)
 
 
 def sage(
-    fed: Federation, x: Tensor | Sparse, neighbour: Tensor, root: Tensor, bias: Tensor | None = None, *,
+    fed: Federation,
+    x: Tensor | Sparse,
+    neighbour: Tensor,
+    root: Tensor,
+    bias: Tensor | None = None,
+    *,
     reach: int | None = None,
-) -> Tensor:  # fmt: skip
-    """GraphSAGE with mean aggregation, Hamilton et al. (2017): `mean_{u in N(v)} x_u W_n + x_v W_r + b`; an empty
-    mean is 0.
+) -> Tensor:
+    """Return a GraphSAGE layer, `mean_{u in N(v)} x_u W_n + x_v W_r + b` (Hamilton et al. 2017).
+
+    The mean over no neighbour is 0.
+
+    Args:
+        neighbour: W_n, `[slices, in, out]`.
+        root: W_r, `[slices, in, out]`.
+        reach: see `Federation.operator`.
     """
     out = fed.operator("mean", reach) @ linear(fed, x, neighbour) + linear(fed, x, root)
     return out if bias is None else out + per_node(fed, bias)
 
 
 def attention_scores(fed: Federation, h: Tensor, source: Tensor, target: Tensor, edges: Edges) -> Tensor:
-    """`a_1 . W h_i + a_2 . W h_j` for every edge j -> i: `[edges, heads]` (GAT, Velickovic et al. 2018; FedGAT Eq. 4).
+    """Return `a_1 . W h_i + a_2 . W h_j` for every edge j -> i, `[edges, heads]`.
+
+    This is the score of GAT (Velickovic et al. 2018) and FedGAT (Eq. 4) before its nonlinearity.
 
     Args:
         h: `W h`, `[nodes, heads, width]`.
         source, target: a_2 and a_1, `[slices, heads, width]`.
     """
-    at = [per_node(fed, a.flatten(1)).view(-1, *a.shape[1:]) for a in (source, target)]
-    from_source, from_target = ((h * a).sum(-1) for a in at)
+    vectors = [per_node(fed, a.flatten(1)).view(-1, *a.shape[1:]) for a in (source, target)]
+    from_source, from_target = ((h * a).sum(-1) for a in vectors)
     return edges.at_source(from_source) + edges.at_target(from_target)
 
 
 def attend(edges: Edges, score: Tensor, h: Tensor) -> Tensor:
-    """Messages weighted by positive scores over their sum at the target: `[nodes, heads, width]` (FedGAT Eq. 1 and 2).
+    """Return the sum of messages weighted by score, divided by the sum of scores at the target (FedGAT Eq. 1 and 2).
 
     Args:
-        score: `[edges, heads]`.
+        score: positive scores, `[edges, heads]`.
         h: `[nodes, heads, width]`.
+
+    Returns:
+        `[nodes, heads, width]`.
     """
     total = edges.sum(score)
     mixed = edges.sum(edges.at_source(h) * score[..., None])
@@ -122,13 +143,14 @@ def attend(edges: Edges, score: Tensor, h: Tensor) -> Tensor:
 
 
 def softmax_scores(edges: Edges, x: Tensor, negative_slope: float = 0.2) -> Tensor:
-    """`exp(LeakyReLU(x))`, divided by the largest at its target, which changes no ratio: `[edges, heads]`."""
+    """Return `exp(LeakyReLU(x))` up to a factor per target node, `[edges, heads]`."""
     x = F.leaky_relu(x, negative_slope)
+    # The largest exponent at each target becomes 0, which prevents overflow and changes no ratio.
     return torch.exp(x - edges.max(x)[edges.target])
 
 
 def gat(fed: Federation, x: Tensor | Sparse, edges: Edges, weight: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Graph attention, Velickovic et al. (2018): `[nodes, heads, width]`.
+    """Return the heads of a graph attention layer (Velickovic et al. 2018), `[nodes, heads, width]`.
 
     Args:
         weight: `[slices, in, heads * width]`.
@@ -141,7 +163,7 @@ def gat(fed: Federation, x: Tensor | Sparse, edges: Edges, weight: Tensor, sourc
 
 
 def decoupled(fed: Federation, h: Tensor, betas: list[float], kind: str = "row") -> Tensor:
-    """`sum_l betas[l] P^l h`, a polynomial in a propagation matrix (FedStruct Eq. 2 and 11; SGC)."""
+    """Return `sum_l betas[l] P^l h`, a polynomial in a propagation matrix P (FedStruct Eq. 2 and 11; SGC)."""
     out, power = betas[0] * h, h
     for beta in betas[1:]:
         power = fed.operator(kind) @ power
@@ -150,9 +172,7 @@ def decoupled(fed: Federation, h: Tensor, betas: list[float], kind: str = "row")
 
 
 def appnp(fed: Federation, h: Tensor, alpha: float = 0.1, steps: int = 10) -> Tensor:
-    """Personalized propagation, Gasteiger et al. (2019): `Z <- (1 - alpha) S Z + alpha h`, `steps` times from `Z =
-    h`.
-    """
+    """Return Z after `steps` times `Z <- (1 - alpha) S Z + alpha h`, from Z = h (Gasteiger et al. 2019)."""
     z = h
     for _ in range(steps):
         z = (1 - alpha) * (fed.operator("gcn") @ z) + alpha * h
@@ -160,23 +180,27 @@ def appnp(fed: Federation, h: Tensor, alpha: float = 0.1, steps: int = 10) -> Te
 
 
 def layer_norm(fed: Federation, x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -> Tensor:
-    """Layer normalization over a node's features, scale and shift of its slice `[slices, width]`."""
+    """Normalize each node's features, then apply the scale and shift of its slice, `[slices, width]` each."""
     normal = F.layer_norm(x, x.shape[1:], eps=eps)
     return normal * per_node(fed, scale) + per_node(fed, shift)
 
 
 def normalized_input(fed: Federation, weights: Weights) -> tuple[Tensor | Sparse, Weights]:
-    """LayerNorm on the features before a first layer, without making sparse features dense.
+    """Apply LayerNorm to the features before the first layer, and keep sparse features sparse.
 
-    With mean m and deviation s of a node's features, `((x - m) / s * scale + shift) W` is `x / s` times `scale * W`
-    plus `-m / s` times `scale W` plus `shift W`: two more features, and two more rows of W.
+    Let m and s be the mean and standard deviation of a node's features. Then
+
+        ((x - m) / s * scale + shift) W  =  (x / s) (scale * W)  +  (-m / s) (scale W)  +  1 (shift W),
+
+    so the layer becomes one with the two further features `-m / s` and 1, and two further rows of W.
 
     Args:
         weights: "norm.scale" and "norm.shift" `[slices, features]`, and the first layer's matrices "layer1.weight"
             (and "layer1.root") `[slices, features, out]`.
 
     Returns:
-        The features with the two added, as `Federation.input`, and the weights with the first layer's changed.
+        The features with the two further ones, like `Federation.input`, and the weights with those of the first layer
+        changed.
     """
     scale, shift = weights["norm.scale"][..., None], weights["norm.shift"][..., None]
     changed: Weights = {}
@@ -188,16 +212,16 @@ def normalized_input(fed: Federation, weights: Weights) -> tuple[Tensor | Sparse
 
 
 def cross_entropy(fed: Federation, logits: Tensor, mask: str = "train") -> Tensor:
-    """Mean loss over each client's own nodes of a split: `[clients]`; 0 for a client that has none.
+    """Return the mean loss over each client's own nodes of a split, `[clients]`, 0 for a client that has none.
 
-    Multi-label targets (`y` of two dimensions) take the mean binary cross-entropy over labels.
+    With several labels per node (`y` has two dimensions) it is the mean binary cross-entropy over labels.
     """
     rows, mean = fed.rows(mask)
     return (mean @ node_losses(logits[rows], fed.batch.y[rows])[:, None]).squeeze(1)
 
 
 def node_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each row `[rows]`; for labels `[rows, labels]` the mean binary cross-entropy over labels."""
+    """Return the cross-entropy of each row `[rows]`, or the mean binary cross-entropy for `y` `[rows, labels]`."""
     if y.dim() == 2:
         return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none").mean(1)
     return F.cross_entropy(logits, y, reduction="none")

@@ -1,7 +1,7 @@
-"""Models as pure functions of (weights, federation): `model(weights, fed) -> [nodes, classes]`.
+"""Define models as pure functions of weights and a federation: `model(weights, fed) -> [nodes, classes]`.
 
-A model holds sizes only. The same function runs local, received or generated weights, on a client's graph or another;
-dropout is on while the federation has a clock (`Federation.at`).
+A model holds sizes and no weights. So the same function runs local, received or generated weights, on a client's graph
+or on another. Dropout is on while the federation has a clock (`Federation.at`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from fedrepro.errors import one_of, require
 
 
 def glorot(*shape: int, seed: int, name: str) -> Tensor:
-    """Uniform on +-sqrt(6 / (fan in + fan out)) over the last two axes (Glorot and Bengio 2010)."""
+    """Draw from the uniform distribution on +-sqrt(6 / (fan in + fan out)) (Glorot and Bengio 2010).
+
+    Fan in and fan out are the last two axes of the shape.
+    """
     return uniform_below(math.sqrt(6.0 / (shape[-2] + shape[-1])), shape, seed, name)
 
 
 def uniform_below(bound: float, shape: tuple[int, ...], seed: int, name: str) -> Tensor:
-    """Uniform on +-bound, a function of the seed and the weight's name."""
+    """Draw from the uniform distribution on +-bound, as a function of the seed and the weight's name."""
     return (2 * random.uniform(shape, "init", seed, name) - 1) * bound
 
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes common to all models.
+    """The sizes common to all models, and a stack of layers with ReLU and dropout between them.
 
     Args:
         features: width of the input.
@@ -42,10 +45,11 @@ class Model:
         hidden: width of the hidden layers.
         layers: number of weight layers.
         dropout: probability of dropping an input or hidden entry while training.
-        input_dropout: that of an input entry; -1 for `dropout`.
-        stack: widths of the hidden layers where they differ, first to last; `hidden` and `layers` then follow it.
-        input_norm: LayerNorm on the input, with a learned scale and shift; the input is then not dropped.
-        initial: "glorot" matrices and zero biases, or "torch" for both uniform on +-1/sqrt(fan in), PyTorch's default.
+        stack: widths of the hidden layers if they differ, first to last. `hidden` and `layers` then follow from it.
+        input_norm: whether the input passes through LayerNorm with a learned scale and shift. It is then not dropped.
+        initial: "glorot" for Glorot matrices and zero biases, or "torch" for PyTorch's default, in which both are
+            uniform on +-1/sqrt(fan in).
+        input_dropout: probability of dropping an input entry, or -1 for the value of `dropout`.
     """
 
     features: int
@@ -69,40 +73,41 @@ class Model:
         require(0 <= self.first_dropout < 1, "input_dropout", "in [0, 1) or -1", self.input_dropout)
         one_of("initial", self.initial, ("glorot", "torch"))
 
-    _output_layers: ClassVar[int] = 1  # of `layers`, those that give the classes
+    # The number of `layers` whose output are the classes.
+    _output_layers: ClassVar[int] = 1
 
     @property
     def first_dropout(self) -> float:
-        """Probability of dropping an input entry."""
+        """Return the probability of dropping an input entry."""
         return self.dropout if self.input_dropout == -1 else self.input_dropout
 
     @property
     def widths(self) -> list[tuple[int, int]]:
-        """(in, out) of each weight matrix."""
+        """Return the widths (in, out) of each weight matrix."""
         hidden = self.stack or (self.hidden,) * (self.layers - self._output_layers)
         return list(pairwise([self.features, *hidden, self.classes]))
 
     @property
     def hops(self) -> int:
-        """Propagation steps: how far away a node can be and still change an output."""
+        """Return the number of propagation steps, beyond which a node cannot change an output."""
         return self.layers
 
     def init(
         self, seeds: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Weights:
-        """Initial weights, one slice per seed, a function of the seed and the weight's name alone."""
-        each = [self._init(seed) for seed in seeds]
-        return {name: torch.stack([w[name] for w in each]).to(device, dtype) for name in each[0]}
+        """Return initial weights, one slice per seed, which depend only on the seed and the weight's name."""
+        slices = [self._init(seed) for seed in seeds]
+        return {name: torch.stack([w[name] for w in slices]).to(device, dtype) for name in slices[0]}
 
     def _init(self, seed: int) -> Weights:
-        made: Weights = {}
+        weights: Weights = {}
         for i, (width_in, width_out) in enumerate(self.widths, start=1):
-            made[f"layer{i}.weight"] = self._matrix(width_in, width_out, seed, f"layer{i}.weight")
-            fan_in = uniform_below(1 / math.sqrt(width_in), (width_out,), seed, f"layer{i}.bias")
-            made[f"layer{i}.bias"] = fan_in if self.initial == "torch" else torch.zeros(width_out)
+            weights[f"layer{i}.weight"] = self._matrix(width_in, width_out, seed, f"layer{i}.weight")
+            bias = uniform_below(1 / math.sqrt(width_in), (width_out,), seed, f"layer{i}.bias")
+            weights[f"layer{i}.bias"] = bias if self.initial == "torch" else torch.zeros(width_out)
         if self.input_norm:
-            made |= {"norm.scale": torch.ones(self.features), "norm.shift": torch.zeros(self.features)}
-        return made
+            weights |= {"norm.scale": torch.ones(self.features), "norm.shift": torch.zeros(self.features)}
+        return weights
 
     def _matrix(self, width_in: int, width_out: int, seed: int, name: str) -> Tensor:
         if self.initial == "torch":
@@ -110,7 +115,7 @@ class Model:
         return glorot(width_in, width_out, seed=seed, name=name)
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
-        """Logits `[nodes, classes]`."""
+        """Return the logits `[nodes, classes]`."""
         if self.input_norm:
             x, weights = layers.normalized_input(fed, weights)
         else:
@@ -126,17 +131,17 @@ class Model:
 
 @dataclass(frozen=True)
 class MLP(Model):
-    """Linear layers with ReLU between them; sees no edge."""
+    """Linear layers with ReLU between them, which use no edge."""
 
     @property
     def hops(self) -> int:
-        """None."""
+        """Return 0, since no edge is used."""
         return 0
 
 
 @dataclass(frozen=True)
 class GCN(Model):
-    """Graph convolutional network (Kipf and Welling 2017)."""
+    """A graph convolutional network (Kipf and Welling 2017)."""
 
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
         reach = self.layers - i
@@ -148,10 +153,10 @@ class GraphSAGE(Model):
     """GraphSAGE with mean aggregation and a root weight (Hamilton et al. 2017)."""
 
     def _init(self, seed: int) -> Weights:
-        made = super()._init(seed)
+        weights = super()._init(seed)
         for i, (width_in, width_out) in enumerate(self.widths, start=1):
-            made[f"layer{i}.root"] = self._matrix(width_in, width_out, seed, f"layer{i}.root")
-        return made
+            weights[f"layer{i}.root"] = self._matrix(width_in, width_out, seed, f"layer{i}.root")
+        return weights
 
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
         part = {name: weights[f"layer{i}.{name}"] for name in ("weight", "root", "bias")}
@@ -160,11 +165,11 @@ class GraphSAGE(Model):
 
 @dataclass(frozen=True)
 class _Head(Model):
-    """`layers` convolutions and a linear classifier after them, with ReLU and dropout between all of them and dropout
-    of the input.
+    """Convolutions and a linear classifier after them, with ReLU and dropout between all of them.
 
     Args:
-        bare: the classifier sees the last convolution as it is, without ReLU and dropout.
+        layers: number of convolutions, the classifier not counted.
+        bare: whether the classifier takes the last convolution's output without ReLU and dropout.
     """
 
     bare: bool = False
@@ -172,12 +177,13 @@ class _Head(Model):
     _output_layers: ClassVar[int] = 0
 
     def _init(self, seed: int) -> Weights:
-        made = super()._init(seed)
-        made.pop(f"layer{self.layers + 1}.root", None)  # the classifier sees a node alone
-        return made
+        weights = super()._init(seed)
+        # The classifier takes no neighbours.
+        weights.pop(f"layer{self.layers + 1}.root", None)
+        return weights
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
-        """Logits `[nodes, classes]`."""
+        """Return the logits `[nodes, classes]`."""
         name = f"layer{self.layers + 1}"
         h = self.embed(weights, fed)
         if not self.bare:
@@ -185,23 +191,23 @@ class _Head(Model):
         return layers.linear(fed, h, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def embed(self, weights: Weights, fed: Federation) -> Tensor:
-        """Output of the last convolution, before its ReLU, `[nodes, hidden]`."""
+        """Return the output of the last convolution before its ReLU, `[nodes, hidden]`."""
         return super().__call__(weights, fed)
 
 
 @dataclass(frozen=True)
 class GCNHead(_Head, GCN):
-    """Graph convolutions and a linear classifier: FedSheafHN's client (Section 4.1, width 128; SH-Q11, SH-DROP)."""
+    """Graph convolutions and a linear classifier, the client model of FedSheafHN (Section 4.1; SH-Q11, SH-DROP)."""
 
 
 @dataclass(frozen=True)
 class SAGEHead(_Head, GraphSAGE):
-    """GraphSAGE layers and a linear classifier: FedStruct's GNN (Table 5)."""
+    """GraphSAGE layers and a linear classifier, the GNN of FedStruct (Table 5)."""
 
 
 @dataclass(frozen=True)
 class APPNP(MLP):
-    """MLP, then personalized propagation of its logits (Gasteiger et al. 2019).
+    """An MLP, followed by personalized propagation of its logits (Gasteiger et al. 2019).
 
     Args:
         alpha: teleport probability.
@@ -213,42 +219,44 @@ class APPNP(MLP):
 
     @property
     def hops(self) -> int:
-        """One a step."""
+        """Return the number of propagation steps."""
         return self.steps
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
-        """Logits `[nodes, classes]`."""
+        """Return the logits `[nodes, classes]`."""
         return layers.appnp(fed, super().__call__(weights, fed), self.alpha, self.steps)
 
 
 @dataclass(frozen=True)
 class DGCN(MLP):
-    """Decoupled GCN: MLP, then the power `depth` of D~^-1 (A+I) (FedStruct Eq. 2 with beta only at the last power).
+    """A decoupled GCN: an MLP, followed by (D~^-1 (A+I))^L (FedStruct Eq. 2 with beta only at the last power).
 
     Args:
-        depth: L of the paper.
+        depth: the power L.
     """
 
     depth: int = 2
 
     @property
     def hops(self) -> int:
-        """The power."""
+        """Return the power."""
         return self.depth
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
-        """Logits `[nodes, classes]`."""
+        """Return the logits `[nodes, classes]`."""
         return layers.decoupled(fed, super().__call__(weights, fed), [0.0] * self.depth + [1.0])
 
 
 @dataclass(frozen=True)
 class GAT(Model):
-    """Graph attention network of two layers (Velickovic et al. 2018), heads concatenated, ELU, output heads averaged.
+    """A graph attention network of two layers (Velickovic et al. 2018).
+
+    The heads of the first layer are concatenated and pass through ELU. Those of the second are averaged.
 
     Args:
         hidden: width of one head.
-        heads: of the first layer.
-        output_heads: of the second layer (1; 8 on PubMed).
+        heads: heads of the first layer.
+        output_heads: heads of the second layer (1, on PubMed 8).
     """
 
     hidden: int = 8
@@ -273,18 +281,19 @@ class GAT(Model):
             "layer2.source": (self.output_heads, self.classes),
             "layer2.target": (self.output_heads, self.classes),
         }
-        made = {name: glorot(*shape, seed=seed, name=name) for name, shape in shapes.items()}
-        return {**made, "layer1.bias": torch.zeros(first), "layer2.bias": torch.zeros(self.classes)}
+        matrices = {name: glorot(*shape, seed=seed, name=name) for name, shape in shapes.items()}
+        return {**matrices, "layer1.bias": torch.zeros(first), "layer2.bias": torch.zeros(self.classes)}
 
     def __call__(self, weights: Weights, fed: Federation) -> Tensor:
-        """Logits `[nodes, classes]`."""
+        """Return the logits `[nodes, classes]`."""
         x = layers.dropout(fed, fed.input, self.first_dropout, "layer1")
         h = layers.gat(fed, x, fed.attention_edges(1), *_attention(weights, 1))
         return self.second_layer(weights, fed, h)
 
     def second_layer(self, weights: Weights, fed: Federation, h: Tensor) -> Tensor:
-        """From the first layer's heads `[nodes, heads, hidden]`, before bias and ELU, to logits at own nodes `[nodes,
-        classes]`.
+        """Return logits `[nodes, classes]` from the first layer's heads `[nodes, heads, hidden]`.
+
+        The heads are taken before bias and ELU. Only the logits of nodes of ring 0 are meaningful.
         """
         h = F.elu(h.flatten(1) + layers.per_node(fed, weights["layer1.bias"]))
         h = layers.dropout(fed, h, self.dropout, "layer2")
@@ -300,5 +309,5 @@ MODELS: dict[str, type[Model]] = {m.__name__: m for m in (GCN, GCNHead, GAT, Gra
 
 
 def model(name: str, **sizes: int | float | tuple[int, ...]) -> Model:
-    """A model by name, such as `model("GCN", features=1433, classes=7, hidden=64)`."""
+    """Return a model by name, such as `model("GCN", features=1433, classes=7, hidden=64)`."""
     return MODELS[one_of("model", name, MODELS)](**sizes)  # type: ignore[arg-type]

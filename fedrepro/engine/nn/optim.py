@@ -1,7 +1,7 @@
-"""SGD and Adam on stacked weights: elementwise, so that every slice takes its own client's step.
+"""Step with SGD or Adam on stacked weights, element by element, so that every slice takes its own client's step.
 
-The state has one slice per client and a step count per client. A client that does not take part is left bitwise as it
-was, its state included: weight decay and momentum alone would move it.
+The state has one slice and one step count per client. A client that does not take part is left bitwise unchanged, its
+state included. Otherwise weight decay and momentum would move its weights.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from fedrepro.engine.federation import Weights
 from fedrepro.errors import one_of, require
-
-Weights = dict[str, Tensor]
 
 
 @dataclass
 class OptimizerState:
-    """Moments of each weight and the number of steps each of its slices has taken.
+    """The moments of each weight, and the number of steps that each of its slices has taken.
 
-    Shapes: `first[name]`, `second[name]` as the weights `[slices, ...]`; `steps[name]` [slices], on the CPU.
+    `first[name]` and `second[name]` have the weight's shape `[slices, ...]`. `steps[name]` is `[slices]`, on the CPU.
     """
 
     steps: Weights
@@ -30,7 +29,7 @@ class OptimizerState:
     second: Weights = field(default_factory=dict)
 
     def view(self, index: slice) -> OptimizerState:
-        """The state of some consecutive slices; writing to it writes to this state."""
+        """Return the state of consecutive slices as views of this state."""
         return OptimizerState(
             {name: count[index] for name, count in self.steps.items()},
             {name: moment[index] for name, moment in self.first.items()},
@@ -45,8 +44,8 @@ class Optimizer:
     Args:
         name: "adam" (Kingma and Ba 2015) or "sgd".
         lr: learning rate.
-        weight_decay: added to the gradient as `weight_decay * weight` (L2 regularization, not decoupled).
-        momentum: of SGD.
+        weight_decay: `weight_decay * weight` is added to the gradient (L2 regularization, not decoupled).
+        momentum: momentum of SGD.
     """
 
     name: str = "adam"
@@ -61,7 +60,7 @@ class Optimizer:
         require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
 
     def init(self, weights: Mapping[str, Tensor]) -> OptimizerState:
-        """Zero moments for weights of these shapes."""
+        """Return zero moments for weights of these shapes."""
         state = OptimizerState({name: torch.zeros(w.shape[0]) for name, w in weights.items()})
         if self.name == "adam" or self.momentum:
             state.first = {name: torch.zeros_like(w, requires_grad=False) for name, w in weights.items()}
@@ -75,9 +74,10 @@ class Optimizer:
 
         Args:
             weights, grads: `[slices, ...]` under the same names.
-            state: moved along.
-            active: `[slices]` bool, on the CPU; the slices that step. None: all.
+            state: their moments and step counts, changed in place.
+            active: `[slices]` bool, on the CPU, the slices that step. None means all.
         """
+        # Adam's kernel takes one step count for all its tensors, so weights with equal counts go together.
         alike: dict[tuple[float, ...], list[str]] = {}
         for name in grads:
             alike.setdefault(tuple(state.steps[name].tolist()), []).append(name)
@@ -91,7 +91,7 @@ class Optimizer:
     def _move(self, weights: list[Tensor], grads: list[Tensor], moments: list[list[Tensor]], count: float) -> None:
         first, second = moments
         if self.name == "adam":
-            # The fused kernel of a CPU ignores strides: it takes entries in the order in which they lie in memory.
+            # The fused kernel of a CPU ignores strides and reads entries in the order of memory.
             grads = [
                 g if g.stride() == w.stride() else torch.empty_like(w).copy_(g)
                 for w, g in zip(weights, grads, strict=True)
@@ -112,7 +112,7 @@ class Optimizer:
 
 
 def _segments(counts: Sequence[float], active: Tensor | None) -> Iterator[tuple[slice, float]]:
-    """Consecutive active slices that took the same number of steps so far: views, so that nothing is copied."""
+    """Yield stretches of active slices with equal step counts, and the count. As slices they copy nothing."""
     on = [True] * len(counts) if active is None else active.tolist()
     start = 0
     while start < len(counts):

@@ -1,10 +1,10 @@
-"""Fixed sparse matrices with a prepared transpose, and sums over groups of rows.
+"""Multiply by fixed sparse matrices with a prepared transpose, and sum over groups of rows.
 
-A sparse product is computed by `embedding_bag`: row `i` of `A @ B` is the weighted sum of the rows of `B` named by
-row `i` of `A`. On the matrices of this package (0/1 features, adjacency) it is about three times faster on a CPU than
-the CSR product of `torch.sparse`, it is deterministic, and it is the same call on a GPU. The backward pass is the
-same product with the transpose, which is sorted once, when a backward pass first asks for it: sorting it anew in every
-step would cost more than the product.
+A sparse product is computed by `embedding_bag`: row `i` of `A @ B` is the weighted sum of the rows of `B` that row `i`
+of `A` names. On this package's matrices (0/1 features, adjacency) a CPU takes a third of the time of the CSR product of
+`torch.sparse`. The call is deterministic, and it is the same on a GPU. The backward pass is the product with the
+transpose. The transpose is sorted once, when a backward pass first needs it, since sorting it in every step would cost
+more than the product.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fedrepro.errors import require
 
 @dataclass(frozen=True)
 class Pattern:
-    """Where the entries of a sparse matrix are: rows compressed, and the same for its transpose.
+    """The positions of the entries of a sparse matrix, with compressed rows, and those of its transpose.
 
-    Shapes: `ptr` [rows + 1], `col` [entries], `row` [entries]; for the transpose `ptr_t` [columns + 1], `col_t`
-    [entries]; `order` [entries] turns values in row order into values in the transpose's order.
+    The shapes are `ptr` `[rows + 1]`, `row` and `col` `[entries]`, and for the transpose `ptr_t` `[columns + 1]` and
+    `col_t` `[entries]`. `order` `[entries]` sorts values in row order into the transpose's order.
     """
 
     shape: tuple[int, int]
@@ -35,33 +35,33 @@ class Pattern:
 
     @classmethod
     def of(cls, row: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
-        """From coordinates sorted by row."""
+        """Return the pattern of coordinates that are sorted by row."""
         return cls(shape, pointers(row, shape[0]), row, col)
 
     @cached_property
     def order(self) -> Tensor:
-        """The entries sorted by column."""
+        """Return the indices of the entries, sorted by column."""
         return torch.sort(self.col, stable=True).indices
 
     @cached_property
     def ptr_t(self) -> Tensor:
-        """Where each column starts in `order`."""
+        """Return the position in `order` at which each column starts."""
         return pointers(self.col[self.order], self.shape[1])
 
     @cached_property
     def col_t(self) -> Tensor:
-        """The rows of the entries in `order`."""
+        """Return the rows of the entries in `order`."""
         return self.row[self.order]
 
 
 def pointers(sorted_index: Tensor, groups: int) -> Tensor:
-    """Where each group starts in a sorted index: `[groups + 1]`."""
+    """Return the position at which each group starts in a sorted index, `[groups + 1]`."""
     counts = torch.bincount(sorted_index, minlength=groups)
     return F.pad(counts.cumsum(0), (1, 0))
 
 
 class _Product(torch.autograd.Function):
-    """`A @ dense` for a fixed `A`; the gradient of `dense` is `A^T @ gradient`."""
+    """The product `A @ dense` for a fixed `A`, where the gradient of `dense` is `A^T @ gradient`."""
 
     @staticmethod
     def forward(ctx: Any, dense: Tensor, matrix: Sparse) -> Tensor:
@@ -70,8 +70,8 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        at = ctx.matrix.pattern
-        return _bag(grad, at.col_t, at.ptr_t, ctx.matrix.value_t), None
+        pattern = ctx.matrix.pattern
+        return _bag(grad, pattern.col_t, pattern.ptr_t, ctx.matrix.value_t), None
 
 
 def _bag(dense: Tensor, index: Tensor, ptr: Tensor, value: Tensor | None) -> Tensor:
@@ -86,7 +86,7 @@ class Sparse:
     """A sparse matrix whose values take no gradient, `[rows, columns]`.
 
     Args:
-        pattern: where the entries are.
+        pattern: the positions of the entries.
         value: `[entries]`, in row order.
     """
 
@@ -96,18 +96,18 @@ class Sparse:
 
     @cached_property
     def value_t(self) -> Tensor:
-        """The values in the transpose's order."""
+        """Return the values in the transpose's order."""
         return self.value[self.pattern.order]
 
     @classmethod
     def of(cls, row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Sparse:
-        """From coordinates in any order; entries at the same place add up when multiplied."""
+        """Return a matrix from coordinates in any order. Entries with equal coordinates add up in a product."""
         order = torch.argsort(row, stable=True)
         return cls(Pattern.of(row[order], col[order], shape), value[order])
 
     @classmethod
     def from_tensor(cls, x: Tensor) -> Sparse:
-        """From a dense tensor or a `torch.sparse_csr` tensor."""
+        """Return a matrix from a dense tensor or a `torch.sparse_csr` tensor."""
         if x.layout == torch.sparse_csr:
             rows = torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), x.crow_indices().diff())
             return cls(Pattern.of(rows, x.col_indices(), (x.shape[0], x.shape[1])), x.values())
@@ -116,7 +116,7 @@ class Sparse:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(rows, columns)`."""
+        """Return `(rows, columns)`."""
         return self.pattern.shape
 
     def __matmul__(self, dense: Tensor) -> Tensor:
@@ -130,11 +130,11 @@ class Sparse:
         return product
 
     def with_values(self, value: Tensor) -> Sparse:
-        """The same pattern with other values `[entries]`."""
+        """Return the same pattern with other values `[entries]`."""
         return Sparse(self.pattern, value)
 
     def rows(self, index: Tensor) -> Sparse:
-        """The rows named by `index`, in that order, repeated where it repeats."""
+        """Return the rows that `index` names, in its order and with its repetitions."""
         counts = self.pattern.ptr.diff()[index]
         starts = torch.repeat_interleave(self.pattern.ptr[index] - F.pad(counts.cumsum(0), (1, 0))[:-1], counts)
         entries = starts + torch.arange(len(starts), device=index.device)
@@ -143,32 +143,37 @@ class Sparse:
         return Sparse(pattern, self.value[entries])
 
     def blocks(self, block: Tensor, count: int) -> Sparse:
-        """Row `i` moved into column block `block[i]` of `count`: `[rows, count * columns]`."""
+        """Move row `i` into column block `block[i]` of `count` blocks, `[rows, count * columns]`."""
         col = self.pattern.col + block[self.pattern.row] * self.shape[1]
         pattern = Pattern.of(self.pattern.row, col, (self.shape[0], count * self.shape[1]))
         return Sparse(pattern, self.value)
 
     def cut(self, row: Tensor, col: Tensor, shape: tuple[int, int]) -> Sparse:
-        """Entries whose row and column have a new number (not -1), renumbered; order within a row must not change."""
+        """Return the entries whose row and column have a new index, renumbered.
+
+        Args:
+            row, col: the new index of each row and column, increasing, or -1 to leave it out.
+            shape: the shape of the result.
+        """
         rows, cols = row[self.pattern.row], col[self.pattern.col]
         keep = (rows >= 0) & (cols >= 0)
         return Sparse(Pattern.of(rows[keep], cols[keep], shape), self.value[keep])
 
     def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> Sparse:
-        """A copy on another device or in another floating-point type."""
-        at = self.pattern
-        moved = Pattern(at.shape, at.ptr.to(device), at.row.to(device), at.col.to(device))
+        """Return a copy on another device or in another floating-point type."""
+        here = self.pattern
+        moved = Pattern(here.shape, here.ptr.to(device), here.row.to(device), here.col.to(device))
         return Sparse(moved, self.value.to(device, dtype or self.value.dtype))
 
     def dense(self) -> Tensor:
-        """The same matrix as a dense tensor."""
+        """Return the same matrix as a dense tensor."""
         out = self.value.new_zeros(self.shape)
         out.index_put_((self.pattern.row, self.pattern.col), self.value, accumulate=True)
         return out
 
 
 class _Gather(torch.autograd.Function):
-    """`rows[index]` whose backward sums by a prepared transpose instead of scattering."""
+    """The selection `rows[index]`, whose backward pass sums by a prepared transpose instead of scattering."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, pattern: Pattern) -> Tensor:
@@ -183,7 +188,7 @@ class _Gather(torch.autograd.Function):
 
 
 class Edges:
-    """Edges grouped by target node, for layers whose edge weights are learned.
+    """Edges grouped by target node, for layers that learn their edge weights.
 
     Args:
         source, target: `[edges]` node indices.
@@ -198,34 +203,34 @@ class Edges:
         self._by_target = Pattern.of(count, self.target, (len(source), nodes))
 
     def at_source(self, rows: Tensor) -> Tensor:
-        """`rows[source]`: `[edges, ...]`."""
+        """Return `rows[source]`, `[edges, ...]`."""
         product: Tensor = _Gather.apply(rows, self._by_source)  # type: ignore[no-untyped-call]
         return product
 
     def at_target(self, rows: Tensor) -> Tensor:
-        """`rows[target]`: `[edges, ...]`."""
+        """Return `rows[target]`, `[edges, ...]`."""
         product: Tensor = _Gather.apply(rows, self._by_target)  # type: ignore[no-untyped-call]
         return product
 
     def sum(self, messages: Tensor) -> Tensor:
-        """Sum of the messages arriving at each node: `[nodes, ...]` from `[edges, ...]`."""
+        """Sum the messages that arrive at each node, `[nodes, ...]` from `[edges, ...]`."""
         flat = messages.reshape(len(messages), -1)
         total: Tensor = _SumByTarget.apply(flat, self._by_target)  # type: ignore[no-untyped-call]
         return total.reshape(-1, *messages.shape[1:])
 
     def max(self, scores: Tensor) -> Tensor:
-        """Largest score arriving at each node, without gradient: `[nodes, heads]`; 0 where nothing arrives."""
+        """Return the largest score at each node, without gradient, `[nodes, heads]`; 0 if no edge arrives."""
         out = scores.new_zeros(self.nodes, scores.shape[1])
         index = self.target[:, None].expand_as(scores)
         return out.scatter_reduce_(0, index, scores.detach(), "amax", include_self=False)
 
 
 class SliceProducts(torch.autograd.Function):
-    """Consecutive groups of rows, each times its own matrix, without a graph node per group."""
+    """The products of consecutive groups of rows with one matrix each, as one node of the autograd graph."""
 
     @classmethod
     def of(cls, x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
-        """`x` [rows, in], `weight` [groups, in, out], `counts` rows of each group: `[rows, out]`."""
+        """Multiply `x` `[rows, in]`, with `counts` rows in each group, by `weight` `[groups, in, out]`."""
         product: Tensor = cls.apply(x, weight, counts)  # type: ignore[no-untyped-call]
         return product
 
@@ -256,7 +261,7 @@ class SliceProducts(torch.autograd.Function):
 
 
 class _SumByTarget(torch.autograd.Function):
-    """Sum of consecutive rows (they are sorted by target); the backward is a gather."""
+    """The sum of consecutive rows, which are sorted by target. Its backward pass is a selection."""
 
     @staticmethod
     def forward(ctx: Any, messages: Tensor, pattern: Pattern) -> Tensor:
