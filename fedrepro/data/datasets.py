@@ -1,8 +1,9 @@
-"""A name becomes one PyG `Data`: a real graph, checked by checksum, a stand-in, or a graph of the user's own.
+"""Load a graph by its name as one PyG `Data`: a real graph, a stand-in, or a graph of the user's own.
 
     data = split(prepare(load("Cora"), "undirected+row-sum"), "10/10/80", seed=0)
 
-Real graphs are looked for in `$FEDREPRO_DATA`, then in `data/raw`.
+Files of real graphs are looked for in `$FEDREPRO_DATA`, then in `data/raw`. Their checksums are verified before they
+are read.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import copy
 import importlib
 import inspect
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -47,36 +49,41 @@ STEPS = (
     "standardized",
     "layer-norm",
 )
-"""What `prepare` can do."""
+"""The steps of `prepare`."""
 
-_FORMAT = 1  # of the files in data/processed; raise it when a reader or `formats.standard` changes
+# The version of the files in data/processed. Raise it when a reader or `formats.standard` changes.
+_FORMAT = 1
 _own: dict[str, Callable[..., Data]] = {}
 
 
 def load(name: str, seed: int = 0) -> Data:
-    """The graph of a name.
+    """Return the graph of a name.
 
     Args:
         name: one of `NAMES`, one of them with `~standin`, or a registered name.
-        seed: of a stand-in, and of a registered loader that takes one; a real graph has none.
+        seed: the seed of a stand-in, or of a registered loader that takes one. Real graphs ignore it.
 
     Returns:
-        `x` float32 `[nodes, features]` (`torch.sparse_csr` where under 25% is non-zero), `y` int64 `[nodes]`
-        or, with several labels a node, float32 `[nodes, labels]`, `edge_index` int64 `[2, edges]` without
-        repetitions and sorted by (row, col), `num_classes`, `name`, and, where the set publishes a split,
-        `public`, bool `[nodes, splits, 3]`: training, validation and test. `split` makes the masks.
+        A graph with
+
+        - `x`: float32 `[nodes, features]`, as `torch.sparse_csr` if less than 25% of the entries are non-zero.
+        - `y`: int64 `[nodes]`, or float32 `[nodes, labels]` if a node has several labels.
+        - `edge_index`: int64 `[2, edges]`, without repetitions and sorted by (row, col).
+        - `num_classes` and `name`.
+        - `public`: bool `[nodes, splits, 3]` for training, validation and test, if the data set publishes a split.
+          `split` turns it into masks.
 
     Raises:
         ArgumentError: nothing has this name.
-        DataError: the graph is not here and cannot be downloaded, or a file is not what it should be.
+        DataError: the graph is not here and cannot be downloaded, or a file has another checksum or format.
     """
     generator = registry.generator(name)
-    # A stand-in's code is imported by name, so that it does not count as code behind the results on a real graph.
+    # A stand-in's code is imported by name, so that the fingerprints of results on real graphs do not depend on it.
     generates = importlib.import_module(generator.partition(":")[0]) if generator else None
     if name in _own:
         takes_seed = bool(inspect.signature(_own[name]).parameters)
         return standard(_own[name](seed) if takes_seed else _own[name](), name)
-    one_of("data set", name, [*NAMES, *(f"{each}~standin" for each in NAMES), *_own])
+    one_of("data set", name, [*NAMES, *(f"{real}~standin" for real in NAMES), *_own])
     if generates is not None:
         return copy.copy(_standin(generates.standin, name.removesuffix("~standin"), seed))
     folder = sources.locate(sources.SOURCES[name])
@@ -94,24 +101,24 @@ def fetch(name: str) -> Path:
     """Download a data set of any size into `data/raw` unless it is here.
 
     Returns:
-        Its folder.
+        The folder of the data set.
 
     Raises:
         ArgumentError: no data set has this name.
-        DataError: it must be got by hand, the host cannot be reached, or a checksum differs.
+        DataError: the data set has no link, the host cannot be reached, or a checksum differs.
     """
     folder = sources.locate(sources.SOURCES[one_of("data set", name, NAMES)])
     return sources.fetch(name) if folder is None else folder
 
 
 def register(name: str, loader: Callable[..., Data]) -> None:
-    """Add a graph of your own under `name`.
+    """Add a graph of your own under a name.
 
     Args:
-        name: as it will be written in a `Run`; not one of `NAMES`.
-        loader: a function of nothing or of the seed that returns a `Data` with `x`, `y`, `edge_index` and, if
-            the graph has a split, all of `train_mask`, `val_mask`, `test_mask`, `[nodes]` or `[nodes, splits]`.
-            Edges have no weights. It is called at each `load`, and what it returns is checked there.
+        name: the name for a `Run`, not one of `NAMES`.
+        loader: a function of nothing or of the seed. It returns a `Data` with `x`, `y`, `edge_index` and, if the graph
+            has a split, all of `train_mask`, `val_mask` and `test_mask`, `[nodes]` or `[nodes, splits]`. Edges have no
+            weights. Each `load` calls it and checks its graph.
 
     Raises:
         ArgumentError: the name is taken by a real data set or a stand-in, or the loader cannot be called.
@@ -122,13 +129,11 @@ def register(name: str, loader: Callable[..., Data]) -> None:
     _own[name] = loader
 
 
-# --- reading ------------------------------------------------------------------------------------------------
-
-
 def _read(name: str, folder: Path, sha256: str) -> Data:
-    """A real graph whose files have been verified, from the copy in `data/processed` if there is one."""
+    """Return a real graph whose files have been verified, from the copy in `data/processed` if there is one."""
     cached = paths.root() / "data" / "processed" / f"{sha256[:16]}-{_FORMAT}.npz"
-    with contextlib.suppress(OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):  # none, or torn: made again
+    # A copy that is missing or torn is written again.
+    with contextlib.suppress(OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return unpack(cached, name)
     source = sources.SOURCES[name]
     try:
@@ -136,30 +141,30 @@ def _read(name: str, folder: Path, sha256: str) -> Data:
     except (LookupError, ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"A file of {name} in {folder} cannot be read: {error!r}.") from error
     data = standard(data, name)
-    with contextlib.suppress(OSError):  # in a read-only checkout it is read again each time
+    # In a read-only checkout there is no copy, and the raw files are read each time.
+    with contextlib.suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
         sources.write(cached, pack(data))
     return data
 
 
-# --- preparing and splitting --------------------------------------------------------------------------------
-
-
 def prepare(data: Data, steps: str) -> Data:
-    """Apply steps in the order written; `data` itself is left as it is.
+    """Return a prepared copy of a graph, with steps applied in the order written.
 
-    - `undirected`: every edge in both directions. `no-self-loops`: none.
-    - `largest-component`: the largest weakly connected component, of several the one with the lowest node.
-    - `row-sum`: each row of x divided by its sum. `unit-norm`: by its L2 norm. Zero rows stay zero.
-    - `centred-norm`: each row minus its mean, then divided by its L2 norm.
-    - `standardized`: each column minus the training nodes' mean, divided by their standard deviation.
-    - `layer-norm`: each row minus its mean, divided by sqrt(variance + 1e-5).
+    - `undirected`: add the reverse of every edge.
+    - `no-self-loops`: remove self-loops.
+    - `largest-component`: keep the largest weakly connected component, of equal ones that with the lowest node.
+    - `row-sum`: divide each row of x by its sum. Zero rows stay zero.
+    - `unit-norm`: divide each row of x by its L2 norm. Zero rows stay zero.
+    - `centred-norm`: subtract its mean from each row, then divide the row by its L2 norm.
+    - `standardized`: subtract the training nodes' mean from each column, then divide by their standard deviation.
+    - `layer-norm`: subtract its mean from each row, then divide by sqrt(variance + 1e-5).
 
-    Sparse features stay sparse under the first five; the other three make them dense.
+    Sparse features stay sparse under the first five. The other three make them dense.
 
     Args:
-        data: as `load` returns it.
-        steps: names from `STEPS` joined by "+", such as `"undirected+row-sum"`; "" does nothing.
+        data: a graph as `load` returns it.
+        steps: names from `STEPS` joined by "+", such as `"undirected+row-sum"`. The empty string does nothing.
 
     Raises:
         ArgumentError: an unknown step, `row-sum` of negative features, or `standardized` before `split`.
@@ -189,11 +194,11 @@ def _largest_component(data: Data) -> Data:
 
 
 def subgraph(data: Data, keep: torch.Tensor) -> Data:
-    """The nodes where `keep` `[nodes]` is true, in their order, and the edges among them."""
+    """Return the nodes for which `keep` `[nodes]` is true, in their order, and the edges between them."""
     part = copy.copy(data)
-    number = torch.cumsum(keep, 0) - 1
-    part.edge_index = number[data.edge_index[:, keep[data.edge_index].all(0)]]
-    for key in ("y", "public", *(f"{each}_mask" for each in PARTS)):
+    new_index = torch.cumsum(keep, 0) - 1
+    part.edge_index = new_index[data.edge_index[:, keep[data.edge_index].all(0)]]
+    for key in ("y", "public", *(f"{name}_mask" for name in PARTS)):
         if key in data:
             part[key] = data[key][keep]
     sparse = data.x.layout == torch.sparse_csr
@@ -232,19 +237,19 @@ def _rows_centred(data: Data, step: str) -> torch.Tensor:
 
 
 def split(data: Data, name: str, seed: int = 0) -> Data:
-    """Add `train_mask`, `val_mask`, `test_mask`, bool `[nodes]`; `data` itself is left as it is.
+    """Return a copy of a graph with `train_mask`, `val_mask` and `test_mask`, bool `[nodes]`.
 
     Args:
-        data: as `load` or `prepare` returns it.
-        name: `"public"`, the split the set publishes (of several, number `seed` modulo their count); or
-            percentages `"a/b/c"` of training, validation and test nodes, drawn uniformly over all nodes, not
-            by class: training and test are rounded down and validation is the rest, as in the public code of
-            FedStruct and FedSheafHN.
-        seed: of the draw, a function of it alone.
+        data: a graph as `load` or `prepare` returns it.
+        name: `"public"` for the published split (of several, number `seed` modulo their count), or percentages
+            `"a/b/c"` of training, validation and test nodes. They are drawn uniformly over all nodes, not by class.
+            Training and test are rounded down and validation is the rest, as in the public code of FedStruct and
+            FedSheafHN.
+        seed: the seed of the draw, which depends on nothing else.
 
     Raises:
-        ArgumentError: the set has no public split; or no three positive numbers, or not 100 in sum, or an
-            empty part.
+        ArgumentError: the data set has no public split, the percentages are not three positive numbers with sum 100,
+            or a part is empty.
     """
     require(seed >= 0, "seed", "an integer of at least 0", seed)
     if name == "public":
@@ -270,22 +275,22 @@ def _percentages(nodes: int, name: str, seed: int) -> torch.Tensor:
     require(full, "split", f"of parts with at least one of the {nodes} nodes", name)
     order = np.random.default_rng([seed, zlib.crc32(b"split")]).permutation(nodes)
     masks = torch.zeros(nodes, 3, dtype=torch.bool)
-    for part, chosen in enumerate((order[:train], order[train : nodes - test], order[nodes - test :])):
-        masks[chosen, part] = True
+    for part, members in enumerate((order[:train], order[train : nodes - test], order[nodes - test :])):
+        masks[members, part] = True
     return masks
 
 
 def assemble(name: str, steps: str = "", split_name: str = "", seed: int = 0) -> Data:
-    """Load, prepare and split: steps before `standardized` come before the split, the rest after it.
+    """Load, prepare and split a graph. Steps before `standardized` come before the split, the others after it.
 
     Args:
-        name: of the data set.
-        steps: as in `prepare`.
-        split_name: as in `split`; "" leaves the graph without masks.
-        seed: of the split, and of a stand-in.
+        name: name of the data set.
+        steps: the steps, see `prepare`.
+        split_name: the split, see `split`. The empty string leaves the graph without masks.
+        seed: the seed of the split, and of a stand-in.
 
     Raises:
-        ArgumentError, DataError: as `load`, `prepare` and `split`.
+        ArgumentError, DataError: see `load`, `prepare` and `split`.
     """
     before, mark, after = steps.partition("standardized")
     data = prepare(load(name, seed), before.removesuffix("+"))
@@ -294,77 +299,27 @@ def assemble(name: str, steps: str = "", split_name: str = "", seed: int = 0) ->
     return prepare(data, mark + after)
 
 
-# --- describing ---------------------------------------------------------------------------------------------
-
-
-def statistics(data: Data) -> dict[str, Any]:
-    """Counts of a graph, with edges in every convention the papers mix (FG-Q18, FS-Q15, SH-Q15).
-
-    Returns:
-        `nodes`; `directed_edges`: columns of `edge_index`, that is both directions of an undirected edge, and
-        self-loops; `undirected_edges`: distinct pairs of different nodes joined in either direction;
-        `self_loops`; `features`; `classes`; `class_nodes`: nodes per class (per label); `homophily`: share of
-        `undirected_edges` within a class (nan with several labels a node); `degree_50`, `degree_90`,
-        `degree_99`: quantiles of the degree in `undirected_edges`; `isolated`: nodes of degree 0; `density`:
-        share of non-zero features; `train`, `val`, `test`: nodes of the present split, else of the (first)
-        public one, else 0.
-
-    FedGAT's 5429, 4732 and 44338 edges of Cora, CiteSeer and PubMed are half the entries of the raw adjacency lists,
-    with repetitions and self-loops; FedStruct's 5278, 4676 and 44327 are `undirected_edges` plus the self-loops of the
-    raw files (0, 124, 3), which PyG removes on loading; FedSheafHN's are `directed_edges` of the largest component.
-    """
-    nodes = data.num_nodes
-    row, col = data.edge_index.numpy()
-    apart = row != col
-    low, high = np.minimum(row, col)[apart], np.maximum(row, col)[apart]
-    pairs = np.unique(low * nodes + high)
-    one, two = pairs // nodes, pairs % nodes
-    degree = np.bincount(one, minlength=nodes) + np.bincount(two, minlength=nodes)
-    y = data.y.numpy()
-    counts = np.bincount(y, minlength=data.num_classes) if y.ndim == 1 else y.sum(0).astype(int)
-    same = float(np.mean(y[one] == y[two])) if y.ndim == 1 and pairs.size else float("nan")
-    filled = data.x.values() if data.x.layout == torch.sparse_csr else data.x
-    quantiles = {f"degree_{part}": float(np.quantile(degree, part / 100)) for part in (50, 90, 99)}
-    masks = [data.get(f"{part}_mask") for part in PARTS]
-    if masks[0] is None:
-        masks = list(data.public[:, 0].unbind(1)) if "public" in data else [torch.zeros(0)] * 3
-    return {
-        "nodes": nodes,
-        "directed_edges": row.size,
-        "undirected_edges": pairs.size,
-        "self_loops": int((~apart).sum()),
-        "features": data.x.shape[1],
-        "classes": data.num_classes,
-        "class_nodes": counts.tolist(),
-        "homophily": same,
-        **quantiles,
-        "isolated": int((degree == 0).sum()),
-        "density": int(torch.count_nonzero(filled)) / (nodes * data.x.shape[1]),
-        **{part: int(mask.sum()) for part, mask in zip(PARTS, masks, strict=True)},
-    }
-
-
 def describe() -> pd.DataFrame:
-    """One row per real data set: whether and where it is here, what would be downloaded, licence and size.
+    """Return a table of the real data sets: where they are, the size of a download, licence and size of the graph.
 
     Returns:
-        Columns `name`, `here`, `folder`, `download_MB`, `download` ("at first use", "on request" or "by
-        hand"), `licence`, `origin`, `nodes`, `directed_edges`, `undirected_edges`, `features`, `classes`;
-        registered graphs follow with their name alone.
+        Columns `name`, `here`, `folder`, `download_MB`, `download` ("at first use", "on request" or "by hand"),
+        `licence`, `origin`, `nodes`, `directed_edges`, `undirected_edges`, `features` and `classes`. Registered graphs
+        follow, with only their name.
     """
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
     for name, source in sources.SOURCES.items():
         shape, folder = SHAPES[name], sources.locate(source)
-        small = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
+        download = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
         rows.append(
             {
                 "name": name,
                 "here": folder is not None,
                 "folder": str(folder or ""),
                 "download_MB": source.megabytes,
-                "download": small if source.urls else "by hand",
+                "download": download if source.urls else "by hand",
                 "licence": source.licence,
                 "origin": source.origin,
                 "nodes": shape.nodes,
@@ -376,3 +331,35 @@ def describe() -> pd.DataFrame:
         )
     rows += [{"name": name, "here": True, "folder": "registered"} for name in _own]
     return pd.DataFrame(rows)
+
+
+def evaluator(name: str) -> Callable[[torch.Tensor, torch.Tensor], float]:
+    """Return the scoring function that the publishers of a data set prescribe.
+
+    Args:
+        name: "ogbn-arxiv", the only graph here with an official evaluator (ogb's).
+
+    Returns:
+        A function of the predicted and the true classes `[nodes]` that returns the accuracy, from 0 to 1.
+
+    Raises:
+        ArgumentError: the data set has no official evaluator.
+    """
+    one_of("data set with an official evaluator", name, ["ogbn-arxiv"])
+    # When imported, ogb starts a thread that asks PyPI for its newest version, unless `outdated` cannot be imported.
+    installed = sys.modules.get("outdated")
+    sys.modules["outdated"] = None  # type: ignore[assignment]
+    try:
+        from ogb.nodeproppred import Evaluator
+    finally:
+        if installed is None:
+            del sys.modules["outdated"]
+        else:
+            sys.modules["outdated"] = installed
+    official = Evaluator(name)
+
+    def accuracy(predicted: torch.Tensor, true: torch.Tensor) -> float:
+        scores: dict[str, float] = official.eval({"y_pred": predicted[:, None], "y_true": true[:, None]})
+        return scores["acc"]
+
+    return accuracy

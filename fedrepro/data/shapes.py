@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """What a stand-in copies from a real graph; counts as `fedrepro.data.datasets.statistics` makes them."""
+    """What a stand-in copies from a real graph; counts as `fedrepro.data.statistics.summarize` makes them."""
 
     nodes: int
     edges: int

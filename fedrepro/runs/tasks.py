@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from fedrepro import registry
-from fedrepro.data import datasets, partition
+from fedrepro.data import datasets, partition, statistics
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.method import Method
 from fedrepro.engine.nn.models import MODELS, Model, model
@@ -136,11 +136,11 @@ def _outcome(
 
 
 def graph_statistics(run: Run) -> dict[str, Any]:
-    """Count a run's prepared graph and its split, see `datasets.statistics`."""
-    return {"result": datasets.statistics(graph(run))}
+    """Count a run's prepared graph and its split, see `statistics.summarize`."""
+    return {"result": statistics.summarize(graph(run))}
 
 
 def partition_manifest(run: Run) -> dict[str, Any]:
-    """Return the manifest of a run's partition, see `partition.manifest`."""
+    """Return the manifest of a run's partition, see `statistics.manifest`."""
     data = graph(run)
-    return {"result": partition.manifest(data, partition.partition(data, run.partition, run.clients, run.seed))}
+    return {"result": statistics.manifest(data, partition.partition(data, run.partition, run.clients, run.seed))}

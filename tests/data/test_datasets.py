@@ -26,6 +26,7 @@ from torch_geometric.data import Data
 from fedrepro import paths
 from fedrepro.data import datasets, formats, sources
 from fedrepro.data.formats import csr_matrix, csr_tensor, features_of
+from fedrepro.data.statistics import summarize
 from fedrepro.errors import ArgumentError, DataError
 
 REAL = os.environ.get("FEDREPRO_DATA")
@@ -358,7 +359,7 @@ def test_multi_label_format(home: Path) -> None:
     graphsaint(home / "data/raw/PPI/raw", labels)
     data = datasets.load("PPI")
     assert data.y.dtype == torch.float32 and data.y.tolist() == labels and data.num_classes == 3
-    assert np.isnan(datasets.statistics(data)["homophily"])
+    assert np.isnan(summarize(data)["homophily"])
 
 
 def test_damaged_file(home: Path) -> None:
@@ -392,7 +393,7 @@ def test_real_counts(name: str, expected: tuple[Any, ...], monkeypatch: pytest.M
     monkeypatch.setattr("urllib.request.urlopen", no_network)
     before = sorted(Path(REAL or "").rglob("*"))
     data = datasets.load(name)
-    found = datasets.statistics(data)
+    found = summarize(data)
     keys = ("nodes", "directed_edges", "self_loops", "features", "classes")
     split = [found[part] for part in ("train", "val", "test")]
     assert (*(found[key] for key in keys), split) == expected
@@ -602,7 +603,7 @@ def test_empty_part_and_no_public_split(loaded: Data) -> None:
 
 def test_statistics(loaded: Data) -> None:
     """Counts equal those made by hand."""
-    found = datasets.statistics(loaded)
+    found = summarize(loaded)
     wanted = {
         "nodes": 6, "directed_edges": 6, "undirected_edges": 4, "self_loops": 1, "features": 4, "classes": 2,
         "class_nodes": [3, 3], "homophily": 0.75, "degree_50": 1.0, "degree_90": 2.0, "degree_99": 2.0,

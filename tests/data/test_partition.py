@@ -12,7 +12,8 @@ import torch
 from torch_geometric.data import Data
 
 import fedrepro.data.partition as module
-from fedrepro.data.partition import OVERLAPPING, PARTITIONS, cross_client_edges, manifest, parse, partition
+from fedrepro.data.partition import OVERLAPPING, PARTITIONS, parse, partition
+from fedrepro.data.statistics import cross_client_edges, manifest
 from fedrepro.errors import ArgumentError
 
 FULL = {

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from fedrepro.data import datasets, shapes, synthetic
+from fedrepro.data.statistics import summarize
 from fedrepro.errors import ArgumentError
 
 REAL = os.environ.get("FEDREPRO_DATA")
@@ -87,7 +88,7 @@ def test_standin_statistics(name: str) -> None:
     """Sizes are equal; homophily is within 0.02, degree quantiles and feature density within 10%."""
     shape = shapes.SHAPES[name]
     data = datasets.load(f"{name}~standin")
-    found = datasets.statistics(data)
+    found = summarize(data)
     assert data.name == f"{name}~standin"
     assert (found["nodes"], found["features"]) == (shape.nodes, shape.features)
     assert (found["directed_edges"], found["undirected_edges"]) == (shape.edges, shape.pairs)
@@ -109,7 +110,7 @@ def test_standin_statistics(name: str) -> None:
 def test_shapes_are_those_of_the_real_graphs(name: str) -> None:
     """The constants stored for a stand-in are what the real files give."""
     shape, real = shapes.SHAPES[name], datasets.load(name)
-    found = datasets.statistics(real)
+    found = summarize(real)
     assert (shape.nodes, shape.edges, shape.pairs) == tuple(
         found[key] for key in ("nodes", "directed_edges", "undirected_edges")
     )

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.data import datasets, partition
+from fedrepro.data import datasets, partition, statistics
 from fedrepro.papers.fedgat import protocol
 from fedrepro.papers.fedgat.theory.bounds import theorem1
 from fedrepro.runs.run import Run
@@ -49,7 +49,7 @@ def count(data: Data, parts: Sequence[Tensor]) -> dict[str, Any]:
             down[form] += int(each[form][first].sum())
     up = sum(len(part) for part in parts) * features
     sizes = {**down, "raw": halo * features}
-    held = partition.manifest(data, parts)
+    held = statistics.manifest(data, parts)
     bounds = {name: theorem1(len(parts), reach, features, int(g.max()), power)
               for name, power in (("cubed", 3), ("squared", 2))}  # fmt: skip
     return {

@@ -117,7 +117,7 @@ def means(frame: pd.DataFrame, by: Sequence[str], value: str = "score") -> pd.Da
 
 
 def sizes(frame: pd.DataFrame) -> pd.DataFrame:
-    """FR-T1: what is printed of each graph beside what `datasets.statistics` counts; `agrees` on the paper's graphs.
+    """FR-T1: what is printed of each graph beside what `statistics.summarize` counts; `agrees` on the paper's graphs.
 
     The printed edges count both directions of Flickr's and one of the others'; either is accepted.
     """
