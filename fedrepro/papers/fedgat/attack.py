@@ -1,98 +1,96 @@
-"""What a client learns from FedGAT's messages: every neighbour's feature vector (FG-I6, FG-Q7).
+"""Attack FedGAT's messages, from which a client recovers the features of every neighbour (FG-I6, FG-Q7).
 
-Section 5 says that the matrices reveal sums over a neighbourhood and never one node's features. They do not protect
-them. Each U_j has rank one, U_j = p_j q_j^T, so every combination of the M's that a client can form,
+Section 5 says that the matrices reveal sums over a neighbourhood and never the features of one node. They reveal all.
+Each U_j has rank one, U_j = p_j q_j^T. So every combination of the matrices that a client can form,
 
-    D = sum_s b1(s) M1(s) + b2(s) M2(s) = sum_j x_j p_j q_j^T,
+    D = sum_s b_1(s) M1(s) + b_2(s) M2(s) = sum_j x_ij p_j q_j^T,
 
-has the q_j among its left eigenvectors, and q_j is orthogonal to all u_1k but its own. Hence, for each neighbour j,
+has the q_j among its left eigenvectors. Each q_j is orthogonal to all u_1k except u_1j. Hence, for each neighbour j,
 
     q_j^T K2 / q_j^T K1 = h_j^T.
 
-This takes one node's message, one eigendecomposition, and no other knowledge. In the Vector form no eigenvector is
-needed: M2 K2 = sum_j h_j u_j^T, where u_j has a single one, so the columns of M2 K2 are the neighbours' features.
+The client needs one message, one eigendecomposition and no other knowledge. The Vector form needs no eigenvectors.
+There M2 K2 = sum_j h_j u_j^T, and u_j has a single one, so the columns of M2 K2 are the features of the neighbours.
+
+The file has three parts: the attack on one message (`recover`), the defences (`noisy`, the one-neighbour rule), and two
+experiments on a graph. `attack` measures what is recovered, and `price` measures what noise costs the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from torch_geometric.data import Data
 
 from fedrepro.data import datasets, partition
+from fedrepro.engine.client_graphs import Source
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import random
+from fedrepro.engine.training import train
 from fedrepro.errors import one_of
-from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat import chebyshev, protocol
+from fedrepro.papers.fedgat.method import FedGAT, without_lone_neighbours
 from fedrepro.papers.fedgat.protocol import MatrixMessage, Message, VectorMessage
+from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 RECOVERED = 1e-8  # largest error of a feature vector that counts as recovered exactly
 LONE = ("kept", "dropped")
 LARGE = 41  # neighbours, the node itself among them, beyond which a message comes in blocks
 
+Send = Callable[[], Iterable[Message]]  # returns the parts of one message, from the first one at every call
 
-# -- the attack -------------------------------------------------------------------------------------------------------
+
+# -- the attack on one message ----------------------------------------------------------------------------------------
 
 
-def recover(send: Callable[[], Iterable[Message]], own: Tensor) -> Tensor:
-    """The features of a node's neighbours, itself among them, from its message alone: `[g, features]`, in no order.
+def recover(send: Send, own: Tensor) -> Tensor:
+    """Return the features of a node's neighbours, itself among them, `[g, features]`, in no particular order.
 
     Args:
-        send: the parts of the message, anew at every call.
+        send: returns the parts of the node's message.
         own: h_i `[features]`, which the client holds.
     """
     head = next(iter(send()))
     if isinstance(head, VectorMessage):
-        return _recover_vector(head)
-    return _recover_matrix(send, own)
-
-
-def _recover_matrix(send: Callable[[], Iterable[Message]], own: Tensor) -> Tensor:
-    first = next(iter(send()))
-    assert isinstance(first, MatrixMessage)
-    k1 = first.k1
-    g = len(k1) // 2
+        columns = (head.m2 @ head.k2).T
+        return columns[columns.norm(dim=1).argsort(descending=True)[: len(head.k3) // 2]]
+    assert isinstance(head, MatrixMessage)
+    g = len(head.k1) // 2
     k2 = torch.cat([part.k2 for part in send() if isinstance(part, MatrixMessage)], 1)
-    # b2 in the row space of K2, which the neighbours' features span: no other direction carries more than noise
+    # The neighbours' features span the row space of K2. A component of b_2 outside it would only add noise.
     span = torch.linalg.svd(k2, full_matrices=False).Vh[:g]
     b2 = random.normal((1, len(span)), "attack").to(span) @ span
-    # b1 so that M1 adds 8 to every eigenvalue that belongs to a neighbour, and none to the others
+    # This b_1 makes M1 add 8 to every eigenvalue that belongs to a neighbour, and nothing to the others.
     square = float(own @ own)
     b1 = 8.0 / square * own[None] if square else torch.zeros_like(own)[None]
     d, _ = protocol.combination(send(), b1, b2)
     values, vectors = torch.linalg.eig(d[0].T)
     left = vectors[:, values.abs().argsort(descending=True)[:g]].T
-    share = left @ k1.to(left.dtype)
+    share = left @ head.k1.to(left.dtype)
     return torch.real((left @ k2.to(left.dtype)) / share[:, None])
 
 
-def _recover_vector(message: VectorMessage) -> Tensor:
-    columns = (message.m2 @ message.k2).T
-    kept = columns.norm(dim=1).argsort(descending=True)[: len(message.k3) // 2]
-    return columns[kept]
+def match(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the recovered vectors in the order of the true ones with the least total distance, `[g, features]`.
 
-
-def paired(found: Tensor, truth: Tensor) -> Tensor:
-    """The recovered vectors in the order of the true ones, so that the total distance is least: `[g, features]`.
-
-    Only measuring the attack needs this; the attacker does not.
+    Only the measurement of the attack needs this order. The attacker does not.
     """
-    from scipy.optimize import linear_sum_assignment
-
-    found = torch.nan_to_num(found, nan=1e6, posinf=1e6, neginf=-1e6)
-    _, guess = linear_sum_assignment(torch.cdist(truth, found).numpy())
-    return found[guess]
+    recovered = torch.nan_to_num(recovered, nan=1e6, posinf=1e6, neginf=-1e6)
+    _, order = linear_sum_assignment(torch.cdist(truth, recovered).numpy())
+    return recovered[order]
 
 
-def words_found(found: Tensor, truth: Tensor) -> Tensor:
-    """For each pair of vectors, the share of the true one's k non-zero features among the k largest found: `[g]`."""
+def recovered_words(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return, for each vector, the share of its k non-zero features among the k largest recovered ones, `[g]`."""
     shares = []
-    for guess, true in zip(found, truth):
+    for guess, true in zip(recovered, truth):
         words = true.nonzero().squeeze(1)
         best = guess.argsort(descending=True)[: len(words)]
         shares.append(torch.isin(words, best).double().mean() if len(words) else true.new_ones(()))
@@ -103,152 +101,214 @@ def words_found(found: Tensor, truth: Tensor) -> Tensor:
 
 
 def noisy(message: Message, sigma: float, seed: int) -> Message:
-    """The message with independent normal noise of standard deviation `sigma` on every number."""
+    """Return the message with independent normal noise of standard deviation `sigma` on every number."""
     if sigma == 0:
         return message
-    first = message.first if isinstance(message, MatrixMessage) else 0
-    generator = torch.Generator().manual_seed(int(random.keys("defence", seed, message.node, first) >> np.uint64(1)))
+    generator = _generator("defence", seed, message.node, message.first)
     changed: dict[str, Any] = {
-        name: part + sigma * torch.randn(part.shape, generator=generator, dtype=part.dtype)
-        for name, part in vars(message).items()
-        if isinstance(part, Tensor)
+        name: tensor + sigma * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        for name, tensor in message.tensors.items()
     }
     return replace(message, **changed)
 
 
-def without_lone(near: list[np.ndarray], owner: np.ndarray) -> list[np.ndarray]:
-    """Neighbourhoods by the one-neighbour rule (l.250 of Section 5): a node's only neighbour elsewhere is dropped."""
-    kept = []
-    for node, ids in enumerate(near):
-        away = owner[ids] != owner[node]
-        kept.append(ids[~away] if away.sum() == 1 else ids)
-    return kept
+def _generator(*names: int | str) -> torch.Generator:
+    # A signed 64-bit integer is what a generator takes, so the key loses a bit.
+    return torch.Generator().manual_seed(int(random.keys(*names) >> np.uint64(1)))
 
 
-# -- on a graph -------------------------------------------------------------------------------------------------------
+# -- the attack on a graph --------------------------------------------------------------------------------------------
 
 
 class Scene(NamedTuple):
-    """A partitioned graph: its data, which client owns a node, the full neighbourhoods and dense features."""
+    """A partitioned graph in float64.
 
-    data: Data
-    owner: np.ndarray
-    near: list[np.ndarray]
+    Args:
+        x: features `[nodes, features]`.
+        owner: client of each node `[nodes]`.
+        full: neighbours of each node, itself among them, at all clients.
+        near: neighbours about which the node's message is, those that the one-neighbour rule keeps.
+    """
+
     x: Tensor
+    owner: np.ndarray
+    full: list[np.ndarray]
+    near: list[np.ndarray]
+
+    def sender(self, form: str, node: int, sigma: float, seed: int) -> Send:
+        """Return what sends the node's message, with noise, in blocks of features if it has many neighbours."""
+        h = self.x[self.near[node]]
+        block = 64 if len(h) > LARGE else None
+
+        def send() -> Iterator[Message]:
+            for part in protocol.message_parts(form, node, self.x[node], h, seed, block=block):
+                yield noisy(part, sigma, seed)
+
+        if block is not None:
+            return send
+        parts = list(send())  # small enough to keep, so that it is built once
+        return lambda: parts
 
 
-def scene(run: Run) -> Scene:
-    """The graph of a run in float64."""
+def scene(run: Run, lone: str = "kept") -> Scene:
+    """Return the graph of a run. `lone` "dropped" applies the one-neighbour rule of Section 5 (FG-Q8)."""
     data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
+    parts = tuple(partition.partition(data, run.partition, run.clients, run.seed))
     owner = np.empty(data.num_nodes, dtype=np.int64)
-    for client, part in enumerate(partition.partition(data, run.partition, run.clients, run.seed)):
+    for client, part in enumerate(parts):
         owner[part.numpy()] = client
-    x = data.x.to_dense() if data.x.layout != torch.strided else data.x
-    return Scene(data, owner, protocol.neighbours(data), x.double())
+    full = protocol.neighbours(data)
+    kept = one_of("lone", lone, LONE) == "kept"
+    near = full if kept else protocol.neighbours(without_lone_neighbours(Source(data, parts)))
+    return Scene(protocol.dense_features(data), owner, full, near)
 
 
 def attack(run: Run) -> dict[str, Any]:
-    """Every client attacks the messages of its own nodes.
+    """Let every client attack the messages about its nodes.
 
-    Options: `form` "matrix" or "vector"; `noise`, standard deviation of the defence's noise; `lone` "kept", or
-    "dropped" for the one-neighbour rule; `nodes`, how many nodes with at least two neighbours are attacked (0: all
-    nodes).
+    Options: `form` is "matrix" or "vector". `noise` is the standard deviation of the defence's noise. `lone` is "kept",
+    or "dropped" for the one-neighbour rule. `nodes` says how many nodes with at least two neighbours are attacked (0
+    means all nodes).
 
     Returns:
-        "nodes" attacked that have two or more neighbours, and "exact": those of them all of whose neighbours came out
-        with an error below 1e-8; "error", largest and median over their neighbours; "words": the mean share of a
-        neighbour's words recovered (`words_found`); "cross_client": edges to other clients' nodes as "pairs", the
-        share of them "recovered" with an error below 1e-8, and "exposed", the share of the nodes at their far ends
-        that were recovered at least once; "control": the largest share recovered from messages of other features.
+        "nodes" is the number of attacked nodes with two or more neighbours, and "exact" the number of those all of
+        whose neighbours are recovered with an error below 1e-8. "error" has the largest and the median error over
+        their neighbours, and "words" the mean of `recovered_words`. "cross_client" is about edges to nodes of other
+        clients: their number "pairs", the share of them "recovered" with an error below 1e-8, and the share of the
+        nodes at their far ends that are "exposed", which means recovered at least once. "control" is the largest share
+        recovered from messages about other features.
     """
     options = {"form": "matrix", "noise": 0.0, "lone": "kept", "nodes": 0, **run.options}
     form, sigma = one_of("form", options["form"], protocol.FORMS), float(options["noise"])
-    here = scene(run)
-    near = here.near if one_of("lone", options["lone"], LONE) == "kept" else without_lone(here.near, here.owner)
-    targets = _targets(near, int(options["nodes"]), run.seed)
-    tally = _Tally()
+    here = scene(run, options["lone"])
+    targets = _targets(here.near, int(options["nodes"]), run.seed)
+    exact: list[bool] = []
+    errors: list[float] = []
+    words: list[float] = []
+    cross: dict[tuple[int, int], float] = {}  # (node, neighbour at another client) -> error
     for node in targets:
-        found = recover(_sender(form, here, near, node, sigma, run.seed), here.x[node])
-        tally.add(here, node, near[node], found)
-    dropped = [(n, j) for n in targets for j in np.setdiff1d(here.near[n], near[n]).tolist()]
-    small = [node for node in targets if 2 < len(near[node]) <= LARGE][:20]
-    return {"result": tally.result(dropped) | {"control": _control(form, here, near, small, run.seed)}}
+        ids, truth = here.near[node], here.x[here.near[node]]
+        features, error = _measure(here.sender(form, node, sigma, run.seed), here.x[node], truth)
+        others = torch.from_numpy(ids != node)
+        if others.sum() >= 2:
+            exact.append(bool((error[others] < RECOVERED).all()))
+            errors += error[others].tolist()
+            words += recovered_words(features[others], truth[others]).tolist()
+        cross |= {(node, int(ids[j])): float(error[j]) for j in np.flatnonzero(here.owner[ids] != here.owner[node])}
+    hidden = [(node, j) for node in targets for j in np.setdiff1d(here.full[node], here.near[node]).tolist()]
+    pairs = len(cross) + len(hidden)
+    exposed = {j for (_, j), error in cross.items() if error < RECOVERED}
+    return {
+        "result": {
+            "nodes": len(exact),
+            "exact": sum(exact),
+            "error": {"largest": float(np.max(errors)), "median": float(np.median(errors))},
+            "words": float(np.mean(words)),
+            "cross_client": {
+                "pairs": pairs,
+                "recovered": sum(error < RECOVERED for error in cross.values()) / max(pairs, 1),
+                "exposed": len(exposed) / max(len({j for _, j in [*cross, *hidden]}), 1),
+            },
+            "control": _control(form, here, targets, run.seed),
+        }
+    }
 
 
 def _targets(near: list[np.ndarray], wanted: int, seed: int) -> list[int]:
-    several = np.array([node for node, ids in enumerate(near) if len(ids) > 2])
+    """Return all nodes, or `wanted` random nodes with at least two neighbours and at most 40."""
     if wanted == 0:
         return list(range(len(near)))
+    several = np.array([node for node, ids in enumerate(near) if len(ids) > 2])
     order = random.uniform((len(several),), "targets", seed).argsort().numpy()
     small = [int(node) for node in several[order] if len(near[node]) <= LARGE]
     return sorted(small[:wanted])
 
 
-def _sender(
-    form: str, here: Scene, near: list[np.ndarray], node: int, sigma: float, seed: int
-) -> Callable[[], Iterator[Message]]:
-    """What the server sends for a node, in blocks of features where it has many neighbours."""
-    h = here.x[near[node]]
-    block = 64 if len(h) > LARGE else None
-
-    def send() -> Iterator[Message]:
-        if form == "vector":
-            yield noisy(protocol.vector_message(node, here.x[node], h, seed), sigma, seed)
-            return
-        for part in protocol.matrix_messages(node, here.x[node], h, seed, block=block):
-            yield noisy(part, sigma, seed)
-
-    if block is None:  # small enough to be kept
-        kept = list(send())
-        return lambda: iter(kept)
-    return send
+def _measure(send: Send, own: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what the attack recovers, in the order of `truth`, and the largest error of each vector, `[g]`."""
+    features = match(recover(send, own), truth)
+    return features, (features - truth).abs().amax(1)
 
 
-class _Tally:
-    """What the attack yields, gathered node by node."""
-
-    def __init__(self) -> None:
-        self.several = self.exact = 0
-        self.errors: list[float] = []
-        self.words: list[float] = []
-        self.pairs: dict[tuple[int, int], float] = {}
-
-    def add(self, here: Scene, node: int, ids: np.ndarray, found: Tensor) -> None:
-        truth = here.x[ids]
-        found = paired(found, truth)
-        errors = (found - truth).abs().amax(1)
-        others = torch.from_numpy(ids != node)
-        if others.sum() >= 2:
-            self.several += 1
-            self.exact += bool((errors[others] < RECOVERED).all())
-            self.errors += errors[others].tolist()
-            self.words += words_found(found[others], truth[others]).tolist()
-        for place in np.flatnonzero(here.owner[ids] != here.owner[node]):
-            self.pairs[node, int(ids[place])] = float(errors[place])
-
-    def result(self, dropped: list[tuple[int, int]]) -> dict[str, Any]:
-        pairs = len(self.pairs) + len(dropped)
-        hit = {j for (_, j), error in self.pairs.items() if error < RECOVERED}
-        known = {j for _, j in [*self.pairs, *dropped]}
-        return {
-            "nodes": self.several,
-            "exact": self.exact,
-            "error": {"largest": float(np.max(self.errors)), "median": float(np.median(self.errors))},
-            "words": float(np.mean(self.words)),
-            "cross_client": {
-                "pairs": pairs,
-                "recovered": sum(error < RECOVERED for error in self.pairs.values()) / max(pairs, 1),
-                "exposed": len(hit) / max(len(known), 1),
-            },
-        }
-
-
-def _control(form: str, here: Scene, near: list[np.ndarray], nodes: list[int], seed: int) -> float:
-    """The share of vectors "recovered" when the messages are about other features: columns moved by one."""
-    moved = here._replace(x=here.x.roll(1, 1))
+def _control(form: str, here: Scene, targets: list[int], seed: int) -> float:
+    """Return the largest share of vectors "recovered" from messages about other features, columns moved by one."""
+    other = here._replace(x=here.x.roll(1, 1))
     shares = [0.0]
-    for node in nodes:
-        found, truth = recover(_sender(form, moved, near, node, 0.0, seed), moved.x[node]), here.x[near[node]]
-        errors = (paired(found, truth) - truth).abs().amax(1)
-        shares.append(float((errors < RECOVERED).double().mean()))
+    for node in [node for node in targets if 2 < len(here.near[node]) <= LARGE][:20]:
+        _, error = _measure(other.sender(form, node, 0.0, seed), other.x[node], here.x[here.near[node]])
+        shares.append(float((error < RECOVERED).double().mean()))
     return max(shares)
+
+
+# -- what noise costs the model ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)  # the strengths of a sweep share one training run
+def _trained(run: Run) -> tuple[FedGAT, Federation, Weights]:
+    """Return FedGAT trained without noise to its round of best validation, and the graph as one client."""
+    federated = tasks.federation([run])
+    method, loop = tasks.method(run, federated.features, federated.classes)
+    assert isinstance(method, FedGAT)
+    history, _, state = train(method, federated, int(loop["rounds"]), evaluate=("before",))
+    best = int(history.result(0)["before"]["best"]["round"])
+    if best < int(loop["rounds"]):
+        # Training does not keep the weights of its best round, so it runs again as far as that round.
+        _, _, state = train(method, federated, best, evaluate=())
+    data = federated.sources[0].data
+    whole = Federation.of(data, [torch.arange(data.num_nodes)], run.seed, dtype=torch.float64)
+    return method, whole, {name: w.double() for name, w in state.shared.items()}
+
+
+def price(run: Run) -> dict[str, Any]:
+    """Measure the effect of noise on the messages on a model that was trained without noise.
+
+    Options: `form` is "matrix" or "vector", `noise` the standard deviation of the noise, and the others are those of
+    FedGAT's training.
+
+    Returns:
+        "accuracy" on the test nodes, and "layer", the error of a node's first layer over its norm, median over nodes.
+    """
+    options = {"model": "GAT", "hidden": 8, "heads": 8, **run.options}
+    form, sigma = one_of("form", options.pop("form", "matrix"), protocol.FORMS), float(options.pop("noise", 0.0))
+    method, fed, weights = _trained(run.replace(task="train", method="FedGAT", options=options))
+    here = scene(run)
+    w, b1, b2 = protocol.attention({name: w[0] for name, w in weights.items()})
+    mixing = torch.linalg.cholesky(b1 @ b1.T + b2 @ b2.T + 1e-12 * torch.eye(len(b1), dtype=b1.dtype))
+    noised, clean = [], []
+    for node, ids in enumerate(here.full):
+        h = here.x[ids]
+        x = (b1 @ here.x[node])[:, None] + b2 @ h.T
+        score = chebyshev.evaluate(x / method.interval, method.series)
+        clean.append(torch.einsum("hj,jf,fhw->hw", score / score.sum(1, keepdim=True), h, w))
+        if form == "vector":
+            message = noisy(protocol.vector_message(node, here.x[node], h, run.seed), sigma, run.seed)
+            moments = protocol.moments([message], b1, b2, method.degree)
+        else:
+            moments = _noisy_moments(node, x, h, mixing, sigma, method.degree, run.seed)
+        noised.append(torch.nan_to_num(protocol.mix(*moments, w, method.series, method.interval)))
+    layer, exact = torch.stack(noised), torch.stack(clean)
+    error = (layer - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1).clamp(min=1e-12)
+    right = method.model.second_layer(weights, fed, layer).argmax(1) == fed.batch.y
+    accuracy = float(right[fed.batch.test_mask].double().mean())
+    return {"result": {"accuracy": accuracy, "layer": float(error.median())}}
+
+
+def _noisy_moments(
+    node: int, x: Tensor, h: Tensor, mixing: Tensor, sigma: float, degree: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Return E^(n) and F^(n) of a noisy Matrix message, without building M1 and M2.
+
+    Noise on M1 and M2 makes the entries of D, over the heads, normal with covariance sigma^2 (b_1 b_1^T + b_2 b_2^T).
+    D is therefore drawn from that law. M1 and M2 would have to be built for every node and every strength.
+    """
+    u1, u = protocol.projectors(len(h), seed, node)
+    size = u.shape[1]
+    generator = _generator("price", seed, node)
+
+    def noise(*shape: int) -> Tensor:
+        return sigma * torch.randn(shape, generator=generator, dtype=h.dtype)
+
+    d = torch.einsum("hj,jab->hab", x, u) + (mixing @ noise(len(mixing), size**2)).view(-1, size, size)
+    k1 = 2**0.5 * u1.sum(0) + noise(size)
+    k2 = 2**0.5 * u1.T @ h + noise(size, h.shape[1])
+    return protocol.matrix_moments(d, k1, k2, degree)

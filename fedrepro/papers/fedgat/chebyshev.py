@@ -1,6 +1,8 @@
-"""Chebyshev series of a function and their evaluation by the three-term recurrence.
+"""Approximate a score by a Chebyshev series (FedGAT, Eq. 22) and evaluate it by the three-term recurrence.
 
-Monomials are avoided on purpose: in float32 a degree-24 series written in powers of x is worse than one of degree 16.
+    s_p(t) = sum_{n <= p} c_n T_n(t),    T_0 = 1,  T_1 = t,  T_{n+1} = 2 t T_n - T_{n-1},    t in [-1, 1]
+
+Powers of t are avoided. In float32 a series of degree 24 written in powers has a larger error than one of degree 16.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from fedrepro.errors import require
 
 
 def coefficients(f: Callable[[np.ndarray], np.ndarray], degree: int, points: int = 4096) -> np.ndarray:
-    """The truncated Chebyshev series of `f` on [-1, 1]: `[degree + 1]` (FedGAT, Eq. 22 with the integral as a sum
-    over Chebyshev nodes).
+    """Return the truncated Chebyshev series of `f` on [-1, 1], `[degree + 1]`.
 
-    The sum is exact for polynomials of degree below `2 * points - degree`; for the kinked scores of a GAT its error
-    at 4096 points is below 1e-7.
+    The integral of Eq. 22 is computed as a sum over Chebyshev nodes. The sum is exact for polynomials of degree below
+    `2 * points - degree`. For the scores of a GAT, which have a kink at 0, its error at 4096 points is below 1e-7.
+
+    Raises:
+        ArgumentError: the degree is negative.
     """
     require(degree >= 0, "degree", "zero or positive", degree)
     theta = np.pi * (np.arange(points) + 0.5) / points
@@ -32,26 +36,30 @@ def coefficients(f: Callable[[np.ndarray], np.ndarray], degree: int, points: int
 
 
 def least_squares(f: Callable[[np.ndarray], np.ndarray], degree: int, points: int) -> np.ndarray:
-    """The polynomial closest to `f` on equidistant points of [-1, 1], in the Chebyshev basis: `[degree + 1]`."""
+    """Return the polynomial closest to `f` on equidistant points of [-1, 1], in the Chebyshev basis, `[degree + 1]`."""
     t = np.linspace(-1.0, 1.0, points)
     return np.asarray(chebyshev.chebfit(t, f(t), degree))
 
 
 class _Series(torch.autograd.Function):
-    """`sum_n c_n T_n(t)`; value and derivative from one pass of the recurrence, so that only the derivative is kept."""
+    """The sum of c_n T_n(t), with a derivative of its own.
+
+    One pass of the recurrence gives value and derivative. Only the derivative is kept for the backward pass, where
+    automatic differentiation would keep every T_n.
+    """
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, series: tuple[float, ...]) -> Tensor:
-        before, now = torch.ones_like(t), t  # T_0, T_1
-        slope_before, slope = torch.zeros_like(t), torch.ones_like(t)  # T_0', T_1'
+        previous, current = torch.ones_like(t), t  # T_0, T_1
+        previous_slope, slope = torch.zeros_like(t), torch.ones_like(t)  # T_0', T_1'
         value = torch.full_like(t, series[0])
         derivative = torch.zeros_like(t)
         for n, c in enumerate(series[1:], start=1):
-            value.add_(now, alpha=c)
+            value.add_(current, alpha=c)
             derivative.add_(slope, alpha=c)
-            if n + 1 < len(series):  # T_{n+1} = 2 t T_n - T_{n-1}, and its derivative
-                slope_before, slope = slope, (2 * t * slope).add_(now, alpha=2).sub_(slope_before)
-                before, now = now, (2 * t * now).sub_(before)
+            if n + 1 < len(series):
+                previous_slope, slope = slope, (2 * t * slope).add_(current, alpha=2).sub_(previous_slope)
+                previous, current = current, (2 * t * current).sub_(previous)
         ctx.save_for_backward(derivative)
         return value
 
@@ -61,6 +69,9 @@ class _Series(torch.autograd.Function):
 
 
 def evaluate(t: Tensor, series: np.ndarray) -> Tensor:
-    """`sum_n series[n] T_n(t)`, elementwise, differentiable; outside [-1, 1] the polynomial simply goes on."""
-    made: Tensor = _Series.apply(t, tuple(float(c) for c in series))  # type: ignore[no-untyped-call]
-    return made
+    """Return `sum_n series[n] T_n(t)`, elementwise and differentiable.
+
+    Outside [-1, 1] the polynomial is evaluated as it is. It grows there like t^degree.
+    """
+    value: Tensor = _Series.apply(t, tuple(float(c) for c in series))  # type: ignore[no-untyped-call]
+    return value

@@ -1,22 +1,54 @@
-"""FedGAT (Ambekar et al. 2024, Section 4 and Algorithms 1, 2): a GAT whose first layer needs one exchange before
-training.
+"""Train FedGAT, and DistGAT, the baseline of its paper.
 
-The scores e_ij = exp(LeakyReLU(x_ij)), x_ij = a_1.W h_i + a_2.W h_j, of layer 1 are replaced by a polynomial of degree
-p in x_ij. From matrices that the server sends once, a client then computes sum_j x_ij^n h_j and sum_j x_ij^n for every
-power n, and from these its layer (Eq. 7):
+"FedGAT: A Privacy-Preserving Federated Approximation Algorithm for Graph Attention Networks", Siddharth Ambekar,
+Yuhang Yao, Ryan Li and Carlee Joe-Wong, 2024.
 
-    h_i = phi( W sum_j p(x_ij) h_j / sum_j p(x_ij) )
+The clients train a GAT of two layers. The first layer needs the features of neighbours at other clients, weighted by
+scores e_ij that change with every step. FedGAT replaces the score by a polynomial p of fixed degree. The server then
+sends certain matrices once, before training, and these are all that a client needs to compute its first layer (Eq. 7):
 
-This file trains that layer in its edge form: the polynomial is evaluated on each edge. What the matrices would yield is
-the same number, so training, accuracy and gradients are those of the protocol, at a small part of its memory.
+    h_i' = phi( W sum_j p(x_ij) h_j / sum_j p(x_ij) ),      x_ij = a_1 . W h_i + a_2 . W h_j
+
+    h_i         features of node i                                        `Federation.input` `[nodes, features]`
+    j           the neighbours of i, itself among them                    `Federation.attention_edges`
+    W, a_2, a_1 "layer1.weight" `[features, heads * hidden]`, "layer1.source" and "layer1.target" `[heads, hidden]`
+    p           series of degree `degree` for e_ij = exp(LeakyReLU(x_ij)) `FedGAT.series` `[degree + 1]`
+    phi         bias and ELU                                              `GAT.second_layer`
+
+This file trains the layer in its edge form, which evaluates p on every edge. The matrices give exactly the same layer.
+Training edge by edge therefore gives the protocol's accuracy and gradients, with far less memory. The matrices are in
+`fedrepro.papers.fedgat.protocol`, which also trains by them on small graphs.
+
+Algorithm 1, before training:
+
+    1. The clients send the features of their nodes.                      `FedGAT.start`, counted in `_count_exchange`
+    2. The server builds M1, M2, K1 and K2 for every node.                `protocol.matrix_messages`
+    3. The server sends them to the clients that need them.               `FedGAT.start`, `protocol.exchange`
+
+Algorithm 2, in each round:
+
+    1. The server sends its weights to the clients.                       `Method.begin_round`
+    2. The server selects clients.                                        `Method.select`
+    3. Each client computes layer 1 by Eq. 7, layer 2 as any GAT.         `FedGAT.forward`
+    4. Each client takes a step on its loss.                              `Method.local_steps`
+    5. The server averages the weights.                                   `Method.aggregate`
 
 Decisions the paper leaves open:
 
-    FG-Q2   the term n = 0 is counted once (the identity D^0 of Algorithm 2 would count it twice)
-    FG-Q3   the series lives on [-interval, interval]; scores outside are not clipped, no client could: share reported
-    FG-Q9   no exchange per round: a client evaluates layer 1 on its nodes and their neighbours, layer 2 on its nodes
-    FG-Q11  the basis is evaluated by the three-term recurrence, not as powers
-    FG-Q15  all clients with training nodes take part and weigh the same (Eq. 19); weight 0 for the others
+    zeroth power    The term n = 0 is counted once. The identity D^0 of Algorithm 2 would count it twice. (FG-Q2)
+    interval        The series approximates the score on [-interval, interval]. Scores outside are not clipped, since
+                    no client could clip them. Their share is reported. (FG-Q3)
+    second layer    Clients exchange nothing in a round. A client evaluates layer 1 at its nodes and at their
+                    neighbours, and layer 2 at its nodes. (FG-Q9)
+    lone neighbour  Section 5 drops a neighbour that is the only one at other clients, but neither algorithm does, nor
+                    does the public code. By default it is kept. (FG-Q8)
+    basis           The polynomial is evaluated by the three-term recurrence, not in powers of x. (FG-Q11)
+    optimizer       The paper averages weights (Eq. 19). The authors' public code sends gradients, see `FedGATSGD`.
+                    (FG-Q12c)
+    average         All clients with training nodes take part and weigh the same (Eq. 19). The others have weight 0.
+                    (FG-Q15)
+
+Not to be confused with FedAvg of a GAT, which drops the edges between clients. That is `DistGAT`.
 """
 
 from __future__ import annotations
@@ -31,26 +63,42 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fedrepro.engine.client_graphs import Source
+from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.method import State
 from fedrepro.engine.nn import layers, random
 from fedrepro.engine.nn.models import GAT
 from fedrepro.engine.nn.sparse import Edges
 from fedrepro.errors import one_of, require
 from fedrepro.papers.fedgat import chebyshev
-from fedrepro.papers.fedgat.distgat import DistGAT
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistGAT(FedAvg):
+    """A GAT trained by FedAvg on client graphs without cross-client edges (Section 6).
+
+    A federation holds only the edges inside clients unless a method asks for more.
+    """
+
+    model: GAT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(isinstance(self.model, GAT), "model", "a GAT for DistGAT", type(self.model).__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedGAT(DistGAT):
-    """Args:
-    degree: p, the degree of the polynomial (16 in the paper).
-    interval: R; the series is made for scores in [-R, R].
-    score: "paper" for exp(LeakyReLU(.)) of a.Wh; "code" for what the authors' public code computes instead: a
-        least-squares fit, on 500 points, of a smooth LeakyReLU without the exponential, on attention vectors over the
-        input features, divided by their number.
-    lone_neighbour: "kept", or "dropped": a node with a single neighbour at other clients loses it (Section 5, FG-Q8).
-        Neither algorithm box does it, nor does the public code.
+    """A GAT with cross-client edges, whose first layer needs one exchange before training.
+
+    Args:
+        degree: p, the degree of the polynomial. The paper uses 16.
+        interval: R. The series approximates the score for x_ij in [-R, R].
+        score: "paper" is exp(LeakyReLU(x_ij)) of Eq. 3 and 4. "code" is the score in the authors' public code. It has
+            no exponential, its LeakyReLU is smooth, its polynomial is a least-squares fit on 500 points, and its
+            attention vectors act on the input features, divided by their number.
+        lone_neighbour: "kept" or "dropped". If "dropped", a node with exactly one neighbour at other clients loses it.
     """
 
     degree: int = 16
@@ -67,47 +115,53 @@ class FedGAT(DistGAT):
 
     @cached_property
     def series(self) -> np.ndarray:
-        """Chebyshev coefficients of the score on [-interval, interval], `[degree + 1]`."""
-        scaled = _stretched(_code_score if self.score == "code" else paper_score, self.interval)
+        """Return the Chebyshev coefficients of the score on [-interval, interval], `[degree + 1]`."""
+        scaled = _stretch(code_score if self.score == "code" else paper_score, self.interval)
         if self.score == "code":
             return chebyshev.least_squares(scaled, self.degree, points=500)
         return chebyshev.coefficients(scaled, self.degree)
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """The exchange before training: a client can then compute layer 1 at its own nodes and at their neighbours."""
+        """Return the clients after the exchange of Algorithm 1, and the initial weights.
+
+        Each client can then compute layer 1 at its nodes and at their neighbours.
+        """
         dropped = self.lone_neighbour == "dropped"
-        extended = fed.halo(2, [_without_lone_neighbours(source) for source in fed.sources] if dropped else None)
-        _count(fed, extended)
+        extended = fed.halo(2, [without_lone_neighbours(source) for source in fed.sources] if dropped else None)
+        _count_exchange(fed, extended)
         extended, state = super().start(extended)
         if self.score == "code":
-            _free_vectors(state.shared, fed, self.model)
+            _replace_attention_vectors(state.shared, fed, self.model)
         return extended, state
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Layer 1 with the polynomial (Eq. 7), layer 2 an exact GAT layer."""
+        """Return the logits `[nodes, classes]`: layer 1 by Eq. 7, layer 2 an exact GAT layer."""
         h, score, edges = self._first(weights, fed)
-        mixed = layers.attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
-        return self.model.second_layer(weights, fed, mixed)
+        heads = layers.attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
+        return self.model.second_layer(weights, fed, heads)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Per run, at the last weights: the largest |x_ij|, the share of them outside the interval, and the share of
-        polynomial values that are negative, which no exponential is.
+        """Return facts about the scores x_ij at the last weights, one dictionary per run.
+
+        Returns:
+            "largest_score" is the largest |x_ij|. "outside" is the share of the scores outside the interval.
+            "negative" is the share of negative values of the polynomial, while an exponential has none.
         """
         shared = fed.shared()
         with torch.no_grad():
             _, x, edges = self._first(state.shared, shared)
             score = chebyshev.evaluate(x / self.interval, self.series)
-        run = fed.run[fed.batch.batch][edges.target]
-        out = []
-        for r in range(fed.runs):
-            size, values = x[run == r].abs(), score[run == r]
+        run_of_edge = fed.run[fed.batch.batch][edges.target]
+        facts = []
+        for run in range(fed.runs):
+            size, values = x[run_of_edge == run].abs(), score[run_of_edge == run]
             outside = float((size > self.interval).double().mean())
             negative = float((values < 0).double().mean())
-            out.append({"largest_score": float(size.max()), "outside": outside, "negative": negative})
-        return out
+            facts.append({"largest_score": float(size.max()), "outside": outside, "negative": negative})
+        return facts
 
     def _first(self, weights: Weights, fed: Federation) -> tuple[Tensor, Tensor, Edges]:
-        """W h `[nodes, heads, hidden]`, x_ij `[edges, heads]`, and the edges at nodes whose layer 1 is needed."""
+        """Return W h `[nodes, heads, hidden]`, x_ij `[edges, heads]`, and the edges that layer 1 needs."""
         edges = fed.attention_edges(1)
         x = layers.dropout(fed, fed.input, self.model.first_dropout, "layer1")
         source, target = weights["layer1.source"], weights["layer1.target"]
@@ -120,49 +174,67 @@ class FedGAT(DistGAT):
         return h, edges.at_source(from_source) + edges.at_target(from_target), edges
 
 
+@dataclass(frozen=True, kw_only=True)
+class DistGATSGD(FedSGD, DistGAT):
+    """DistGAT with aggregated gradients, which trains on the union of the client graphs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedGATSGD(FedSGD, FedGAT):
+    """FedGAT with aggregated gradients, as the authors' public code trains it (FG-Q12c).
+
+    In each round every client sends one gradient. The server weighs it by the client's share of training nodes and
+    takes one step of Adam. The aggregated gradient is that of the mean loss over all training nodes. Since FedGAT's
+    layers miss no edge, the weights are those of one client that holds the whole graph, whatever the partition.
+    """
+
+
 def paper_score(x: np.ndarray) -> np.ndarray:
-    """exp(LeakyReLU(x)) with slope 0.2, the score of a GAT (FedGAT Eq. 3)."""
+    """Return exp(LeakyReLU(x)) with slope 0.2, the score of a GAT (Eq. 3)."""
     return np.exp(np.where(x > 0, x, 0.2 * x))
 
 
-def _code_score(x: np.ndarray) -> np.ndarray:
-    """A smooth LeakyReLU without the exponential, as in the authors' public code."""
+def code_score(x: np.ndarray) -> np.ndarray:
+    """Return a smooth LeakyReLU without the exponential, the score in the authors' public code."""
     return 0.2 * x + 0.2 * np.logaddexp(0.0, 4.0 * x)
 
 
-def _stretched(f: Callable[[np.ndarray], np.ndarray], radius: float) -> Callable[[np.ndarray], np.ndarray]:
+def _stretch(f: Callable[[np.ndarray], np.ndarray], radius: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return f as a function on [-1, 1]."""
     return lambda t: f(radius * t)
 
 
-def _free_vectors(shared: Weights, fed: Federation, model: GAT) -> None:
-    """Attention vectors over the input features, uniform on (-1, 1), in place of those over W h."""
+def _replace_attention_vectors(shared: Weights, fed: Federation, model: GAT) -> None:
+    """Draw attention vectors over the input features, uniform on (-1, 1), in place of those over W h."""
     for name in ("layer1.source", "layer1.target"):
-        drawn = [random.uniform((model.heads, fed.features), "init", seed, name) * 2 - 1 for seed in fed.seeds]
-        shared[name] = torch.stack(drawn).to(fed.device, fed.dtype)
+        vectors = [random.uniform((model.heads, fed.features), "init", seed, name) * 2 - 1 for seed in fed.seeds]
+        shared[name] = torch.stack(vectors).to(fed.device, fed.dtype)
 
 
-def _without_lone_neighbours(source: Source) -> Data:
-    """The run's graph without the edges to nodes that have exactly one neighbour at another client."""
+def without_lone_neighbours(source: Source) -> Data:
+    """Return the run's graph without the cross-client edge of every node that has exactly one (Section 5, FG-Q8)."""
     data, owner = source.data, torch.empty(source.data.num_nodes, dtype=torch.long)
     for client, part in enumerate(source.parts):
         owner[part] = client
     cross = owner[data.edge_index[0]] != owner[data.edge_index[1]]
     lone = torch.bincount(data.edge_index[1][cross], minlength=data.num_nodes) == 1
-    made = data.clone()
-    made.edge_index = data.edge_index[:, ~(cross & lone[data.edge_index[1]])]
-    return made
+    reduced = data.clone()
+    reduced.edge_index = data.edge_index[:, ~(cross & lone[data.edge_index[1]])]
+    return reduced
 
 
-def _count(fed: Federation, extended: Federation) -> None:
-    """Features up; down, for every node whose layer 1 a client computes, M1(s), M2(s), K1 and K2 (Algorithm 1).
+def _count_exchange(fed: Federation, extended: Federation) -> None:
+    """Count the exchange of Algorithm 1 as if the matrices were sent.
 
-    A node with g neighbours (itself included) takes 2 d matrices of (2g)^2, a vector of 2g and a matrix of 2g by d.
+    The clients send all features. The server sends M1(s), M2(s), K1 and K2 for every node whose layer 1 a client
+    computes. If a node has g neighbours, itself among them, these are 2 d matrices of (2g)^2, a vector of 2g and a
+    matrix of 2g by d.
     """
     edges = extended.attention_edges(1)
     g = torch.bincount(edges.target, minlength=extended.nodes).double()
-    each = 2 * fed.features * (2 * g) ** 2 + 2 * g + 2 * g * fed.features
+    scalars = 2 * fed.features * (2 * g) ** 2 + 2 * g + 2 * g * fed.features
     down = torch.zeros(fed.runs, dtype=torch.float64, device=fed.device)
-    down.index_add_(0, extended.run[extended.batch.batch], torch.where(g > 0, each, 0.0))
+    down.index_add_(0, extended.run[extended.batch.batch], torch.where(g > 0, scalars, 0.0))
     nodes = torch.bincount(fed.run[fed.batch.batch], minlength=fed.runs).cpu().numpy()
     fed.traffic.send("up", "features", fed.features * nodes)
     fed.traffic.send("down", "matrices", down.cpu().numpy())

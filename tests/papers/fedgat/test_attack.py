@@ -13,8 +13,10 @@ from torch_geometric.data import Data
 
 from fedrepro import registry
 from fedrepro.data import datasets
+from fedrepro.engine.client_graphs import Source
 from fedrepro.papers.fedgat import attack as attacks
 from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat.method import without_lone_neighbours
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
@@ -83,8 +85,8 @@ def test_noise_hides_and_is_repeatable() -> None:
     assert abs(float((one.m2 - sent.m2).std()) - 0.3) < 0.02
     shares = []
     for sigma in (0.0, 1e-4, 0.3):
-        found = attacks.paired(attacks.recover(lambda s=sigma: [attacks.noisy(sent, s, 0)], h[0]), h)
-        shares.append(float(attacks.words_found(found, h).mean()))
+        found = attacks.match(attacks.recover(lambda s=sigma: [attacks.noisy(sent, s, 0)], h[0]), h)
+        shares.append(float(attacks.recovered_words(found, h).mean()))
     assert shares[0] == shares[1] == 1.0 and shares[2] < 0.7
 
 
@@ -92,13 +94,15 @@ def test_words_found_by_hand() -> None:
     """Two of three words among the three largest entries are two thirds."""
     truth = torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]])
     found = torch.tensor([[0.9, 0.8, -0.5, 0.7, 0.1]])
-    assert abs(float(attacks.words_found(found, truth)) - 2 / 3) < 1e-12
+    assert abs(float(attacks.recovered_words(found, truth)) - 2 / 3) < 1e-12
 
 
 def test_the_one_neighbour_rule() -> None:
-    """A lone neighbour elsewhere is dropped, two of them are kept, and inner neighbours always are."""
-    near = [np.array([0, 1, 2]), np.array([0, 1]), np.array([0, 2, 3]), np.array([2, 3])]
-    kept = attacks.without_lone(near, np.array([0, 0, 1, 2]))
+    """A neighbour that is the only one at other clients is dropped, two are kept, and inner neighbours always are."""
+    edges = torch.tensor([[1, 2, 0, 0, 3, 2], [0, 0, 1, 2, 2, 3]])
+    data = Data(edge_index=edges, num_nodes=4)
+    parts = (torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([3]))
+    kept = protocol.neighbours(without_lone_neighbours(Source(data, parts)))
     assert [ids.tolist() for ids in kept] == [[0, 1], [0, 1], [0, 2, 3], [3]]
 
 
@@ -133,7 +137,7 @@ def test_shares_on_a_graph(ring: str, form: str) -> None:
         assert found["exact"] == found["nodes"] > 0 and found["error"]["largest"] < 1e-8
         assert found["control"] == 0.0 and found["words"] == 1.0
     here = attacks.scene(Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4))
-    away = [int((here.owner[ids] != here.owner[node]).sum()) for node, ids in enumerate(here.near)]
+    away = [int((here.owner[ids] != here.owner[node]).sum()) for node, ids in enumerate(here.full)]
     assert shares["kept"]["pairs"] == shares["dropped"]["pairs"] == sum(away)
     assert shares["kept"]["recovered"] == shares["kept"]["exposed"] == 1.0
     assert abs(shares["dropped"]["recovered"] - (1 - away.count(1) / sum(away))) < 1e-12

@@ -21,9 +21,7 @@ from fedrepro.engine.method import State
 from fedrepro.engine.nn.models import GAT
 from fedrepro.engine.training import client_gradients, train
 from fedrepro.papers.fedgat import chebyshev
-from fedrepro.papers.fedgat.distgat import DistGAT
-from fedrepro.papers.fedgat.fedgat_sgd import DistGATSGD, FedGATSGD
-from fedrepro.papers.fedgat.method import FedGAT
+from fedrepro.papers.fedgat.method import DistGAT, DistGATSGD, FedGAT, FedGATSGD
 
 NODES, FEATURES, CLASSES = 40, 6, 3
 DEGREES = [2, 4, 8, 16, 32, 64]
