@@ -18,15 +18,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fedrepro import registry
+from fedrepro.baselines.personal import clients_of
 from fedrepro.baselines.pfedhn import PFedHN
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Update
 from fedrepro.engine.nn.models import DGCN, GAT, GCN, MLP, GraphSAGE, Model
 from fedrepro.engine.training import Trained, client_gradients, train
-from fedrepro.papers.fedsheafhn.facts import clients_of
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
-from fedrepro.papers.fedsheafhn.theory.switches import AS_TRAINED, generated
+from fedrepro.papers.fedsheafhn.theory.diffusion import AS_TRAINED, switch_off
 
 FEATURES, CLASSES, CLIENTS, SEEDS = 12, 3, 5, (0, 1, 2)
 ROUNDS = 30
@@ -70,10 +70,10 @@ def one_description(method: PFedHN, fed: Federation, state: State) -> State:
 
 
 def off(switch: str) -> Callable[[FedSheafHN, Federation, State], State]:
-    """What FedSheafHN's clients get with a part of its trained server switched off (`fedsheafhn_switches`)."""
+    """What FedSheafHN's clients get with a part of its trained server switched off, see `switch_off`."""
 
     def way(method: FedSheafHN, fed: Federation, state: State) -> State:
-        return generated(method, fed, state, switch)
+        return switch_off(method, fed, state, switch)
 
     way.__name__ = switch
     return way
@@ -546,8 +546,9 @@ def server_ratios(name: str) -> dict[str, list[float]]:
     class Watched(registry.load("train", name)):  # type: ignore[misc]
         def aggregate(self, state: State, update: Update) -> State:
             sizes: dict[str, list[float]] = {part: [] for part in PARTS}
-            for server, mine in zip(state.more.servers, clients_of(update.fed), strict=True):
-                change, _ = self._change(update, mine)
+            for run, server in enumerate(state.more.servers):
+                mine = clients_of(update.fed, run)
+                change, _ = self.change(update, mine)
                 grads = server.gradient(self.vectors_of(state.more.used[mine]), update.round, change)
                 head = sum(float((update.after[n] - update.before[n])[mine].norm()) ** 2 for n in self.personal) ** 0.5
                 for part, each in sizes.items():

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.baselines.malicious import check, forged
+from fedrepro.baselines.malicious import check_attack_options, forge_embeddings
 from fedrepro.baselines.personal import clients_of, embed, place, receives, require_layers
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Update
@@ -70,7 +70,7 @@ class FedPub(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_layers(self.model, "FED-PUB")
-        check(self.malicious, self.attack, self.tau)
+        check_attack_options(self.malicious, self.attack, self.tau)
         one_of("penalties", self.penalties, ("printed", "coded"))
         one_of("norm", self.norm, ("plain", "squared"))
         for name in ("scale", "sparsity", "proximal"):
@@ -130,7 +130,7 @@ class FedPub(Method):
         taking, rows = receives(fed, update.active), []
         personal = {name: w if name.endswith(MASK) else w.clone() for name, w in update.after.items()}
         sent = self.embeddings(fed, update.after, server.proxies, taking)
-        sent = forged(fed, sent, self.malicious, self.attack, self.tau, update.round)
+        sent = forge_embeddings(fed, sent, self.malicious, self.attack, self.tau, update.round)
         for run in range(fed.runs):
             part = clients_of(fed, run)
             senders, takers = (index[part].nonzero().squeeze(1) for index in (update.active, taking))

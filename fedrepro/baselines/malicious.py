@@ -1,12 +1,17 @@
-"""Clients that send forged embeddings (FedSheafHN, Section 4.4): the attacks of its Figure 7, also on FED-PUB.
+"""Malicious clients that send forged embeddings (FedSheafHN, Section 4.4, Figure 7).
 
-Two kinds, a drawn once per client and message:
+A malicious client trains honestly and sends another vector instead of its embedding `[width]`. The paper attacks both
+FedSheafHN and FED-PUB in two ways, each drawn anew for every client and every message:
 
-    same       a 1 with one a ~ N(0, tau^2) for all entries
-    gaussian   N(0, tau^2 I)
+    same        a 1, with one number a ~ N(0, tau^2) in all entries
+    gaussian    N(0, tau^2 I), independent entries
+
+The paper does not state tau, nor which clients are malicious.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,41 +23,80 @@ from fedrepro.errors import one_of, require
 ATTACKS = ("same", "gaussian")
 
 
-def check(share: float, attack: str, tau: float) -> None:
-    """Raise unless the three options of the attack are possible.
+def check_attack_options(share: float, attack: str, tau: float) -> None:
+    """Raise unless the three options of an attack are possible.
 
     Raises:
-        ArgumentError: which is not.
+        ArgumentError: one of them is not; the message names it.
     """
     require(0 <= share < 1, "malicious", "in [0, 1)", share)
     one_of("attack", attack, ATTACKS)
     require(tau > 0, "tau", "positive", tau)
 
 
-def chosen(fed: Federation, share: float) -> Tensor:
-    """`[clients]` bool: which clients are malicious, `round(share * clients)` of each run, a function of its seed.
+def malicious_clients(fed: Federation, share: float) -> Tensor:
+    """Draw the malicious clients, `round(share * clients)` of each run, as a function of its seed.
+
+    Returns:
+        `[clients]` bool.
 
     Raises:
-        ArgumentError: that would be all of them.
+        ArgumentError: no client of a run would be honest.
     """
-    found = torch.zeros(fed.clients, dtype=torch.bool, device=fed.device)
+    mask = torch.zeros(fed.clients, dtype=torch.bool, device=fed.device)
     for run, seed in enumerate(fed.seeds):
-        mine = (fed.run == run).nonzero().squeeze(1)
-        count = round(share * len(mine))
-        require(count < len(mine), "malicious", "a share that leaves an honest client", share)
-        order = random.uniform((len(mine),), "malicious", seed).argsort().to(mine.device)
-        found[mine[order[:count]]] = True
-    return found
+        members = (fed.run == run).nonzero().squeeze(1)
+        count = round(share * len(members))
+        require(count < len(members), "malicious", "a share that leaves an honest client", share)
+        order = random.uniform((len(members),), "malicious", seed).argsort().to(members.device)
+        mask[members[order[:count]]] = True
+    return mask
 
 
-def forged(fed: Federation, embeddings: Tensor, share: float, attack: str, tau: float, t: int) -> Tensor:
-    """What arrives at the server instead of `embeddings` `[clients, width]` in round `t` (-1: before training)."""
+def forge_embeddings(fed: Federation, embeddings: Tensor, share: float, attack: str, tau: float, t: int) -> Tensor:
+    """Return what arrives at the server if a share of the clients is malicious.
+
+    Args:
+        fed: the federation of all clients.
+        embeddings: the true ones `[clients, width]`.
+        share, attack, tau: see `Forgery`.
+        t: the round, -1 before training.
+
+    Returns:
+        `[clients, width]`; `embeddings` itself if nobody is malicious.
+    """
     if not share:
         return embeddings
-    out, width = embeddings.clone(), embeddings.shape[1]
-    for client in chosen(fed, share).nonzero().squeeze(1).tolist():
+    arrived, width = embeddings.clone(), embeddings.shape[1]
+    for client in malicious_clients(fed, share).nonzero().squeeze(1).tolist():
         seed, number = fed.seeds[int(fed.run[client])], int(fed.number[client])
         columns = 1 if attack == "same" else width
         drawn = tau * random.normal((columns,), "forged", seed, number, t)
-        out[client] = drawn.expand(width).to(out)
-    return out
+        arrived[client] = drawn.expand(width).to(arrived)
+    return arrived
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgery:
+    """An attack of a share of the clients on the embeddings that arrive at the server.
+
+    Args:
+        share: of each run's clients, in [0, 1).
+        attack: one of `ATTACKS`.
+        tau: standard deviation of a forged entry.
+    """
+
+    share: float = 0.0
+    attack: str = "same"
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_attack_options(self.share, self.attack, self.tau)
+
+    def clients(self, fed: Federation) -> Tensor:
+        """Return who is malicious, `[clients]` bool."""
+        return malicious_clients(fed, self.share)
+
+    def arrived(self, fed: Federation, embeddings: Tensor, t: int) -> Tensor:
+        """Return what arrives at the server instead of `embeddings` `[clients, width]` in round `t`."""
+        return forge_embeddings(fed, embeddings, share=self.share, attack=self.attack, tau=self.tau, t=t)

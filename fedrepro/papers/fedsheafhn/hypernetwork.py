@@ -1,16 +1,22 @@
-"""A hypernetwork that makes the weights of all clients' models from one vector each (FedSheafHN, Section 3.3).
+"""The hypernetwork H(X; phi), which makes every client's weights from its vector (FedSheafHN, Section 3.3).
 
-    X_att = softmax((X Q)(X K)^T) X V (Eq. 10)      a = MLP(X_att)      tensor k of client i = scale_k (a_i W_k + b_k)
+    X_att = softmax((X Q)(X K)^T) X V               attention over the clients of a run              (Eq. 10)
+    a_i   = MLP(x_att,i)                            features of client i, `[hidden]`
+    w_ik  = scale_k (a_i W_k + b_k)                 tensor k of client i                             (Eq. 11)
 
-Everything here happens at the server, for one run at a time. How the output starts decides whether clients start from
-usable weights, and no paper says it; hence `output`:
+X `[clients, width]` holds the clients' vectors after the diffusion. Q, K and V are `[width, width]`, W_k is
+`[hidden, entries]` and b_k `[entries]`, where tensor k has so many entries. Everything happens at the server of a run.
 
-    plain     scale 1 and PyTorch's default initialization everywhere, as in the public code of FedSheafHN
-    scaled    b = 0, and W such that every generated matrix has the spread of Glorot's initialization
-    anchored  b is one common initial model, W a tenth of "scaled": clients start close to what FedAvg starts from
+The start of the output decides whether clients begin with usable weights. The paper does not describe it (SH-HN), so
+the option `output` has three readings:
 
-W_k is by far the largest thing a server holds, and its gradient a^T Delta a product of thin factors: it is made and
-used up block of columns by block of columns, inside the cache (`blocks`, `gradient_blocks`).
+    plain       scale 1 and PyTorch's default initialization everywhere, as in the public code
+    scaled      b = 0, and W such that every generated matrix has the standard deviation of Glorot's initialization
+    anchored    b is one common initial model and W a tenth of "scaled", so that clients start close to that model
+
+W_k is by far the largest tensor of the server, and its gradient a^T Delta is a product of two thin factors. The server
+therefore makes and uses this gradient one block of columns after another, within the cache (`blocks`,
+`gradient_blocks`).
 """
 
 from __future__ import annotations
@@ -29,32 +35,30 @@ from fedrepro.engine.federation import Weights
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import glorot
 from fedrepro.errors import one_of, require
-from fedrepro.papers.fedsheafhn.collaboration import Drop, kept
+from fedrepro.papers.fedsheafhn.sheaf import Drop, keep_all, linear
 
 ATTENTIONS = ("softmax", "free", "none")
 OUTPUTS = ("anchored", "scaled", "plain")
-DEPARTURE = 0.1  # how far "anchored" lets clients start from the common model, in Glorot's spread
-BLOCK = 4096  # columns of an output matrix moved at a time
+DEPARTURE = 0.1  # the clients' distance from the common model under "anchored", as a share of "scaled"
+BLOCK = 4096  # columns of an output matrix that the server moves at a time
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of tensors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hypernetwork:
-    """Sizes of a hypernetwork.
+    """A network that turns the clients' vectors into their models' tensors (Eq. 10 and 11).
 
     Args:
-        width: of the clients' vectors.
-        shapes: names and shapes of the tensors it makes; a vector `layer1.bias` has the scale of `layer1.weight`.
-        clients: of the run; the "free" attention has a matrix of that size, so that no client can join.
-        attention: "softmax" (Eq. 10), "free" (one learned matrix, at first the identity, as in the public code) or
-            "none".
+        shapes: names and shapes of the generated tensors. The bias `layer1.bias` has the scale of `layer1.weight`.
+        attention: "softmax" (Eq. 10); "free", one learned `[clients, clients]` matrix that starts at the identity, as
+            in the public code, with which no client can join later; or "none".
         hidden, layers: width and number of the hidden layers, each with ReLU and dropout.
-        output: see the module's text.
-        dropout: after attention "free" and after every hidden layer.
+        output: the start of the output, one of `OUTPUTS`; see the module's text.
+        dropout: probability after a "free" attention and after every hidden layer.
     """
 
-    width: int
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    clients: int
+    shapes: Shapes
     attention: str = "softmax"
     hidden: int = 128
     layers: int = 2
@@ -69,64 +73,56 @@ class Hypernetwork:
         require(0 <= self.dropout < 1, "hyper_dropout", "in [0, 1)", self.dropout)
 
     def scale(self, name: str) -> float:
-        """The fixed factor of a generated tensor: the standard deviation of Glorot's initialization of its layer."""
+        """Return the fixed factor of a generated tensor, the standard deviation of Glorot's start of its layer."""
         if self.output == "plain":
             return 1.0
         rows, columns = dict(self.shapes)[name.rpartition(".")[0] + ".weight"]
         return math.sqrt(2.0 / (rows + columns))
 
     def init(self, seed: int, x: Tensor, start: Weights) -> Weights:
-        """Initial weights.
+        """Return initial weights.
 
         Args:
-            x: the clients' vectors at the start `[clients, width]`, on which the output's scale is measured.
-            start: the common initial model, tensors of `shapes`.
+            seed: of the run.
+            x: the clients' first vectors `[clients, width]`, on which the size of the features is measured.
+            start: the common initial model, the tensors of `shapes`.
         """
-        made = self._attention_init(seed)
-        for i, (a, b) in enumerate(pairwise([self.width, *[self.hidden] * self.layers])):
-            made[f"hyper.mlp{i}.weight"] = self._matrix(seed, f"hyper.mlp{i}.weight", a, b)
-            made[f"hyper.mlp{i}.bias"] = self._bias(seed, f"hyper.mlp{i}.bias", a, b)
-        made = {name: w.to(x) for name, w in made.items()}
-        size = float(self.features(made, x, kept).square().sum(1).mean().sqrt())
-        size = size if math.isfinite(size) and size > 0 else 1.0
-        for name, shape in self.shapes:
-            made |= {part: w.to(x) for part, w in self._output(seed, name, shape, size, start[name]).items()}
-        return made
-
-    def _attention_init(self, seed: int) -> Weights:
+        clients, width = x.shape
+        weights: Weights = {"hyper.attention": torch.eye(clients)} if self.attention == "free" else {}
         if self.attention == "softmax":
             names = [f"hyper.attention.{part}" for part in ("query", "key", "value")]
-            return {name: glorot(self.width, self.width, seed=seed, name=name) for name in names}
-        return {"hyper.attention": torch.eye(self.clients)} if self.attention == "free" else {}
+            weights = {name: glorot(width, width, seed=seed, name=name) for name in names}
+        for i, (rows, columns) in enumerate(pairwise([width, *[self.hidden] * self.layers])):
+            name = f"hyper.mlp{i}"
+            if self.output == "plain":
+                weights[f"{name}.weight"] = _default((rows, columns), rows, seed, f"{name}.weight")
+                weights[f"{name}.bias"] = _default((columns,), rows, seed, f"{name}.bias")
+            else:
+                weights |= linear(seed, name, rows, columns)
+        weights = {name: w.to(x) for name, w in weights.items()}
+        size = float(self.features(weights, x, keep_all).square().sum(1).mean().sqrt())
+        size = size if math.isfinite(size) and size > 0 else 1.0
+        for name, shape in self.shapes:
+            output = self._output(seed, name, shape, size, start[name])
+            weights |= {f"hyper.out.{name}.{part}": w.to(x) for part, w in output.items()}
+        return weights
 
-    def _matrix(self, seed: int, name: str, rows: int, columns: int) -> Tensor:
+    def _output(self, seed: int, tensor: str, shape: tuple[int, ...], size: float, start: Tensor) -> Weights:
+        """Return W_k and b_k of one generated tensor, for features of a given size."""
+        entries, name = math.prod(shape), f"hyper.out.{tensor}"
+        if self.output != "plain" and len(shape) == 1:  # generated biases start at zero
+            return {"weight": torch.zeros(self.hidden, entries), "bias": torch.zeros(entries)}
+        weight = _uniform(self.hidden, entries, seed, f"{name}.weight")
         if self.output == "plain":
-            return (2 * random.uniform((rows, columns), "init", seed, name) - 1) / math.sqrt(rows)
-        return glorot(rows, columns, seed=seed, name=name)
-
-    def _bias(self, seed: int, name: str, rows: int, columns: int) -> Tensor:
-        if self.output == "plain":
-            return (2 * random.uniform((columns,), "init", seed, name) - 1) / math.sqrt(rows)
-        return torch.zeros(columns)
-
-    def _output(self, seed: int, name: str, shape: tuple[int, ...], size: float, start: Tensor) -> Weights:
-        """W_k and b_k; W_k is uniform, and too large to be drawn by hashing."""
-        weight, bias, entries = f"hyper.out.{name}.weight", f"hyper.out.{name}.bias", math.prod(shape)
-        if self.output != "plain" and len(shape) == 1:  # biases start at zero
-            return {weight: torch.zeros(self.hidden, entries), bias: torch.zeros(entries)}
-        drawn = _uniform(self.hidden, entries, seed, weight)
-        if self.output == "plain":
-            return {
-                weight: drawn.div_(math.sqrt(self.hidden)),
-                bias: (2 * random.uniform((entries,), "init", seed, bias) - 1) / math.sqrt(self.hidden),
-            }
-        drawn.mul_(math.sqrt(3.0) / size)
+            bias = _default((entries,), self.hidden, seed, f"{name}.bias")
+            return {"weight": weight.div_(math.sqrt(self.hidden)), "bias": bias}
+        weight.mul_(math.sqrt(3.0) / size)
         if self.output == "scaled":
-            return {weight: drawn, bias: torch.zeros(entries)}
-        return {weight: drawn.mul_(DEPARTURE), bias: start.flatten() / self.scale(name)}
+            return {"weight": weight, "bias": torch.zeros(entries)}
+        return {"weight": weight.mul_(DEPARTURE), "bias": start.flatten() / self.scale(tensor)}
 
     def features(self, weights: Weights, x: Tensor, drop: Drop) -> Tensor:
-        """Attention and hidden layers: `[clients, hidden]`."""
+        """Return a = MLP(X_att), the attention and the hidden layers `[clients, hidden]` (Eq. 10)."""
         if self.attention == "softmax":
             query, key, value = (x @ weights[f"hyper.attention.{part}"] for part in ("query", "key", "value"))
             x = (query @ key.T).softmax(1) @ value
@@ -138,17 +134,17 @@ class Hypernetwork:
         return x
 
     def __call__(self, weights: Weights, x: Tensor, drop: Drop) -> Weights:
-        """The generated tensors, `[clients, ...]` each (Eq. 11)."""
+        """Return the generated tensors, `[clients, ...]` each (Eq. 11)."""
         a = self.features(weights, x, drop)
-        made = {}
+        generated = {}
         for name, shape in self.shapes:
             scale = self.scale(name)
             bias, weight = weights[f"hyper.out.{name}.bias"], weights[f"hyper.out.{name}.weight"]
-            made[name] = torch.addmm(scale * bias, scale * a, weight).view(-1, *shape)
-        return made
+            generated[name] = torch.addmm(scale * bias, scale * a, weight).view(-1, *shape)
+        return generated
 
     def back(self, weights: Weights, change: Weights) -> Tensor:
-        """The vector-Jacobian product by the features: the sum of scale_k Delta_k W_k^T, `[clients, hidden]`."""
+        """Return Delta's vector-Jacobian product by the features, sum_k scale_k Delta_k W_k^T `[clients, hidden]`."""
         parts = [
             self.scale(name) * (delta.flatten(1) @ weights[f"hyper.out.{name}.weight"].T)
             for name, delta in reversed(change.items())
@@ -157,22 +153,33 @@ class Hypernetwork:
 
 
 def by_columns(w: Tensor) -> Tensor:
-    """An output matrix `[hidden, entries]` laid out column by column, as `blocks` needs it."""
+    """Return an output matrix `[hidden, entries]` laid out column by column, as `blocks` needs it."""
     return w.T.contiguous().T
 
 
 def blocks(name: str, w: Tensor) -> Weights:
-    """Views of `BLOCK` columns each of an output matrix laid out column by column, `[1, numbers]`."""
+    """Return views `[1, numbers]` of an output matrix laid out column by column, each of `BLOCK` columns."""
     return {f"{name}[{i}]": part[None] for i, part in enumerate(torch.split(w.T.view(-1), BLOCK * len(w)))}
 
 
 def gradient_blocks(name: str, a: Tensor, change: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """a^T Delta, of features `[clients, hidden]` and `[clients, entries]`, in the blocks of `blocks`, one at a time."""
+    """Yield the gradient a^T Delta block by block, under the names and in the layout of `blocks`.
+
+    Args:
+        name: of the output matrix.
+        a: features `[clients, hidden]`.
+        change: Delta of one tensor `[clients, entries]`.
+    """
     for i, part in enumerate(torch.split(change.T, BLOCK)):
         yield f"{name}[{i}]", (part @ a).view(1, -1)
 
 
+def _default(shape: tuple[int, ...], fan_in: int, seed: int, name: str) -> Tensor:
+    """Return PyTorch's default start of a linear layer, uniform on +-1/sqrt(fan_in)."""
+    return (2 * random.uniform(shape, "init", seed, name) - 1) / math.sqrt(fan_in)
+
+
 def _uniform(rows: int, columns: int, seed: int, name: str) -> Tensor:
-    """Uniform on (-1, 1), a function of seed and name alone."""
+    """Return numbers uniform on (-1, 1), a function of seed and name; too many to draw them by hashing each."""
     key = int(random.keys("init", seed, name) >> np.uint64(1))
     return torch.rand(rows, columns, generator=torch.Generator().manual_seed(key)).mul_(2).sub_(1)

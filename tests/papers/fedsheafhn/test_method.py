@@ -23,8 +23,8 @@ from fedrepro.engine.training import Trained, train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedsheafhn.exhibits.settings import DATASETS, MODULES, NETWORKS, settings, setup
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
+from fedrepro.papers.fedsheafhn.protocol import FedSheafHNAsCoded, FedSheafHNAsPrinted
 from fedrepro.papers.fedsheafhn.server import Server
-from fedrepro.papers.fedsheafhn.variants import FedSheafHNAsCoded, FedSheafHNAsPrinted
 
 CLIENTS, FEATURES, CLASSES, HIDDEN = 6, 7, 3, 5
 MODEL = GCNHead(FEATURES, CLASSES, HIDDEN)
@@ -272,14 +272,14 @@ def test_server_dropout_is_a_function_of_seed_round_and_place() -> None:
     """Of many entries a share p is zero and the rest are scaled; another seed, round or place draws others."""
     server: Server = build(hyper_dropout=0.3).start(federate())[1].more.servers[0]
     ones = torch.ones(200, 100, dtype=torch.float64)
-    found = server._dropping(4)(ones, 0.3, "mlp0")
+    found = server._dropout(4)(ones, 0.3, "mlp0")
     assert found.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert float((found == 0).double().mean()) == pytest.approx(0.3, abs=0.02)
-    assert torch.equal(found, server._dropping(4)(ones, 0.3, "mlp0"))
-    for other in (replace(server, seed=1)._dropping(4)(ones, 0.3, "mlp0"), server._dropping(5)(ones, 0.3, "mlp0")):
+    assert torch.equal(found, server._dropout(4)(ones, 0.3, "mlp0"))
+    for other in (replace(server, seed=1)._dropout(4)(ones, 0.3, "mlp0"), server._dropout(5)(ones, 0.3, "mlp0")):
         assert float((found == other).double().mean()) < 0.7
-    assert float((found == server._dropping(4)(ones, 0.3, "mlp1")).double().mean()) < 0.7
-    assert server._dropping(4)(ones, 0.0, "mlp0") is ones
+    assert float((found == server._dropout(4)(ones, 0.3, "mlp1")).double().mean()) < 0.7
+    assert server._dropout(4)(ones, 0.0, "mlp0") is ones
 
 
 def test_plain_steps() -> None:
@@ -383,8 +383,9 @@ def test_as_coded_is_local_training_with_given_biases() -> None:
         assert biases == [True, True]
 
     class Silent(FedSheafHNAsCoded):
-        def _held(self, *given: Any) -> Weights:
-            return {n: torch.zeros_like(w) if n in self.received else w for n, w in super()._held(*given).items()}
+        def receive(self, generated: list[Weights], weights: Weights) -> Weights:
+            silent = [{name: torch.zeros_like(w) for name, w in part.items()} for part in generated]
+            return super().receive(silent, weights)
 
     class Fixed(Local):
         local_steps = FedSheafHNAsCoded.local_steps
@@ -481,8 +482,8 @@ def test_forged_embeddings(attack: str) -> None:
     """A third of the clients of each run; equal entries or independent ones, anew for every message, mean 0, tau."""
     fed = Federation.stack([federate(0), federate(1)])
     true = torch.randn(fed.clients, 4000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = malicious.forged(fed, true, 0.34, attack, 2.0, 7)
-    bad = malicious.chosen(fed, 0.34)
+    found = malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 7)
+    bad = malicious.malicious_clients(fed, 0.34)
     assert bad.view(2, -1).sum(1).tolist() == [2, 2]
     assert torch.equal(found[~bad], true[~bad])
     for row in found[bad]:
@@ -490,13 +491,13 @@ def test_forged_embeddings(attack: str) -> None:
             assert len(row.unique()) == 1
         else:
             assert float(row.std()) == pytest.approx(2.0, rel=0.05)
-    assert not torch.equal(found[bad], malicious.forged(fed, true, 0.34, attack, 2.0, 8)[bad])
-    alone = malicious.forged(federate(1), true[CLIENTS:], 0.34, attack, 2.0, 7)
+    assert not torch.equal(found[bad], malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 8)[bad])
+    alone = malicious.forge_embeddings(federate(1), true[CLIENTS:], 0.34, attack, 2.0, 7)
     assert torch.equal(alone, found[CLIENTS:])
-    assert malicious.forged(fed, true, 0.0, attack, 2.0, 7) is true
+    assert malicious.forge_embeddings(fed, true, 0.0, attack, 2.0, 7) is true
     with pytest.raises(ArgumentError, match="malicious must be a share that leaves an honest client"):
-        malicious.forged(fed, true, 0.95, attack, 2.0, 7)
-    draws = [malicious.forged(fed, true[:, :1], 0.34, attack, 2.0, t)[bad] for t in range(500)]
+        malicious.forge_embeddings(fed, true, 0.95, attack, 2.0, 7)
+    draws = [malicious.forge_embeddings(fed, true[:, :1], 0.34, attack, 2.0, t)[bad] for t in range(500)]
     assert float(torch.cat(draws).std()) == pytest.approx(2.0, rel=0.06)
 
 
@@ -526,7 +527,7 @@ def test_a_client_sees_every_tensor_it_is_sent(kind: type[FedSheafHN]) -> None:
 def test_forged_embeddings_reach_the_server_and_no_one_else() -> None:
     """What the server works with is forged at the malicious clients; without them nothing changes."""
     first = {share: build(malicious=share).start(federate())[1] for share in (0.0, 0.34)}
-    bad = malicious.chosen(federate(), 0.34)
+    bad = malicious.malicious_clients(federate(), 0.34)
     differ = (first[0.0].more.used != first[0.34].more.used).any(1)
     assert torch.equal(differ, bad)
     heads = [state.personal["layer3.weight"] for state in first.values()]
@@ -542,7 +543,7 @@ def test_facts() -> None:
         last = made.history.result(run)["after"]["last"]["test_clients"]
         assert np.mean(scored) == pytest.approx(last) == pytest.approx(facts["client_mean"])
         assert np.std(scored) == pytest.approx(facts["client_sd"])
-        bad = malicious.chosen(made.fed, 0.34)[made.fed.run == run].tolist()
+        bad = malicious.malicious_clients(made.fed, 0.34)[made.fed.run == run].tolist()
         assert facts["malicious_clients"] == [i for i, forged in enumerate(bad) if forged]
         honest = [a for a, b in zip(facts["client_test"], bad) if a is not None and not b]
         assert facts["honest_test"] == pytest.approx(np.mean(honest))

@@ -13,7 +13,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedsheafhn import sheaf
-from fedrepro.papers.fedsheafhn.collaboration import Diffusion, complete, nearest, normalised_adjacency
+from fedrepro.papers.fedsheafhn.sheaf import Diffusion, complete, keep_all, nearest, normalised_adjacency
 
 NODES, EXACT = 7, 1e-12
 
@@ -29,7 +29,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def maps(kind: str, stalk: int, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    both = sheaf.as_maps(normal(2 * count, sheaf.slots(kind, stalk), seed=seed), kind, stalk)
+    both = sheaf.as_maps(normal(2 * count, sheaf.map_size(kind, stalk), seed=seed), kind, stalk)
     return both[:count], both[count:]
 
 
@@ -124,7 +124,7 @@ def test_a_node_without_edges_keeps_a_zero_row() -> None:
 def test_orthogonal_maps_are_rotations() -> None:
     """F^T F = I, and one rotation per node gives a kernel of dimension d on a connected graph."""
     stalk, edges = 3, pairs()
-    rotations = sheaf.as_maps(normal(NODES, sheaf.slots("orthogonal", stalk)), "orthogonal", stalk)
+    rotations = sheaf.as_maps(normal(NODES, sheaf.map_size("orthogonal", stalk)), "orthogonal", stalk)
     assert gap(rotations.mT @ rotations, torch.eye(stalk, dtype=torch.float64).expand(NODES, -1, -1)) < EXACT
     assert gap(torch.linalg.det(rotations), torch.ones(NODES, dtype=torch.float64)) < EXACT
     found = sheaf.matrix(sheaf.laplacian(rotations[edges[0]], rotations[edges[1]], edges, NODES))
@@ -171,10 +171,6 @@ def test_diagonal_and_general_maps_agree_for_one_dimension() -> None:
 # -- the collaboration graph and diffusion ----------------------------------------------------------------------------
 
 
-def kept(x: Tensor, p: float, name: str) -> Tensor:
-    return x
-
-
 def test_nearest_neighbours() -> None:
     """An edge where one is among the other's K most similar by cosine, once per pair; K = N - 1 gives all pairs."""
     x = normal(NODES, 5)
@@ -191,8 +187,8 @@ def test_nearest_neighbours() -> None:
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
     """GCN and GAT on the collaboration graph are PyG's layers with ELU (Table 5), or add these to their input."""
-    made = Diffusion(5, kind, steps=2, channels=4, dropout=0.0, residual=residual)
-    weights = {name: w.double() for name, w in made.init(3).items()}
+    made = Diffusion(kind=kind, steps=2, channels=4, dropout=0.0, residual=residual)
+    weights = {name: w.double() for name, w in made.init(3, width=5).items()}
     x, edges = normal(NODES, 5), pairs()
     both = torch.cat([edges, edges.flip(0)], 1)
     h = torch.nn.functional.elu(x @ weights["sheaf.encode.weight"] + weights["sheaf.encode.bias"])
@@ -205,7 +201,7 @@ def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
                 layer.att_dst.copy_(weights[f"sheaf.{t}.target"].view(1, 1, -1))
             h = torch.nn.functional.elu(layer(h, both)) + (h if residual else 0)
     expected = h @ weights["sheaf.decode.weight"] + weights["sheaf.decode.bias"]
-    assert gap(made(weights, x, edges, kept), expected) < EXACT
+    assert gap(made(weights, x, edges, keep_all), expected) < EXACT
 
 
 def plain_diffusion(made: Diffusion, weights: dict[str, Tensor], h: np.ndarray, edges: Tensor) -> np.ndarray:
@@ -239,14 +235,15 @@ def plain_diffusion(made: Diffusion, weights: dict[str, Tensor], h: np.ndarray, 
 @pytest.mark.parametrize(("learner", "maps_made", "gate"), [("mlp", "layer", False), ("linear", "once", True)])
 def test_diffusion_is_eq_7_and_8(kind: str, stalk: int, learner: str, maps_made: str, gate: bool) -> None:
     """Three layers equal the equations written out in NumPy (SH-I2), whatever the maps."""
-    made = Diffusion(6, "sheaf", 3, 4, stalk, kind, learner, maps_made, gate, dropout=0.0)
-    weights = {name: w.double() for name, w in made.init(1).items()}
+    sizes = {"steps": 3, "channels": 4, "stalk": stalk, "maps": kind}
+    made = Diffusion(**sizes, learner=learner, maps_made=maps_made, gate=gate, dropout=0.0)
+    weights = {name: w.double() for name, w in made.init(1, width=6).items()}
     for t in range(3):
         weights[f"sheaf.{t}.w1"] = weights[f"sheaf.{t}.w1"] + 0.3 * normal(stalk, stalk, seed=t)
         if gate:
             weights[f"sheaf.{t}.eps"] = normal(stalk, 1, seed=t)
     h, edges = normal(NODES, made.state), pairs()
-    found = made.diffuse(weights, h, edges).numpy()
+    found = made.states(weights, h, edges)[-1].numpy()
     assert np.abs(found - plain_diffusion(made, weights, h.numpy(), edges)).max() < 1e-10
     assert np.abs(found - h.numpy()).max() > 1e-3
 
@@ -254,24 +251,24 @@ def test_diffusion_is_eq_7_and_8(kind: str, stalk: int, learner: str, maps_made:
 @pytest.mark.parametrize("kind", sheaf.MAPS)
 def test_the_map_learner_is_alive(kind: str) -> None:
     """It has a gradient, W2 starts orthogonal, and freezing the maps to the identity changes what comes out."""
-    made = Diffusion(6, "sheaf", 2, 4, 2, kind, dropout=0.0)
-    weights = {name: w.double().requires_grad_() for name, w in made.init(1).items()}
+    made = Diffusion(steps=2, channels=4, stalk=2, maps=kind, dropout=0.0)
+    weights = {name: w.double().requires_grad_() for name, w in made.init(1, width=6).items()}
     x, edges = normal(NODES, 6), pairs()
-    out = made(weights, x, edges, kept)
+    out = made(weights, x, edges, keep_all)
     for name, grad in zip(weights, torch.autograd.grad(out.square().sum(), list(weights.values()))):
         assert float(grad.norm()) > 1e-6, name
     w2 = weights["sheaf.0.w2"].detach()
     assert gap(w2.T @ w2, torch.eye(4, dtype=torch.float64)) < EXACT
     silent = {name: torch.zeros_like(w) if ".map" in name else w for name, w in weights.items()}
-    assert gap(out, made(silent, x, edges, kept)) > 1e-3
+    assert gap(out, made(silent, x, edges, keep_all)) > 1e-3
 
 
 def test_no_edges_leave_the_states() -> None:
     """With a single client every layer keeps its state."""
-    made = Diffusion(6, "sheaf", 2, 4, 2, "general", dropout=0.0)
-    weights = {name: w.double() for name, w in made.init(1).items()}
+    made = Diffusion(steps=2, channels=4, stalk=2, maps="general", dropout=0.0)
+    weights = {name: w.double() for name, w in made.init(1, width=6).items()}
     h = normal(1, made.state)
-    assert torch.equal(made.diffuse(weights, h, complete(1)), h)
+    assert torch.equal(made.states(weights, h, complete(1))[-1], h)
 
 
 def test_adjacency_is_that_of_a_gcn() -> None:
@@ -296,6 +293,6 @@ def test_adjacency_is_that_of_a_gcn() -> None:
 def test_wrong_options_are_errors(options: dict[str, object], words: str) -> None:
     """An option that cannot be is named."""
     with pytest.raises(ArgumentError, match=words):
-        Diffusion(6, **options)
+        Diffusion(**options)
     with pytest.raises(ArgumentError, match="columns"):
         sheaf.as_maps(normal(3, 5), "diagonal", 2)

@@ -21,14 +21,13 @@ from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import GCNHead
 from fedrepro.engine.training import train
 from fedrepro.errors import ArgumentError
+from fedrepro.papers.fedsheafhn import sheaf
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
 from fedrepro.papers.fedsheafhn.server import Server
-from fedrepro.papers.fedsheafhn.theory import clients as fedsheafhn_clients
-from fedrepro.papers.fedsheafhn.theory import convergence as fedsheafhn_convergence
-from fedrepro.papers.fedsheafhn.theory import generalization
-from fedrepro.papers.fedsheafhn.theory import identities as fedsheafhn
-from fedrepro.papers.fedsheafhn.theory import statistics as fedsheafhn_data
+from fedrepro.papers.fedsheafhn.theory import convergence, generalization, statistics
+from fedrepro.papers.fedsheafhn.theory.clients import join
 from fedrepro.papers.fedsheafhn.theory.convergence import Problem
+from fedrepro.reporting import checks
 from fedrepro.runs import process
 from fedrepro.runs.run import Run
 
@@ -56,7 +55,7 @@ def compute(task: str, name: str, seed: int = 0, **options: Any) -> dict[str, An
 def verdicts(result: dict[str, Any]) -> dict[str, str]:
     """By id; each row says what follows from its two numbers."""
     for row in result["checks"]:
-        assert row["verdict"].startswith("holds") == (row["measured"] <= row["bound"]), row
+        assert (row["verdict"] in (checks.HOLDS, checks.MISSED)) == (row["measured"] <= row["bound"]), row
         assert math.isfinite(row["measured"]) and math.isfinite(row["bound"]), row
     ids = [row["id"] for row in result["checks"]]
     assert len(set(ids)) == len(ids)
@@ -64,14 +63,8 @@ def verdicts(result: dict[str, Any]) -> dict[str, str]:
 
 
 def controls(found: dict[str, str]) -> set[str]:
-    assert "holds, as it must not" not in found.values()
-    return {name for name, verdict in found.items() if verdict == "fails, as it must"}
-
-
-def test_row() -> None:
-    """A row holds or fails; a control is named for what it does."""
-    words = [fedsheafhn.check("", "", *pair, control=c)["verdict"] for c in (False, True) for pair in ((0, 1), (2, 1))]
-    assert words == ["holds", "fails", "holds, as it must not", "fails, as it must"]
+    assert checks.MISSED not in found.values()
+    return {name for name, verdict in found.items() if verdict == checks.CAUGHT}
 
 
 # -- identities -------------------------------------------------------------------------------------------------------
@@ -90,7 +83,7 @@ def test_identities_hold_to_machine_precision(seed: int) -> None:
 
 def test_identities_fail_for_a_wrong_laplacian(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the sign of the blocks off the diagonal changed the checks notice."""
-    right = fedsheafhn.sheaf.laplacian
+    right = sheaf.laplacian
 
     def wrong(*given: Any) -> Tensor:
         blocks = right(*given)
@@ -99,7 +92,7 @@ def test_identities_fail_for_a_wrong_laplacian(monkeypatch: pytest.MonkeyPatch) 
         own[every, every] = blocks[every, every]
         return 2 * own - blocks
 
-    monkeypatch.setattr(fedsheafhn.sheaf, "laplacian", wrong)
+    monkeypatch.setattr(sheaf, "laplacian", wrong)
     assert verdicts(compute("check", "FedSheafHN-identities"))["SH-I1-general"] == "fails"
 
 
@@ -155,8 +148,8 @@ def test_a_round_is_the_algorithm() -> None:
     """Local steps client by client, then the server's step with the Jacobian at the round's start."""
     problem, beta = Problem(1), 0.07
     eta, h = random.normal((2, 3), "eta", 0), random.normal((2, 4, 3), "h", 0)
-    noise = fedsheafhn_convergence.noise_of(problem, 2, "test")
-    after, heads, sums = fedsheafhn_convergence.round_of(problem, eta, h, beta, noise)
+    noise = problem.noise(2, "test")
+    after, heads, sums = convergence.train_round(problem, eta, h, beta, noise)
     for r in range(2):
         move = torch.zeros(3, dtype=torch.float64)
         for i in range(4):
@@ -177,7 +170,7 @@ def test_a_round_is_the_algorithm() -> None:
 
 def test_noise_has_the_stated_variance() -> None:
     """Mean zero and mean squared norm sigma^2."""
-    noise = fedsheafhn_convergence.noise_of(Problem(sigma=0.3), 4000, "test")
+    noise = Problem(sigma=0.3).noise(4000, "test")
     assert float(noise.square().sum(-1).mean()) == pytest.approx(0.09, rel=0.03)
     assert float(noise.mean().abs()) < 0.005
 
@@ -190,9 +183,9 @@ def test_the_bound_is_eq_16() -> None:
     second = c["L"] * c["L1"] * (16 * 0.49 + 8 * steps * c["L_G^2"]) / (steps * math.sqrt(n * rounds))
     third = 16 * n * c["L7"] ** 2 * c["b3"] ** 2 * c["b2"] ** 2 / rounds
     fourth = (c["L"] + 2) / steps * c["b1"] ** 2
-    found = fedsheafhn_convergence.bound(problem, rounds, first)
+    found = convergence.bound(problem, rounds, first)
     assert found == pytest.approx(first / 20 + second + third + fourth)
-    assert fedsheafhn_convergence.floor(replace(problem, nu=0.0)) == 0
+    assert convergence.floor(replace(problem, nu=0.0)) == 0
 
 
 # -- generalization ---------------------------------------------------------------------------------------------------
@@ -210,8 +203,8 @@ def test_theorem_2() -> None:
 def test_largest_gap_is_reached_and_never_passed() -> None:
     """Over random parameters in the ball the gap stays below the closed form, which the best ones reach."""
     clients, samples = 3, 20
-    e = generalization._mean_on_sphere(clients, samples, 4, 1, 0, "shared")[0] / math.sqrt(2)
-    own = generalization._mean_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
+    e = generalization._means_on_sphere(clients, samples, 4, 1, 0, "shared")[0] / math.sqrt(2)
+    own = generalization._means_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
     largest = generalization.largest_gap(clients, samples, 0, shared=4, own=2, repeats=1)
     rng = np.random.default_rng(0)
     phi, u = rng.normal(size=(5000, 4)), rng.normal(size=(5000, clients, 2))
@@ -248,7 +241,7 @@ def test_statistics() -> None:
     data = datasets.assemble("block", "", "40/30/30", 0)
     for spec, clients in (("random(equal=True)", 6), ("overlapping-metis(parts=2)", 10), ("single", 1)):
         given = run("check", "FedSheafHN-statistics").replace(partition=spec, clients=clients)
-        found = fedsheafhn_data.statistics(given)["result"]
+        found = statistics.statistics(given)["result"]
         parts = partition.partition(data, spec, clients, 0)
         whole = networkx.Graph(list(map(tuple, data.edge_index.T.tolist())))
         whole.add_nodes_from(range(60))
@@ -288,7 +281,7 @@ def test_clustering_of_single_nodes() -> None:
     ends = np.concatenate([rng.integers(30, size=(2, 120)), [[0] * 29, range(1, 30)], [[3, 4], [3, 4]]], axis=1)
     graph = networkx.Graph([(a, b) for a, b in ends.T.tolist() if a != b])
     expected = [networkx.clustering(graph, node) for node in range(30)]
-    assert fedsheafhn_data.clustering(ends, 32).tolist() == pytest.approx([*expected, 0.0, 0.0])
+    assert statistics.clustering(ends, 32).tolist() == pytest.approx([*expected, 0.0, 0.0])
 
 
 # -- new clients ------------------------------------------------------------------------------------------------------
@@ -445,7 +438,7 @@ def test_new_clients() -> None:
     assert found["train_test"] == after["last"]["test_clients"]
     assert found["train_best"] == after["best"]["test_clients"]
     new = Federation.of(data, [parts[i] for i in late], 0)
-    received, own = fedsheafhn_clients.joined(method, trained.state, new), method.warmed(new)
+    received, own = join(method, trained.state, new), method.warmed(new)
     each = [Federation.of(data, [parts[i]], 0) for i in late]
     assert found["new_received"] == pytest.approx(plainly(each, received, 0), abs=1e-6)
     assert found["new_test"] == pytest.approx(plainly(each, received, 2), abs=1e-6)
@@ -462,10 +455,10 @@ def test_joining_clients_change_no_trained_vector() -> None:
     method = FedSheafHN(model=GCNHead(7, 3, 6), local_epochs=2, hyper_hidden=8, attention="none", diffusion="none")
     _, _, state = train(method, Federation.of(data, parts[:4], 0), 2)
     new = Federation.of(data, parts[4:], 0)
-    got = fedsheafhn_clients.joined(method, state, new)
+    got = join(method, state, new)
     server, used = state.more.servers[0], state.more.used
     own = method.warmed(new)
-    x = fedsheafhn_clients.embed(new, own, 2)
+    x = method.mean_embeddings(new, own)
     alone = (x - used.mean(0)) / used.std(0, correction=0)
     h = F.relu(alone @ server.weights["hyper.mlp0.weight"] + server.weights["hyper.mlp0.bias"])
     h = F.relu(h @ server.weights["hyper.mlp1.weight"] + server.weights["hyper.mlp1.bias"])

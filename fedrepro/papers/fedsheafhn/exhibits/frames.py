@@ -593,7 +593,7 @@ def switched_off(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from fedrepro.papers.fedsheafhn.theory.switches import AS_TRAINED
+    from fedrepro.papers.fedsheafhn.theory.diffusion import AS_TRAINED
 
     parts = [unrolled(one, "off").assign(dataset=name) for name, one in frame.groupby("dataset", sort=False)]
     if not parts:

@@ -1,25 +1,23 @@
-"""Clients that join after training (SH-A2, Figure 5), and what the server costs (Table 6)."""
+"""Clients that join after training (SH-A2, Figure 5), and the cost of the server (Table 6)."""
 
 from __future__ import annotations
 
 import statistics as stats
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedrepro.data import partition
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.local import Local
-from fedrepro.engine.method import Method, State, Update
+from fedrepro.engine.method import State
 from fedrepro.engine.nn import random
 from fedrepro.engine.training import train
 from fedrepro.errors import require
-from fedrepro.papers.fedsheafhn.facts import embed
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
 from fedrepro.runs import process, tasks
 from fedrepro.runs.run import Run
@@ -28,15 +26,23 @@ from fedrepro.runs.run import Run
 
 
 def new_clients(run: Run) -> dict[str, Any]:
-    """Training without a share of the clients, which then join: each trains alone from the common initial model, sends
-    its embedding, gets generated weights (theta and phi frozen) and takes one round of local epochs from them.
+    """Train without a share of the clients, which then join the trained server.
 
-    Options: "ratio", the share; "of", the method ("FedSheafHN"); and those of its training run.
+    A new client trains by itself from the common initial model and sends its embedding. The server, whose theta and phi
+    are frozen, generates its weights. The client then trains one round of local epochs.
+
+    Args:
+        run: its options are "ratio", the share of new clients; "of", the method ("FedSheafHN"); and those of its
+            training run.
 
     Returns:
-        "result": test accuracy averaged over clients: `train_test` and `train_best` of those trained, after local
-        training, in the last and the best validation round; of the new ones `new_test` after and `new_received` before
-        their local epochs, and `new_alone` of as many local epochs without the server; `new`, `trained`: how many.
+        "result": test accuracies, averaged over clients. `train_test` and `train_best` are those of the trained clients
+        after local training, in the last round and in that of best validation. The new clients' are `new_received`
+        before their local epochs, `new_test` after these, and `new_alone` after as many local epochs without the
+        server. `new` and `trained` are the numbers of clients.
+
+    Raises:
+        ArgumentError: the ratio leaves nobody on one side, or the method does not allow new clients.
     """
     options = dict(run.options)
     ratio, name = float(options.pop("ratio")), str(options.pop("of", "FedSheafHN"))
@@ -45,133 +51,120 @@ def new_clients(run: Run) -> dict[str, Any]:
     count = round(ratio * len(parts))
     require(0 < count < len(parts), "ratio", "a share that leaves trained and new clients", ratio)
     order = random.uniform((len(parts),), "new clients", run.seed).argsort().tolist()
-    kept, late = (sorted(chosen) for chosen in (order[count:], order[:count]))
-    old, new = (Federation.of(data, [parts[i] for i in chosen], run.seed) for chosen in (kept, late))
-    wanted = Run("train", run.paper, name, options=options)
-    method, loop = tasks.method(wanted, old.features, old.classes)
+    old, new = (
+        Federation.of(data, [parts[i] for i in sorted(numbers)], run.seed) for numbers in (order[count:], order[:count])
+    )
+    method, loop = tasks.method(Run("train", run.paper, name, options=options), old.features, old.classes)
     require(isinstance(method, FedSheafHN), "of", "FedSheafHN or a variant of it", name)
     assert isinstance(method, FedSheafHN)
-    open_ended = method.vectors == "embedding" and method.attention != "free"
+    open_ended = method.uses_embeddings and method.attention != "free"
     require(open_ended, "options", "without one-hot vectors and free attention, which fix the clients", options)
     trained = train(method, old, int(loop["rounds"]))
-    received = joined(method, trained.state, new)
-    alone = method.warmed(new)
-    scores = {
+    received, alone = join(method, trained.state, new), method.warmed(new)
+    view = trained.history.result(0)["after"]
+    result = {
+        "train_test": view["last"]["test_clients"],
+        "train_best": view.get("best", view["last"])["test_clients"],
+        "new": count,
+        "trained": len(parts) - count,
         "new_received": accuracy_after(method, new, received, 0),
         "new_test": accuracy_after(method, new, received, method.local_epochs),
         "new_alone": accuracy_after(method, new, alone, method.local_epochs),
     }
-    view = trained.history.result(0)["after"]
-    best = view.get("best", view["last"])["test_clients"]
-    own = {"train_test": view["last"]["test_clients"], "train_best": best, "new": len(late), "trained": len(kept)}
-    return {"result": {**own, **scores}}
+    return {"result": result}
 
 
-def joined(method: FedSheafHN, state: State, new: Federation) -> Weights:
-    """What new clients hold when they have joined: heads from training alone, and generated backbones `[clients, ...]`.
+def join(method: FedSheafHN, state: State, new: Federation) -> Weights:
+    """Return the weights `[clients, ...]` of new clients: generated backbones, and heads that they trained alone.
 
     Args:
+        method: the trained method.
         state: of the trained clients, of one run.
         new: the new clients.
     """
-    own = method.warmed(new)
+    memory, weights = state.more, method.warmed(new)
     with torch.no_grad():
-        embeddings = torch.cat([state.more.used, embed(new, own, method.depth)])
-        server = state.more.servers[0]
-        vectors = method.vectors_of(embeddings, trained=state.more.used)
-        made = server.generate(server.weights, vectors, None)
-    return {name: made[name][-new.clients :] if name in method.received else w for name, w in own.items()}
+        embeddings = torch.cat([memory.used, method.mean_embeddings(new, weights)])
+        server = memory.servers[0]
+        generated = server.generate(server.weights, method.vectors_of(embeddings, trained=memory.used), None)
+    return method.receive([{name: w[-new.clients :] for name, w in generated.items()}], weights)
 
 
 def accuracy_after(method: FedSheafHN, fed: Federation, weights: Weights, epochs: int) -> float:
-    """Mean test accuracy over clients after some local epochs from these weights."""
+    """Return the test accuracy after some local epochs from these weights, averaged over clients.
 
-    class From(Local):
+    Adam starts with fresh moments.
+    """
+
+    class FromWeights(Local):
         def start(self, fed: Federation) -> tuple[Federation, State]:
             return fed, State({}, weights)
 
-    common = {f.name: getattr(method, f.name) for f in fields(Local)}
-    alone = From(**{**common, "local_epochs": max(1, epochs), "participation": 1.0})
-    made = train(alone, fed, 1, evaluate=("after",)) if epochs else None
-    if made is not None:
-        return made.history.result(0)["after"]["last"]["test_clients"]
-    with torch.no_grad():
-        logits = method.model(weights, fed)
-    return _mean_accuracy(fed, logits)
-
-
-def _mean_accuracy(fed: Federation, logits: Tensor) -> float:
+    if epochs:
+        trained = train(FromWeights(**method.local_options(epochs)), fed, 1, evaluate=("after",))
+        return trained.history.result(0)["after"]["last"]["test_clients"]
     rows, mean = fed.rows("test")
-    right = (logits[rows].argmax(1) == fed.batch.y[rows]).to(fed.dtype)
-    has = fed.count("test") > 0
-    return float((mean @ right[:, None]).squeeze(1)[has].mean())
+    with torch.no_grad():
+        right = (method.model(weights, fed)[rows].argmax(1) == fed.batch.y[rows]).to(fed.dtype)
+    return float((mean @ right[:, None]).squeeze(1)[fed.count("test") > 0].mean())
 
 
-# -- what the server costs --------------------------------------------------------------------------------------------
+# -- the cost of the server -------------------------------------------------------------------------------------------
 
 
 def server_cost(run: Run) -> dict[str, Any]:
-    """Seconds of a round and of the server's part of it, and the largest memory of a process that does two rounds.
+    """Measure the seconds of a round and of the server's part in it, and the memory of a process that does two rounds.
 
-    Options: "of", the method ("FedSheafHN"); "rounds" (10); "memory" (true; false leaves it out, and the process with
-    it); and those of its training run. What clients compute inside the server's hooks, their embeddings, counts as
-    theirs. Nothing is scored.
+    The clients compute their embeddings inside the server's hooks. That time is counted as theirs. Nothing is scored.
+
+    Args:
+        run: its options are "of", the method ("FedSheafHN"); "rounds" (10); "memory" (true), whether memory is
+            measured, in a separate process; and those of its training run.
 
     Returns:
-        "result": {"timing": {"server_seconds", "round_seconds", "peak_mebibytes"} (medians over rounds after the
-        first), "server_scalars": weights the server trains}.
+        "result": `server_scalars`, how many weights the server trains, and `timing` with `server_seconds` and
+        `round_seconds`, medians over the rounds after the first, and `peak_mebibytes`.
     """
-    seconds, server, state = _timed_rounds(run, int(run.options.get("rounds", 10)))
+    seconds, server, state = _time_rounds(run, int(run.options.get("rounds", 10)))
     timing = {"server_seconds": stats.median(server), "round_seconds": stats.median(seconds)}
     if run.options.get("memory", True):
-        timing["peak_mebibytes"] = process.peak_mebibytes(_one_round, run.to_dict())
+        timing["peak_mebibytes"] = process.peak_mebibytes(_train_one_round, run.to_dict())
     weights = [s.weights for s in state.more.servers] if hasattr(state.more, "servers") else [state.shared]
     return {"result": {"timing": timing, "server_scalars": sum(w.numel() for part in weights for w in part.values())}}
 
 
-def _timed_rounds(run: Run, rounds: int) -> tuple[list[float], list[float], State]:
-    """Seconds of each round after the first, of the server's part of it, and the last state."""
+def _time_rounds(run: Run, rounds: int) -> tuple[list[float], list[float], State]:
+    """Return the seconds of each round after the first, those of the server's part in it, and the last state."""
     options = {name: value for name, value in run.options.items() if name not in ("of", "rounds", "memory")}
     wanted = run.replace(task="train", method=str(run.options.get("of", "FedSheafHN")), options=options)
     fed = tasks.federation([wanted])
     method, _ = tasks.method(wanted, fed.features, fed.classes)
     starts: list[float] = []
     server: list[float] = []
+
+    def timed(hook: Callable[..., Any], sign: int) -> Callable[..., Any]:
+        """Return a hook that adds its seconds to the server's, or subtracts them."""
+
+        def wrapped(*given: Any) -> Any:
+            begun = time.perf_counter()
+            if hook is kind.begin_round:
+                starts.append(begun)
+                server.append(0.0)
+            result = hook(*given)
+            if server:  # the first embeddings are sent before any round
+                server[-1] += sign * (time.perf_counter() - begun)
+            return result
+
+        return wrapped
+
     kind: Any = type(method)
-
-    @dataclass(frozen=True, kw_only=True)
-    class Timed(kind):  # type: ignore[misc]
-        def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-            starts.append(time.perf_counter())
-            made, spent = _spent(lambda: super(Timed, self).begin_round(fed, state, t))
-            server.append(spent)
-            weights: Weights = made
-            return weights
-
-        def aggregate(self, state: State, update: Update) -> State:
-            made, spent = _spent(lambda: super(Timed, self).aggregate(state, update))
-            server[-1] += spent
-            ended: State = made
-            return ended
-
-        def _embeddings(self, fed: Federation, weights: Weights, t: int) -> Tensor:
-            made, spent = _spent(lambda: super(Timed, self)._embeddings(fed, weights, t))
-            if server:
-                server[-1] -= spent
-            embeddings: Tensor = made
-            return embeddings
-
-    timed: Method = Timed(**{f.name: getattr(method, f.name) for f in fields(method)})
-    made = train(timed, fed, rounds + 1, evaluate=())
+    signs = {"begin_round": 1, "aggregate": 1, "_embeddings": -1}
+    hooks = {name: timed(getattr(kind, name), sign) for name, sign in signs.items() if hasattr(kind, name)}
+    method = type(kind.__name__, (kind,), hooks)(**{item.name: getattr(method, item.name) for item in fields(method)})
+    trained = train(method, fed, rounds + 1, evaluate=())
     starts.append(time.perf_counter())
-    return np.diff(starts)[1:].tolist(), server[1:], made.state
+    return np.diff(starts)[1:].tolist(), server[1:], trained.state
 
 
-def _spent(work: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.perf_counter()
-    made = work()
-    return made, time.perf_counter() - start
-
-
-def _one_round(run: dict[str, Any]) -> None:
-    _timed_rounds(Run.from_dict(run), 1)
+def _train_one_round(run: dict[str, Any]) -> None:
+    _time_rounds(Run.from_dict(run), 1)

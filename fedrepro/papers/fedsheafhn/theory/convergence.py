@@ -1,23 +1,26 @@
 """Theorem 1 and Lemmas 1 to 4 of FedSheafHN (Appendix B) on a smooth problem whose constants are known.
 
-    L(eta, h) = 1/N sum_i [ f_i(M_i(eta)) + g_i(h_i) ]     M_i(eta) = A_i sin(k eta) / k
-    f_i(w) = mu sum_j (sqrt(1 + (w_j - c_ij)^2) - 1)       g_i alike, with deviation from d_i and factor nu
+    L(eta, h) = 1/N sum_i [ f_i(M_i(eta)) + g_i(h_i) ]        M_i(eta) = A_i sin(k eta) / k
+    f_i(w) = mu sum_j (sqrt(1 + (w_j - c_ij)^2) - 1)          g_i is alike, with factor nu and minimum d_i
 
-A round: client i goes T_c steps of size beta along noisy gradients of f_i from M_i(eta), and along those of g_i from
-h_i; the server subtracts beta/N times the sum of the noisy gradients times the Jacobian of M_i. With ||A_i|| = a, q
-coordinates in w and d in h:
+M_i(eta) `[q]` are the weights that the server generates for client i from its parameters eta `[p]`, and h_i `[d]` is
+the client's head. In a round client i takes T_c steps of size beta along noisy gradients of f_i from M_i(eta), and T_c
+steps along the gradients of g_i from h_i. The server then subtracts beta/N times the sum of the noisy gradients times
+the Jacobian of M_i. With ||A_i|| = a the constants of the theorem are
 
     b1 = nu sqrt(d), b2 = mu sqrt(q), b3 = L1 = a, L4 = nu, L5 = k a, L7 = mu, L* >= 0, L_G^2 <= (b2 b3)^2 + b1^2
     L = max(b2 L5 + b3 L1 L7, L4) (Lemma 1)
 
-What is found (SH-Q10 and beyond):
+The checks show where the printed statements fail:
 
-    - (L+2) b1^2 / T_c in Theorem 1 does not vanish with T, whereas what it bounds does: entries `curve`
-    - Lemma 2's printed left side leaves out a gradient and is not bounded by the right side; the quantity used is
-    - Lemma 3 needs heads that move: with fixed ones it fails
-    - Lemma 4 and Theorem 1 lost the factor b3^2 of the noise, which reaches eta through the Jacobian; both fail where
-      b3 is large, and hold with b3^2 sigma^2 for sigma^2 (in Theorem 1 with L1 left out there)
-    - Theorem 1's last step asks for beta <= 1 / (8 L L1 T_c), that is T >= 256 N (L L1)^2, which it does not say
+    Theorem 1  Its term (L+2) b1^2 / T_c does not vanish with T, whereas the quantity it bounds does (SH-Q10).
+    Lemma 2    Its printed left side leaves out a gradient and is not bounded by the right side. The quantity that the
+               proof uses is.
+    Lemma 3    It needs heads that move. It fails with fixed heads.
+    Lemma 4    It lost the factor b3^2 of the noise, which reaches eta through the Jacobian, and so did Theorem 1. Both
+               fail if b3 is large. Both hold with b3^2 sigma^2 for sigma^2 (in Theorem 1 with L1 left out there).
+
+The last step of Theorem 1 also needs beta <= 1 / (8 L L1 T_c), that is T >= 256 N (L L1)^2. The text does not say so.
 """
 
 from __future__ import annotations
@@ -31,21 +34,26 @@ import torch
 from torch import Tensor
 
 from fedrepro.engine.nn import random
-from fedrepro.papers.fedsheafhn.theory.identities import check
+from fedrepro.reporting.checks import Row, control, row
 from fedrepro.runs.run import Run
 
-REPEATS = 256  # draws of the noise behind an expectation
+REPEATS = 256  # draws of the noise that an expectation is averaged over
 ROUNDS = (16, 64, 256, 1024, 4096)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes and constants; see the module's text.
+    """The problem of the module's text, with its sizes and constants.
 
     Args:
+        seed: of A_i, the minima and the noise.
+        clients: N.
         size: p, q and d.
-        apart: how far the clients' minima lie from each other.
-        heads: they are trained along.
+        a, k, mu, nu: see the module's text.
+        sigma: the noise of a gradient has mean squared norm sigma^2.
+        local: T_c, steps of a client in a round.
+        apart: standard deviation of the clients' minima; 0 makes all clients alike.
+        heads: clients train their heads.
     """
 
     seed: int = 0
@@ -62,74 +70,83 @@ class Problem:
 
     @cached_property
     def jacobians(self) -> Tensor:
-        """A_i with spectral norm a, `[clients, q, p]`: a times a rotation, one for all where clients do not differ."""
+        """Return A_i `[clients, q, p]`, a times an orthogonal matrix, the same for all if clients are alike."""
         drawn = random.normal((self.clients, self.size, self.size), "A", self.seed)
         q: Tensor = torch.linalg.qr(drawn if self.apart else drawn[:1].expand_as(drawn))[0]
         return self.a * q
 
     @cached_property
     def centres(self) -> tuple[Tensor, Tensor]:
-        """c_i and d_i, `[clients, size]`."""
+        """Return the minima c_i and d_i, `[clients, size]` each."""
         drawn = self.apart * random.normal((2, self.clients, self.size), "centres", self.seed)
         return drawn[0], drawn[1]
 
     @property
     def constants(self) -> dict[str, float]:
-        """b1, b2, b3, L1, L4, L5, L7, L and L_G^2."""
+        """Return b1, b2, b3, L1, L4, L5, L7, L and L_G^2."""
         root = math.sqrt(self.size)
-        b1, b2, b3 = self.nu * root, self.mu * root, self.a
-        smooth = max(b2 * self.k * self.a + b3 * self.a * self.mu, self.nu)
-        unlike = (b2 * b3) ** 2 + b1**2 if self.apart else 0.0
-        return {
-            "b1": b1, "b2": b2, "b3": b3, "L1": self.a, "L4": self.nu, "L5": self.k * self.a, "L7": self.mu,
-            "L": smooth, "L_G^2": unlike,
-        }  # fmt: skip
+        c = {"b1": self.nu * root, "b2": self.mu * root, "b3": self.a}
+        c |= {"L1": self.a, "L4": self.nu, "L5": self.k * self.a, "L7": self.mu}
+        c["L"] = max(c["b2"] * self.k * self.a + c["b3"] * self.a * self.mu, self.nu)
+        c["L_G^2"] = (c["b2"] * c["b3"]) ** 2 + c["b1"] ** 2 if self.apart else 0.0
+        return c
 
-    def made(self, eta: Tensor) -> Tensor:
-        """M_i(eta): `[..., clients, q]` from `[..., p]`."""
+    def generate(self, eta: Tensor) -> Tensor:
+        """Return M_i(eta), `[..., clients, q]` from `[..., p]`."""
         inner = torch.sin(self.k * eta) / self.k if self.k else eta
         return torch.einsum("iqp,...p->...iq", self.jacobians, inner)
 
     def back(self, eta: Tensor, gradient: Tensor) -> Tensor:
-        """J_i^T gradient: `[..., clients, p]`."""
+        """Return the Jacobian of M_i, transposed, times a gradient, `[..., clients, p]` from `[..., clients, q]`."""
         inner = torch.cos(self.k * eta)[..., None, :]
         return torch.einsum("iqp,...iq->...ip", self.jacobians, gradient) * inner
 
     def slope(self, w: Tensor) -> Tensor:
-        """The gradient of f_i."""
+        """Return the gradient of f_i, of the shape of `w`."""
         x = w - self.centres[0]
         return self.mu * x / (1 + x * x).sqrt()
 
     def head_slope(self, h: Tensor) -> Tensor:
-        """The gradient of g_i."""
+        """Return the gradient of g_i, of the shape of `h`."""
         x = h - self.centres[1]
         return self.nu * x / (1 + x * x).sqrt()
 
     def loss(self, eta: Tensor, h: Tensor) -> Tensor:
-        """L `[...]`."""
-        both = ((self.made(eta) - self.centres[0], self.mu), (h - self.centres[1], self.nu))
+        """Return L `[...]` at `eta` `[..., p]` and `h` `[..., clients, d]`."""
+        both = ((self.generate(eta) - self.centres[0], self.mu), (h - self.centres[1], self.nu))
         return sum((c * ((1 + x * x).sqrt() - 1).sum(-1).mean(-1) for x, c in both), torch.zeros(()))
 
     def gradients(self, eta: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """grad_eta L_i `[..., clients, p]` and grad g_i `[..., clients, d]`."""
-        return self.back(eta, self.slope(self.made(eta))), self.head_slope(h)
+        """Return the gradients of client i's loss by eta `[..., clients, p]` and by its head `[..., clients, d]`."""
+        return self.back(eta, self.slope(self.generate(eta))), self.head_slope(h)
 
     def squared_norm(self, eta: Tensor, h: Tensor) -> Tensor:
-        """||grad L||^2 `[...]`; the part of a head is 1/N of its client's."""
+        """Return ||grad L||^2 `[...]`, in which a head's gradient is 1/N of its client's."""
         by_eta, by_head = self.gradients(eta, h)
         return by_eta.mean(-2).square().sum(-1) + (by_head / self.clients).square().sum((-1, -2))
 
+    def noise(self, repeats: int, *key: int | str) -> Tensor:
+        """Return the noise of one round `[T_c, repeats, clients, q]`, of mean 0 and mean squared norm sigma^2."""
+        shape = (self.local, repeats, self.clients, self.size)
+        return self.sigma / math.sqrt(self.size) * random.normal(shape, "noise", self.seed, *key)
 
-def round_of(
+
+def train_round(
     problem: Problem, eta: Tensor, h: Tensor, beta: float, noise: Tensor
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """One round from `eta` `[repeats, p]`, `h` `[repeats, clients, d]`: both after it, and sum_{j<l} g_{t,i,j} for
-    every step l.
+    """Train one round.
 
     Args:
-        noise: `[T_c, repeats, clients, q]`, each of mean 0 and mean squared norm sigma^2.
+        problem: the losses.
+        eta: the server's parameters `[repeats, p]`.
+        h: the heads `[repeats, clients, d]`.
+        beta: the size of a step.
+        noise: see `Problem.noise`.
+
+    Returns:
+        `eta` and `h` after the round, and sum_{j<l} g_{t,i,j}, the sum of the noisy gradients before each step l.
     """
-    w = problem.made(eta)
+    w = problem.generate(eta)
     total, sums = torch.zeros_like(w), []
     for drawn in noise:
         sums.append(total)
@@ -139,25 +156,16 @@ def round_of(
     return eta - beta * problem.back(eta, total).mean(-2), h, sums
 
 
-def noise_of(problem: Problem, repeats: int, *where: int | str) -> Tensor:
-    """The noise of one round `[T_c, repeats, clients, q]`."""
-    shape = (problem.local, repeats, problem.clients, problem.size)
-    return problem.sigma / math.sqrt(problem.size) * random.normal(shape, "noise", problem.seed, *where)
-
-
 # -- lemmas -----------------------------------------------------------------------------------------------------------
 
 
 def lemma1(problem: Problem) -> tuple[float, float]:
-    """Largest measured ratio of gradient to parameter distance of one client's loss, and L."""
-    shape = (4000, problem.size)
-    eta, h = (
-        3 * random.normal(shape, "eta", problem.seed),
-        3 * random.normal((4000, 1, problem.size), "h", problem.seed),
-    )
-    near = 0.1 * random.uniform((4000, 1), "near", problem.seed) + 1e-3
-    eta2 = eta + near * random.normal(shape, "eta2", problem.seed)
-    h2 = h + near[:, None] * random.normal((4000, 1, problem.size), "h2", problem.seed)
+    """Return the largest ratio of gradient to parameter distance of one client's loss, and its bound L."""
+    shape, head_shape, seed = (4000, problem.size), (4000, 1, problem.size), problem.seed
+    eta, h = 3 * random.normal(shape, "eta", seed), 3 * random.normal(head_shape, "h", seed)
+    near = 0.1 * random.uniform((4000, 1), "near", seed) + 1e-3
+    eta2 = eta + near * random.normal(shape, "eta2", seed)
+    h2 = h + near[:, None] * random.normal(head_shape, "h2", seed)
     h, h2 = (x.expand(-1, problem.clients, -1) for x in (h, h2))
     one, two = problem.gradients(eta, h), problem.gradients(eta2, h2)
     moved = sum((a - b).square().sum(-1) for a, b in zip(one, two, strict=True))
@@ -166,16 +174,18 @@ def lemma1(problem: Problem) -> tuple[float, float]:
 
 
 def lemma2(problem: Problem, beta: float, printed: bool) -> tuple[float, float]:
-    """Largest ratio over steps, clients and states of the left side to the right one, and 1.
+    """Return the largest ratio of left to right side over steps, clients and eight states, and its bound 1.
 
     Args:
-        printed: the left side as printed, which subtracts beta sum g J^T itself and not the gradient there.
+        problem: the losses.
+        beta: the size of a step.
+        printed: use the printed left side, which subtracts beta sum g J^T itself and not the gradient there.
     """
     c, worst = problem.constants, 0.0
     for state in range(8):
         eta = 2 * random.normal((problem.size,), "state", problem.seed, state).expand(REPEATS, -1)
-        w, h = problem.made(eta), torch.zeros(REPEATS, problem.clients, problem.size, dtype=torch.float64)
-        _, _, sums = round_of(problem, eta, h, beta, noise_of(problem, REPEATS, "lemma2", state))
+        w, h = problem.generate(eta), torch.zeros(REPEATS, problem.clients, problem.size, dtype=torch.float64)
+        _, _, sums = train_round(problem, eta, h, beta, problem.noise(REPEATS, "lemma2", state))
         for step, total in enumerate(sums[1:], start=1):
             used = problem.back(eta, problem.slope(w) - problem.slope(w - beta * total))
             literal = problem.back(eta, problem.slope(w)) - problem.slope(w) - beta * problem.back(eta, total)
@@ -186,19 +196,24 @@ def lemma2(problem: Problem, beta: float, printed: bool) -> tuple[float, float]:
 
 
 def lemmas34(problem: Problem, beta: float, far: float = 2.0) -> dict[str, float]:
-    """Over eight states, the largest left minus right side of Lemma 3 and ratio of left to right side of Lemma 4, as
-    printed and with b3^2 at the noise.
+    """Measure both sides of Lemmas 3 and 4 over eight states.
 
     Args:
-        far: how far the states are from the minima; 0 puts heads and weights on them.
+        problem: the losses.
+        beta: the size of a step.
+        far: standard deviation of the states' distance from the minima; 0 puts heads and weights on these.
+
+    Returns:
+        `lemma3`, the largest left minus right side; `lemma4` and `corrected4`, the largest ratio of left to right side
+        as printed and with b3^2 at the noise.
     """
     c, n, steps = problem.constants, problem.clients, problem.local
-    out = {"lemma3": -math.inf, "lemma4": 0.0, "corrected4": 0.0}
+    worst = {"lemma3": -math.inf, "lemma4": 0.0, "corrected4": 0.0}
     for state in range(8):
         eta0 = far * random.normal((problem.size,), "state", problem.seed, state)
         h0 = problem.centres[1] + far * random.normal((n, problem.size), "head", problem.seed, state)
         eta, h = eta0.expand(REPEATS, -1), h0.expand(REPEATS, -1, -1)
-        after, head, _ = round_of(problem, eta, h, beta, noise_of(problem, REPEATS, "lemmas34", state))
+        after, head, _ = train_round(problem, eta, h, beta, problem.noise(REPEATS, "lemmas34", state))
         by_eta, by_head = problem.gradients(eta, h)
         inner = (by_eta.mean(-2) * (after - eta)).sum(-1) + (by_head * (head - h)).sum((-1, -2)) / n
         norm, power = float(problem.squared_norm(eta0, h0)), c["b2"] ** 2 + problem.sigma**2
@@ -207,20 +222,23 @@ def lemmas34(problem: Problem, beta: float, far: float = 2.0) -> dict[str, float
         rest = 12 * beta**4 * drift * steps**4 + 4 * (beta * steps) ** 2 * (c["L_G^2"] / n + norm)
         noise = 4 * beta**2 * steps / n * problem.sigma**2
         left4 = float((after - eta).square().sum(-1).mean())
-        out["lemma3"] = max(out["lemma3"], float(inner.mean()) - right3)
-        out["lemma4"] = max(out["lemma4"], left4 / (noise + rest))
-        out["corrected4"] = max(out["corrected4"], left4 / (c["b3"] ** 2 * noise + rest))
-    return out
+        worst["lemma3"] = max(worst["lemma3"], float(inner.mean()) - right3)
+        worst["lemma4"] = max(worst["lemma4"], left4 / (noise + rest))
+        worst["corrected4"] = max(worst["corrected4"], left4 / (c["b3"] ** 2 * noise + rest))
+    return worst
 
 
 # -- Theorem 1 --------------------------------------------------------------------------------------------------------
 
 
 def bound(problem: Problem, rounds: int, start: float, corrected: bool = False) -> float:
-    """The right side of Eq. 16; `corrected`: with L b3^2 sigma^2 for L L1 sigma^2.
+    """Return the right side of Eq. 16.
 
     Args:
-        start: L(omega_0), which is L(omega_0) - L^* where clients are alike, and no smaller elsewhere.
+        problem: the losses.
+        rounds: T.
+        start: L(omega_0). It equals L(omega_0) - L* if clients are alike, and is no smaller otherwise.
+        corrected: use L b3^2 sigma^2 instead of L L1 sigma^2.
     """
     c, n, steps = problem.constants, problem.clients, problem.local
     noise = c["L"] * (c["b3"] ** 2 if corrected else c["L1"]) * 16 * problem.sigma**2
@@ -231,89 +249,100 @@ def bound(problem: Problem, rounds: int, start: float, corrected: bool = False) 
 
 
 def floor(problem: Problem) -> float:
-    """(L + 2) b1^2 / T_c, which stays whatever T is."""
+    """Return (L + 2) b1^2 / T_c, the term of Eq. 16 that does not depend on T."""
     c = problem.constants
     return (c["L"] + 2) * c["b1"] ** 2 / problem.local
 
 
 def mean_squared_gradient(problem: Problem, rounds: int, far: float, repeats: int = 8) -> tuple[float, float]:
-    """1/T sum_t E ||grad L(omega_t)||^2 with beta = 2 sqrt(N) / (T_c sqrt(T)), and L(omega_0)."""
+    """Return 1/T sum_t E ||grad L(omega_t)||^2 for beta = 2 sqrt(N) / (T_c sqrt(T)), and L(omega_0).
+
+    Args:
+        problem: the losses.
+        rounds: T.
+        far: standard deviation of the start's distance from the minima.
+        repeats: draws of the noise behind the expectation.
+    """
     beta = 2 * math.sqrt(problem.clients / rounds) / problem.local
     eta = far * random.normal((problem.size,), "start", problem.seed).expand(repeats, -1)
     h = problem.centres[1] + far * random.normal((problem.clients, problem.size), "start head", problem.seed)
     h = h.expand(repeats, -1, -1)
     start, total = float(problem.loss(eta, h).mean()), 0.0
     for t in range(rounds):
-        eta, h, _ = round_of(problem, eta, h, beta, noise_of(problem, repeats, "theorem", rounds, t))
+        eta, h, _ = train_round(problem, eta, h, beta, problem.noise(repeats, "theorem", rounds, t))
         total += float(problem.squared_norm(eta, h).mean())
     return total / rounds, start
 
 
 def convergence(run: Run) -> dict[str, Any]:
-    """Theorem 1 and Lemmas 1 to 4; options: "rounds", the largest T (4096).
+    """Check Theorem 1 and Lemmas 1 to 4.
+
+    Args:
+        run: its option is "rounds", the largest T (4096).
 
     Returns:
-        "result": {"checks": rows of `fedsheafhn.check`, "curve": {"T", "measured", "bound", "floor"}, "constants"}.
+        "result": `checks`, rows of `fedrepro.reporting.checks`; `curve`, lists over `T` of what was `measured`, its
+        `bound` and the bound's `floor`; and `constants`.
     """
-    most = int(run.options.get("rounds", ROUNDS[-1]))
     plain = Problem(run.seed)
-    rows = _lemma_rows(plain)
-    times = [t for t in ROUNDS if t <= most]
-    found = [mean_squared_gradient(plain, t, 2.0) for t in times]
-    bounds = [bound(plain, t, start) for t, (_, start) in zip(times, found, strict=True)]
-    worst = max(m / b for (m, _), b in zip(found, bounds, strict=True))
-    rows.append(check("SH-Th1", "measured / bound of Eq. 16, largest over T", worst, 1.0))
-    last = found[-1][0]
-    rows.append(
-        check(
-            "SH-Th1-floor",
-            "(L+2) b1^2 / T_c, which stays, against what is measured at the largest T",
-            floor(plain),
-            last,
-        )
-    )
-    # Flat clients without heads at their common minimum, and a steep hypernetwork: the noise alone moves anything.
-    steep = replace(plain, a=100.0, k=0.0, mu=1e-4, nu=0.0, sigma=1e-3, apart=0.0)
-    measured, start = mean_squared_gradient(steep, times[-1], 0.0)
-    right = bound(steep, times[-1], start, corrected=True)
-    rows += [
-        check("SH-Th1-printed", "Eq. 16 where b3 = 100", measured, bound(steep, times[-1], start)),
-        check("SH-Th1-corrected", "Eq. 16 there with b3^2 at the noise", measured, right),
-        check("SH-Th1-noise-control", "Eq. 16 there without the noise", measured,
-              bound(replace(steep, sigma=0.0), times[-1], start), control=True),
-    ]  # fmt: skip
-    # No noise, no heads, clients alike and nearly linear losses: the first term leads, and is at most twice too large.
-    calm = replace(plain, mu=0.1, nu=0.0, sigma=0.0, apart=0.0)
-    measured, start = mean_squared_gradient(calm, times[-1], 2.0)
-    rows += [
-        check("SH-Th1-start", "Eq. 16 where the start leads", measured, bound(calm, times[-1], start)),
-        check("SH-Th1-start-control", "Eq. 16 there without the start", measured, bound(calm, times[-1], 0.0),
-              control=True),
-    ]  # fmt: skip
-    curve = {
-        "T": times, "measured": [m for m, _ in found], "bound": bounds, "floor": [floor(plain)] * len(times),
-    }  # fmt: skip
+    times = [t for t in ROUNDS if t <= int(run.options.get("rounds", ROUNDS[-1]))]
+    measured, starts = zip(*(mean_squared_gradient(plain, t, 2.0) for t in times), strict=True)
+    bounds = [bound(plain, t, start) for t, start in zip(times, starts, strict=True)]
+    worst = max(m / b for m, b in zip(measured, bounds, strict=True))
+    stays = "(L+2) b1^2 / T_c, which stays, against what is measured at the largest T"
+    rows = [
+        *_check_lemmas(plain),
+        row("SH-Th1", "measured / bound of Eq. 16, largest over T", worst, 1.0),
+        row("SH-Th1-floor", stays, floor(plain), measured[-1]),
+        *_check_terms(plain, times[-1]),
+    ]
+    curve = {"T": times, "measured": list(measured), "bound": bounds, "floor": [floor(plain)] * len(times)}
     return {"result": {"checks": rows, "curve": curve, "constants": plain.constants}}
 
 
-def _lemma_rows(plain: Problem) -> list[dict[str, Any]]:
+def _check_terms(plain: Problem, rounds: int) -> list[Row]:
+    """Check the terms of the noise and of the start in Eq. 16, on problems where that term leads."""
+    # Clients are flat and alike, have no heads and start at their minimum, and the hypernetwork is steep. The noise is
+    # then the only cause of any movement.
+    steep = replace(plain, a=100.0, k=0.0, mu=1e-4, nu=0.0, sigma=1e-3, apart=0.0)
+    measured, start = mean_squared_gradient(steep, rounds, 0.0)
+    silent = bound(replace(steep, sigma=0.0), rounds, start)
+    # Without noise and heads, and with clients that are alike and nearly linear, the first term leads. It is then at
+    # most twice too large.
+    calm = replace(plain, mu=0.1, nu=0.0, sigma=0.0, apart=0.0)
+    calm_measured, calm_start = mean_squared_gradient(calm, rounds, 2.0)
+    corrected = bound(steep, rounds, start, corrected=True)
+    return [
+        row("SH-Th1-printed", "Eq. 16 where b3 = 100", measured, bound(steep, rounds, start)),
+        row("SH-Th1-corrected", "Eq. 16 there with b3^2 at the noise", measured, corrected),
+        control("SH-Th1-noise", "Eq. 16 there without the noise", measured, silent),
+        row("SH-Th1-start", "Eq. 16 where the start leads", calm_measured, bound(calm, rounds, calm_start)),
+        control("SH-Th1-start", "Eq. 16 there without the start", calm_measured, bound(calm, rounds, 0.0)),
+    ]
+
+
+def _check_lemmas(plain: Problem) -> list[Row]:
+    """Check Lemmas 1 to 4, each also on a problem where its printed form fails or a control must fail."""
     beta = 0.05
     bent = replace(plain, k=4.0, mu=0.2)
     flat = replace(plain, mu=0.05, a=1.0, k=0.0)
     still = replace(plain, heads=False, local=40, mu=1e-3, clients=2, sigma=0.0)
     steep = replace(plain, a=10.0, k=0.0, mu=1e-4, nu=0.0, apart=0.0)
     c, both, noisy = bent.constants, lemmas34(plain, beta), lemmas34(steep, beta, far=0.0)
+    ratio = "largest gradient ratio"
+    short = "where M_i bends, bound L without b2 L5"
+    short_bound = max(c["b3"] * c["L1"] * c["L7"], c["L4"])
+    fixed = lemmas34(still, 1e-3)["lemma3"]
+    leads = "left / right side where b3 = 10 and the noise leads"
     return [
-        check("SH-L1", "largest gradient ratio, bound L", *lemma1(plain)),
-        check("SH-L1-bent", "largest gradient ratio where M_i bends (L5 > b3 L1 L7), bound L", *lemma1(bent)),
-        check("SH-L1-control", "largest gradient ratio where M_i bends, bound L without b2 L5", lemma1(bent)[0],
-              max(c["b3"] * c["L1"] * c["L7"], c["L4"]), control=True),
-        check("SH-L2", "left / right side as used, largest", *lemma2(plain, beta, printed=False)),
-        check("SH-L2-printed", "left / right side as printed, where L7 is small", *lemma2(flat, beta, True)),
-        check("SH-L3", "left minus right side, largest", both["lemma3"], 0.0),
-        check("SH-L3-control", "left minus right side with heads that do not move",
-              lemmas34(still, 1e-3)["lemma3"], 0.0, control=True),
-        check("SH-L4", "left / right side, largest", both["lemma4"], 1.0),
-        check("SH-L4-printed", "left / right side where b3 = 10 and the noise leads", noisy["lemma4"], 1.0),
-        check("SH-L4-corrected", "left / right side there with b3^2 at the noise", noisy["corrected4"], 1.0),
-    ]  # fmt: skip
+        row("SH-L1", f"{ratio}, bound L", *lemma1(plain)),
+        row("SH-L1-bent", f"{ratio} where M_i bends (L5 > b3 L1 L7), bound L", *lemma1(bent)),
+        control("SH-L1", f"{ratio} {short}", lemma1(bent)[0], short_bound),
+        row("SH-L2", "left / right side as used, largest", *lemma2(plain, beta, printed=False)),
+        row("SH-L2-printed", "left / right side as printed, where L7 is small", *lemma2(flat, beta, printed=True)),
+        row("SH-L3", "left minus right side, largest", both["lemma3"], 0.0),
+        control("SH-L3", "left minus right side with heads that do not move", fixed, 0.0),
+        row("SH-L4", "left / right side, largest", both["lemma4"], 1.0),
+        row("SH-L4-printed", leads, noisy["lemma4"], 1.0),
+        row("SH-L4-corrected", "left / right side there with b3^2 at the noise", noisy["corrected4"], 1.0),
+    ]

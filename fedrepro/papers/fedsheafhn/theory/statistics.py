@@ -1,6 +1,4 @@
-"""Statistics of the clients' graphs (FedSheafHN, Tables 7 and 8): sizes, clustering, heterogeneity of labels; and what
-a client scores that looks at its labels alone.
-"""
+"""Statistics of the clients' graphs (FedSheafHN, Tables 7 and 8), and the score of a guess from labels only."""
 
 from __future__ import annotations
 
@@ -24,15 +22,18 @@ Array = npt.NDArray[np.float64]
 
 
 def statistics(run: Run) -> dict[str, Any]:
-    """One column of Tables 7 and 8, as means over clients; the original graph is the partition "single".
+    """Compute one column of Tables 7 and 8; every number is a mean over clients.
+
+    Args:
+        run: names the graph and the partition; "single" is the original graph.
 
     Returns:
-        "result": `clients`, `classes`, `nodes`, `edges` (both directions, SH-Q15), `clustering` (mean over a client's
-        nodes, then over clients), and over pairs of clients the median of the Jensen-Shannon distance of their label
-        distributions with natural logarithms, `heterogeneity`, beside it with logarithms to base 2,
-        `heterogeneity_base2`, and its square, the divergence proper, `divergence` and `divergence_base2`. The paper
-        names the divergence, but its digits are near the distance. All four are None for one client. `majority` is
-        what no training is needed for, see there.
+        "result": `clients`, `classes`, `nodes`, `edges` (both directions, SH-Q15) and `clustering` (a mean over a
+        client's nodes first). `heterogeneity` is the median over pairs of clients of the Jensen-Shannon distance
+        between their label distributions, with natural logarithms, and `heterogeneity_base2` that with logarithms to
+        base 2. `divergence` and `divergence_base2` are their squares, the Jensen-Shannon divergence. The paper names
+        the divergence, but its digits are close to the distance. All four are None for one client. `majority` is the
+        score of `majority`.
     """
     data = tasks.graph(run)
     parts = partition.partition(data, run.partition or "single", run.clients, run.seed)
@@ -55,8 +56,9 @@ def statistics(run: Run) -> dict[str, Any]:
 
 
 def majority(data: Data, parts: Sequence[Tensor]) -> float:
-    """Federated test accuracy where each client predicts the class that is most frequent among its training nodes, the
-    first of equals: a mean over clients with test nodes.
+    """Return the test accuracy of a guess that needs no training, a mean over clients with test nodes.
+
+    Each client predicts the class that is most frequent among its training nodes. Ties are broken by class number.
     """
     scores = []
     for part in parts:
@@ -68,7 +70,7 @@ def majority(data: Data, parts: Sequence[Tensor]) -> float:
 
 
 def client_edges(data: Data, part: Tensor) -> npt.NDArray[np.int64]:
-    """The edges between the nodes of a part, both directions of each, renumbered: `[2, edges]`."""
+    """Return the edges between the nodes of a part `[2, edges]`, both directions of each, renumbered."""
     number = torch.full((data.num_nodes,), -1)
     number[part] = torch.arange(len(part))
     ends = number[data.edge_index]
@@ -76,28 +78,35 @@ def client_edges(data: Data, part: Tensor) -> npt.NDArray[np.int64]:
 
 
 def clustering(edges: npt.NDArray[np.int64], nodes: int) -> Array:
-    """Local clustering coefficients `[nodes]` (Watts and Strogatz 1998): triangles at a node over pairs of its
-    neighbours; 0 for degree 0 and 1. Directions, repetitions and self-loops are ignored.
+    """Return local clustering coefficients `[nodes]` (Watts and Strogatz 1998).
 
-    Edges are directed towards the node of larger degree, so that no node has many successors and each triangle
-    a -> b -> c, a -> c is found once.
+    The coefficient is the number of triangles at a node over the number of pairs of its neighbours, and 0 for degree 0
+    and 1. Directions, repetitions and self-loops of the edges are ignored.
     """
     row, col = edges[:, edges[0] != edges[1]]
     a = sp.coo_matrix((np.ones(row.size), (row, col)), (nodes, nodes)).tocsr()
     a = ((a + a.T) > 0).astype(np.float64)
     degree = np.asarray(a.sum(1)).ravel()
-    place = np.lexsort((np.arange(nodes), degree)).argsort()
+    # Edges point to the node of larger degree. No node then has many successors, and each triangle a -> b -> c, a -> c
+    # is counted once.
+    rank = np.lexsort((np.arange(nodes), degree)).argsort()
     entries = a.tocoo()
-    up = place[entries.row] < place[entries.col]
+    up = rank[entries.row] < rank[entries.col]
     forward = sp.coo_matrix((np.ones(int(up.sum())), (entries.row[up], entries.col[up])), (nodes, nodes)).tocsr()
-    by_middle = (forward.T @ forward).multiply(forward).tocsr()  # (b, c): how many a
-    through = (forward @ forward).multiply(forward).tocsr()  # (a, c): how many b
+    by_middle = (forward.T @ forward).multiply(forward).tocsr()  # entry (b, c) counts the nodes a
+    through = (forward @ forward).multiply(forward).tocsr()  # entry (a, c) counts the nodes b
     triangles = sum(np.asarray(m.sum(axis)).ravel() for m, axis in ((through, 1), (by_middle, 1), (by_middle, 0)))
     pairs = degree * (degree - 1) / 2
     return np.asarray(triangles / np.maximum(pairs, 1))
 
 
 def median_distance(counts: Array, base: float | None = None, power: int = 1) -> float:
-    """Median over pairs of rows of the Jensen-Shannon distance of their distributions, to a power."""
-    found = [float(jensenshannon(p, q, base=base)) ** power for p, q in combinations(counts, 2)]
-    return float(np.median(found))
+    """Return the median over pairs of rows of the Jensen-Shannon distance of their distributions, to a power.
+
+    Args:
+        counts: one row of label counts per client `[clients, classes]`.
+        base: of the logarithms; None for natural ones.
+        power: 2 gives the Jensen-Shannon divergence.
+    """
+    distances = [float(jensenshannon(p, q, base=base)) ** power for p, q in combinations(counts, 2)]
+    return float(np.median(distances))
