@@ -1,16 +1,14 @@
-"""Raw graphs: where they lie on disk, their checksums, and how to get them.
+"""Find, verify and download the files of real graphs.
 
-A file with a known checksum is verified before anything reads it. Where none is known the hash is recorded at
-first use, in `SHA256SUMS` of the set's folder in `data/raw`, and verified from then on.
+A file with a known checksum is verified before anything reads it. If no checksum is known, the hash is recorded at
+first use, in `SHA256SUMS` of the data set's folder in `data/raw`, and verified from then on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import os
-import urllib.request
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,36 +16,38 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pooch
+
 from fedrepro import paths
 from fedrepro.errors import DataError
 
 ASK_ABOVE = 50
-"""Megabytes above which nothing is downloaded unless asked for (`fedrepro data --fetch NAME`)."""
+"""Megabytes above which a data set is downloaded only on request (`fedrepro data --fetch NAME`)."""
 
 TIMEOUT_SECONDS = 5.0
-"""Longest wait for a host to answer."""
+"""Longest wait for a host to connect or to send the next bytes."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from and how it is read."""
+    """The origin of a data set, its files, and the way to read them."""
 
     folder: str
     """Name of its folder among the raw graphs."""
     files: tuple[str, ...]
-    """Relative to that folder."""
+    """Paths relative to that folder."""
     format: str
-    """How its files are read: the `kind` of `formats.read`."""
+    """The `kind` of `formats.read`."""
     megabytes: float
-    """Size of the download, about."""
+    """Approximate size of the download."""
     licence: str
-    """As stated at the origin."""
+    """Licence as stated at the origin."""
     origin: str
     """Page of the publishers."""
     urls: tuple[str, ...] = ()
-    """One a file, or a single zip that holds them all; none where the files must be got by hand."""
+    """One URL per file, or that of a zip with all files; empty if there is no link."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Of the class of PyG that reads them."""
+    """Arguments of the PyG class that reads the files."""
 
 
 _PLANETOID = "https://github.com/kimiyoung/planetoid"
@@ -84,7 +84,7 @@ def _shchur(kind: str, name: str, file: str, megabytes: float) -> Source:
 
 def _graphsaint(name: str, megabytes: float, *ids: str) -> Source:
     files = tuple(f"raw/{file}" for file in ("adj_full.npz", "feats.npy", "class_map.json", "role.json"))
-    urls = tuple(f"https://drive.usercontent.google.com/download?id={each}&confirm=t" for each in ids)
+    urls = tuple(f"https://drive.usercontent.google.com/download?id={drive_id}&confirm=t" for drive_id in ids)
     return Source(name, files, "graphsaint", megabytes, _REPOSITORY, _GRAPHSAINT, urls)
 
 
@@ -144,7 +144,7 @@ SOURCES: dict[str, Source] = {
 
 
 def locate(source: Source) -> Path | None:
-    """The first folder that holds all files of a data set, or None."""
+    """Return the first folder that holds all files of a data set, or None."""
     for folder in paths.raw_folders():
         if all((folder / source.folder / file).is_file() for file in source.files):
             return folder / source.folder
@@ -152,12 +152,12 @@ def locate(source: Source) -> Path | None:
 
 
 def missing(name: str) -> DataError:
-    """The error for a data set that is not here: which files to put where, and what would fetch them."""
+    """Return the error for a data set that is not here. It says which files to put where, or how to fetch them."""
     source = SOURCES[name]
     folders = [folder / source.folder for folder in paths.raw_folders()]
-    best = max(folders, key=lambda folder: sum((folder / file).is_file() for file in source.files))
-    absent = [file for file in source.files if not (best / file).is_file()]
-    where = f"Put {', '.join(absent)} into {best}"
+    fullest = max(folders, key=lambda folder: sum((folder / file).is_file() for file in source.files))
+    absent = [file for file in source.files if not (fullest / file).is_file()]
+    where = f"Put {', '.join(absent)} into {fullest}"
     if len(folders) == 1:
         where += f" (or set FEDREPRO_DATA to a folder that holds {source.folder}/)"
     how = f"or run `fedrepro data --fetch {name!r}` ({source.megabytes:g} MB)" if source.urls else "by hand"
@@ -171,91 +171,100 @@ def verify(name: str, folder: Path) -> str:
     """Compare every file with its checksum, or record it where none is known.
 
     Returns:
-        One sha256 for all files together.
+        One SHA-256 for all files together.
 
     Raises:
-        DataError: a file differs; the message names it, what was expected and what was found.
+        DataError: a file differs. The message names the file and both hashes.
     """
     source = SOURCES[name]
-    known = {file: _published()[f"{source.folder}/{file}"] for file in source.files if _known(source, file)}
+    published = {file: _published().get(f"{source.folder}/{file}") for file in source.files}
+    known = {file: sha256 for file, sha256 in published.items() if sha256}
     recorded = paths.root() / "data" / "raw" / source.folder / "SHA256SUMS"
-    whence = ""
+    where = ""
     if not known and recorded.is_file():
-        known, whence = _sums(recorded), f" recorded in {recorded}"
-    found = {file: _sha256(folder / file) for file in source.files}
-    for file, sha256 in found.items():
-        _check(folder / file, known.get(file, sha256), sha256, whence)
+        known, where = _sums(recorded), f" recorded in {recorded}"
+    hashes = {file: pooch.file_hash(str(folder / file)) for file in source.files}
+    for file, sha256 in hashes.items():
+        if (expected := known.get(file, sha256)) != sha256:
+            found = f"expected sha256 {expected}{where}, found {sha256}"
+            raise DataError(f"{folder / file} has the wrong checksum: {found}.")
     if not known:
-        with contextlib.suppress(OSError):  # a read-only checkout
+        # In a read-only checkout nothing is recorded.
+        with contextlib.suppress(OSError):
             recorded.parent.mkdir(parents=True, exist_ok=True)
-            write(recorded, "".join(f"{sha256}  {file}\n" for file, sha256 in found.items()).encode())
-    return hashlib.sha256("".join(found.values()).encode()).hexdigest()
-
-
-def _known(source: Source, file: str) -> bool:
-    return f"{source.folder}/{file}" in _published()
+            write(recorded, "".join(f"{sha256}  {file}\n" for file, sha256 in hashes.items()).encode())
+    return hashlib.sha256("".join(hashes.values()).encode()).hexdigest()
 
 
 def fetch(name: str, *, limit: float = float("inf")) -> Path:
-    """Download a data set into `data/raw`.
+    """Download a data set into `data/raw`. Each file arrives with its known checksum, whole, or not at all.
 
     Args:
-        name: of the data set.
-        limit: most megabytes to download.
+        name: name of the data set.
+        limit: largest number of megabytes to download.
 
     Returns:
-        Its folder.
+        The folder of the data set.
 
     Raises:
-        DataError: it must be got by hand, is larger than `limit`, the host cannot be reached, or a checksum
+        DataError: the data set has no link or is larger than `limit`, the host cannot be reached, or a checksum
             differs.
     """
     source = SOURCES[name]
     if not source.urls or source.megabytes > limit:
         raise missing(name)
     folder = paths.root() / "data" / "raw" / source.folder
-    known = _published()
-    if len(source.urls) == 1 and source.urls[0].endswith(".zip"):
-        archive = folder / "download.zip"
-        _download(source.urls[0], archive, None, limit)
-        _unzip(archive, folder, source.files)
-    else:
-        for file, url in zip(source.files, source.urls, strict=True):
-            if not (folder / file).is_file():
-                _download(url, folder / file, known.get(f"{source.folder}/{file}"), limit)
+    is_zip = len(source.urls) == 1 and source.urls[0].endswith(".zip")
+    files = ("download.zip",) if is_zip else source.files
+    downloads = pooch.create(
+        path=folder,
+        base_url=source.origin,
+        registry={file: _published().get(f"{source.folder}/{file}") for file in files},
+        urls=dict(zip(files, source.urls, strict=True)),
+    )
+    downloader = pooch.HTTPDownloader(progressbar=_Limit(limit), chunk_size=2**16, timeout=TIMEOUT_SECONDS)
+    for file in files:
+        try:
+            downloads.fetch(file, downloader=downloader)
+        except DataError as error:
+            raise DataError(f"{downloads.get_url(file)} {error}") from None
+        except ValueError as error:
+            raise DataError(f"{folder / file} has the wrong checksum: {error}") from error
+        except OSError as error:  # the network, the host, or a folder that cannot be written
+            raise DataError(
+                f"{downloads.get_url(file)} could not be downloaded: {error}. "
+                f"Without a network, put the file at {folder / file}."
+            ) from error
+    if is_zip:
+        _unzip(folder / "download.zip", folder, source.files)
     verify(name, folder)
     return folder
 
 
-def _download(url: str, target: Path, expected: str | None, limit: float) -> None:
-    """Fetch one file, whole or not at all."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, partial.open("wb") as file:
-            size = 0
-            while chunk := answer.read(1 << 20):
-                size += len(chunk)
-                if size > limit * 1e6:
-                    raise DataError(f"{url} is larger than {limit:g} MB, and nobody asked for it.")
-                file.write(chunk)
-        if expected:
-            _check(partial, expected, _sha256(partial), f" of {url}")
-        partial.replace(target)
-    except DataError:
-        raise
-    except (OSError, http.client.HTTPException) as error:  # the network, the host, or a folder one cannot write to
-        reason = getattr(error, "reason", None) or error
-        raise DataError(
-            f"{url} could not be downloaded: {reason}. Without a network, put the file at {target}."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+class _Limit:
+    """A progress bar of pooch that shows nothing and stops a download of more than a number of megabytes."""
+
+    total = 0
+
+    def __init__(self, megabytes: float) -> None:
+        self.megabytes = megabytes
+        self.size = 0
+
+    def update(self, size: int) -> None:
+        """Count bytes that arrived."""
+        self.size += size
+        if self.size > self.megabytes * 1e6:
+            raise DataError(f"is larger than {self.megabytes:g} MB, and nobody asked for it.")
+
+    def reset(self) -> None:
+        """Begin a file."""
+        self.size = 0
+
+    close = reset
 
 
 def _unzip(archive: Path, folder: Path, files: tuple[str, ...]) -> None:
-    """Take `files` out of a zip whose members lie in one folder of any name, then remove the zip."""
+    """Take files out of a zip whose members are in one folder of any name, then remove the zip."""
     try:
         with zipfile.ZipFile(archive) as content:
             members = {member.partition("/")[2]: member for member in content.namelist()}
@@ -263,34 +272,25 @@ def _unzip(archive: Path, folder: Path, files: tuple[str, ...]) -> None:
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 write(folder / file, content.read(members[file]))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DataError(f"{archive} is not the zip it should be: {error}.") from error
+        raise DataError(f"{archive} cannot be unpacked: {error}.") from error
     finally:
         archive.unlink()
 
 
 @cache
 def _published() -> dict[str, str]:
-    """Checksums of the raw files: path below a folder of raw graphs to sha256."""
+    """Return the known checksums, `{path below a folder of raw graphs: sha256}`."""
     return _sums(Path(__file__).with_name("checksums.txt"))
 
 
 def _sums(file: Path) -> dict[str, str]:
+    """Read a file in the format of `sha256sum`."""
     lines = (line.split(maxsplit=1) for line in file.read_text().splitlines() if line.strip())
     return {name: sha256 for sha256, name in lines}
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _check(file: Path, expected: str, found: str, whence: str = "") -> None:
-    if expected != found:
-        raise DataError(f"{file} has the wrong checksum: expected sha256 {expected}{whence}, found {found}.")
-
-
 def write(target: Path, content: bytes) -> None:
-    """Write whole or not at all, with other processes doing the same."""
+    """Write a file whole or not at all, also if other processes write it at the same time."""
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     partial.write_bytes(content)
     partial.replace(target)

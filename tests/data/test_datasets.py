@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import socket
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from fedrepro import paths
 from fedrepro.data import datasets, formats, sources
 from fedrepro.data.formats import csr_matrix, csr_tensor, features_of
 from fedrepro.data.statistics import summarize
+from fedrepro.engine.federation import Federation
+from fedrepro.engine.training import score
 from fedrepro.errors import ArgumentError, DataError
 
 REAL = os.environ.get("FEDREPRO_DATA")
@@ -63,6 +66,16 @@ def dense(x: torch.Tensor) -> np.ndarray[Any, Any]:
     return x.to_dense().numpy()
 
 
+def accuracy(logits: torch.Tensor, true: torch.Tensor) -> float:
+    """The engine's pooled test accuracy, every node being a test node of one client."""
+    nodes = len(true)
+    data = Data(x=torch.ones(nodes, 1), y=true, edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=nodes)
+    data.num_classes = logits.shape[1]
+    data.train_mask = data.val_mask = torch.zeros(nodes, dtype=torch.bool)
+    data.test_mask = ~data.train_mask
+    return float(score(Federation.of(data, [torch.arange(nodes)]), logits)["test"][0])
+
+
 def no_network(*_: object, **__: object) -> None:
     raise AssertionError("the network was used")
 
@@ -80,7 +93,7 @@ def test_unknown_name() -> None:
 
 def test_missing_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one file of a large set missing the error names that file and where to put it, and nothing is fetched."""
-    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("requests.get", no_network)
     folder = home / "data/raw/Flickr/raw"
     folder.mkdir(parents=True)
     for file in ("adj_full.npz", "feats.npy", "role.json"):
@@ -173,7 +186,7 @@ def test_small_set_is_downloaded_at_first_use(
     ratings(folder / "amazon_ratings.npz", np.random.default_rng(0))
     relinked(monkeypatch, "Amazon Ratings", urls=(f"{address}/amazon_ratings.npz",))
     assert datasets.load("Amazon Ratings").num_nodes == 12
-    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("requests.get", no_network)
     assert datasets.load("Amazon Ratings").num_nodes == 12
     assert [file.name for file in (home / "data/raw/amazon_ratings/raw").iterdir()] == ["amazon_ratings.npz"]
 
@@ -188,6 +201,26 @@ def test_download_with_wrong_checksum_leaves_nothing(
     with pytest.raises(DataError, match=r"amazon_electronics_photo.npz.* wrong checksum"):
         datasets.load("Photo")
     assert list((home / "data/raw/Photo/raw").iterdir()) == []
+
+
+def test_damaged_file_is_replaced_on_request(
+    home: Path, server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fetch` downloads a file again if its checksum is wrong, and no file that is already here and right."""
+    address, folder = server
+    files = {"raw/a": b"first", "raw/b": b"second"}
+    for file, content in files.items():
+        (folder / Path(file).name).write_bytes(content)
+    known = {f"Photo/{file}": hashlib.sha256(content).hexdigest() for file, content in files.items()}
+    monkeypatch.setattr(sources, "_published", lambda: known)
+    relinked(monkeypatch, "Photo", files=tuple(files), urls=(f"{address}/a", f"{address}/b"))
+    here = home / "data/raw/Photo/raw"
+    here.mkdir(parents=True)
+    (here / "a").write_bytes(b"torn")
+    (here / "b").write_bytes(b"second")
+    (folder / "b").unlink()
+    assert sources.fetch("Photo") == here.parent
+    assert {file.name: file.read_bytes() for file in here.iterdir()} == {"a": b"first", "b": b"second"}
 
 
 def test_download_larger_than_announced(home: Path, server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +246,7 @@ def test_unreachable_host(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_that_cannot_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A download that has no place to go is an error of the data, with the address and the reason."""
     (home / "data").touch()
-    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("requests.get", no_network)
     relinked(monkeypatch, "Amazon Ratings", urls=("http://host/amazon_ratings.npz",))
     with pytest.raises(DataError, match=r"^http://host/\S+ could not be downloaded: .*Not a directory"):
         datasets.load("Amazon Ratings")
@@ -390,7 +423,7 @@ def test_damaged_file(home: Path) -> None:
 )
 def test_real_counts(name: str, expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each real graph has the counts its publishers print, offline, and writes nothing beside the raw files."""
-    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("requests.get", no_network)
     before = sorted(Path(REAL or "").rglob("*"))
     data = datasets.load(name)
     found = summarize(data)
@@ -621,6 +654,32 @@ def test_describe(home: Path, loaded: Data) -> None:
     assert table.loc["ogbn-arxiv", "here"] and not table.loc["Reddit", "here"]
     assert table.loc["Reddit", "download"] == "on request" and table.loc["PPI", "download"] == "by hand"
     assert table.loc["Cora", "licence"] == "MIT (repository)" and table.loc["Cora", "undirected_edges"] == 5278
+
+
+def test_official_evaluator() -> None:
+    """Our accuracy is that of ogb's evaluator, and ogb does not load the module that asks for its newest version."""
+    generator = torch.Generator().manual_seed(0)
+    true, logits = torch.randint(40, (500,), generator=generator), torch.randn(500, 40, generator=generator)
+    logits[torch.arange(0, 500, 3), true[::3]] += 9
+    measured = accuracy(logits, true)
+    assert 0.3 < measured < 0.5
+    assert datasets.evaluator("ogbn-arxiv")(logits.argmax(1), true) == measured
+    assert "outdated" not in sys.modules
+    with pytest.raises(ArgumentError, match="'Cora'"):
+        datasets.evaluator("Cora")
+
+
+@needs_real
+def test_official_evaluator_on_the_real_labels() -> None:
+    """A guess of the most frequent class of ogbn-arxiv scores the same with us and with ogb's evaluator."""
+    labels = Path(REAL or "") / "ogbn_arxiv/raw/node-label.csv.gz"
+    if not labels.is_file():
+        pytest.skip("the labels of ogbn-arxiv are not here")
+    true = torch.from_numpy(np.loadtxt(labels, dtype=np.int64))
+    logits = torch.zeros(len(true), 40)
+    logits[:, int(torch.bincount(true).argmax())] = 1
+    measured = accuracy(logits, true)
+    assert datasets.evaluator("ogbn-arxiv")(logits.argmax(1), true) == measured == pytest.approx(0.1613, abs=1e-4)
 
 
 def test_processed_copy_has_no_pickle(home: Path) -> None:
