@@ -1,31 +1,51 @@
-"""Feras (Yu et al. 2021): GraphSAINT's hosts share weights and, in every step, the embeddings after layer p.
+"""Train Feras: the hosts of GraphSAINT share weights and, in every step, the embeddings after layer p.
+
+"Federated Graph-based Networks with Shared Embedding", Tianyi Yu, Pei Lai and Fei Teng, 2021.
+
+Every host knows the edges of one graph and the features of some of its nodes. In every step it draws a sub-graph of the
+whole training graph, and the features of nodes that it cannot see are zero. The aggregation server sends it embeddings
+of these nodes. The embedding of node v that host n continues with is the mean (Eq. 7 to 9)
+
+    x~_n(v) = mean of x^_m(v) over the hosts m that see v and drew it in this iteration
+
+x^_m `[nodes of the sub-graph, width]` is the output of the first p layers at host m (`h` in `Feras.share`), and x~_n
+has the same shape. The weights W1 of the first layers, `[features, width]`, and all further weights are averaged.
 
 Algorithm 1 (`exchange="average"`), one iteration:
 
-    line 4-5    every host n draws a sub-graph V_n of the whole training graph, features of unseen nodes are zero
-    line 7-9    x^_n = the first p layers on it; the rows of nodes it sees go to the aggregation server
-    line 10-12  x~_n(v) = mean of x^_m(v) over the hosts m that see v and drew it, for every v in V_n     (Eq. 7 to 9)
-    line 13-14  the remaining layers on x~_n, the loss, a step
-    line 18     weights are averaged, every q units
+    1. Host n draws a sub-graph V_n; features of nodes it cannot see are 0 (lines 4 to 6).  `GraphSAINT.sample`
+    2. Host n computes x^_n by the first p layers (line 7).                               `GraphSAINT.local_loss`
+    3. Host n sends the rows of the nodes that it sees to the server (line 8).            `Feras.receive`
+    4. The server sends x~_n(v) for every v in V_n (lines 10 to 12).                      `Rows.mean`
+    5. Host n computes the other layers on x~_n, the loss, and a step (lines 13 to 14).   `GraphSAINT.local_loss`
+    6. The server averages the weights, every q units (lines 15 to 18).                   `GraphSAINTSW.aggregate`
 
-Section 5.2 trains hosts one after another with a table of embeddings instead (`exchange="table"`): host n writes the
-rows of the nodes it sees, then takes for every other node what was written last, by a host before it in this
-iteration or by any in an earlier one; zero before the first. Embeddings at p = 1 depend on nothing another host sent,
-and no host's weights on the order, so the sequence is computed as one batch, with equal results.
+Section 5.2 trains the hosts one after another with a table of embeddings instead (`exchange="table"`):
+
+    1. Host n writes the rows of the nodes that it sees into the table.                   `Rows.written`
+    2. For every other node it reads the row that was written last.                       `Rows.latest`
+
+That row comes from a host before it in this iteration, or from any host in an earlier iteration. It is zero before the
+first. For p = 1 a row depends on nothing that another host sent, and the weights of a host do not depend on the order.
+The sequence is therefore computed as one batch, with equal results.
 
 Decisions the paper leaves open:
 
-    FR-Q3   both exchanges. A node whose owners did not draw it takes zero by Eq. 40 (`absent="zero"`), or what the host
-            computed itself ("own"); in the table a stale row. At prediction every host sends all nodes it sees
-    FR-Q4   gradients stop at rows received from others (Eq. 20 treats them as constants): a host's own part of the mean
-            has one; `gradient="through"` lets every host's loss reach the first layers of the others
-    FR-Q10  a node is public if two or more hosts see it; the partition makes those visible to all
+    exchange   Both forms are run. If no host that sees a node drew it, the node's row is zero by Eq. 40
+               (`absent="zero"`), or the row that the host computed itself (`absent="own"`). The table gives an old
+               row instead. For predictions every host sends all nodes that it sees. (FR-Q3)
+    gradient   Rows received from others are constants, as in Eq. 20, so only a host's share in a mean has a gradient.
+               `gradient="through"` lets every host's loss reach the first layers of the others. (FR-Q4)
+    public     A node is public if two or more hosts see it. The partition makes public nodes visible to all. (FR-Q10)
+
+Not to be confused with GraphSAINT-SW, which shares weights only, nor with a halo exchange before training: here the
+embeddings travel inside every training step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -37,20 +57,18 @@ from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import one_of, require
 from fedrepro.papers.feras.saint.hosts import Host
 from fedrepro.papers.feras.saint.method import GraphSAINTSW, Sample
-from fedrepro.papers.feras.saint.network import one_client, rows_of
-
-EXCHANGES = ("average", "table")
+from fedrepro.papers.feras.saint.network import rows_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feras(GraphSAINTSW):
-    """Weights averaged every `q` units, embeddings shared in every step.
+    """GraphSAINT-SW whose hosts also share the embeddings after convolution `p`, in every step.
 
     Args:
         exchange: "average" (Algorithm 1) or "table" (Section 5.2).
         gradient: "stopped" or "through", at rows received from other hosts.
-        absent: "zero" or "own", what "average" gives a node that no owner drew.
-        p: the convolution after which embeddings are shared.
+        absent: "zero" or "own", the row that "average" gives a node if no host that sees it drew it.
+        p: number of the convolution after which embeddings are shared.
     """
 
     exchange: str = "average"
@@ -60,7 +78,7 @@ class Feras(GraphSAINTSW):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("exchange", self.exchange, EXCHANGES)
+        one_of("exchange", self.exchange, ("average", "table"))
         one_of("gradient", self.gradient, ("stopped", "through"))
         one_of("absent", self.absent, ("zero", "own"))
         require(1 <= self.p < self.model.layers, "p", f"from 1 to {self.model.layers - 1}, a convolution", self.p)
@@ -68,7 +86,7 @@ class Feras(GraphSAINTSW):
     # -- training -----------------------------------------------------------------------------------------------------
 
     def share(self, sample: Sample, h: Tensor, layer: int, state: State, t: int) -> Tensor:
-        """Embeddings `[nodes, width]` as hosts use them in the layers after the p-th."""
+        """Exchange embeddings after convolution p; return those that hosts continue with, `[nodes, width]`."""
         if layer != self.p:
             return h
         through = self.gradient == "through"
@@ -79,24 +97,27 @@ class Feras(GraphSAINTSW):
             received = torch.where(share[:, None] == 0, h, received)
         if through:
             return received
-        # FR-Q4: the value is the server's; its gradient is that of the host's own share in it (0 is added).
-        own = torch.where(rows.seen, share, 0.0)
-        return received + own[:, None] * (h - h.detach())
+        # The value is that of the server. The added term is 0 and has the gradient of the host's share (FR-Q4).
+        host_share = torch.where(rows.seen, share, 0.0)
+        return received + host_share[:, None] * (h - h.detach())
 
     def receive(self, fed: Federation, rows: Rows, h: Tensor, state: State, t: int) -> tuple[Tensor, Tensor]:
-        """What the server sends every host for the nodes of its sub-graph.
+        """Return the rows that the server sends every host for the nodes of its sub-graph.
 
         Args:
             fed: the sub-graphs of all hosts.
-            rows: which of their nodes are the same.
-            h: embeddings as hosts computed them, `[nodes, width]`.
+            rows: tells which of their nodes are the same.
+            h: embeddings as the hosts computed them, `[nodes, width]`.
+            state: holds the table.
+            t: the round.
 
         Returns:
-            `[nodes, width]`, and the share `[nodes]` in it of each row the server received for the node, 0 without any.
+            The rows `[nodes, width]`, and the share in each of one row that the server received, `[nodes]`. The share
+            is 0 if the server received none.
         """
         if self.exchange == "average":
             count = rows.count[rows.node]
-            self._note_held(fed, rows, count > 0, count > 0, state)
+            self._note_unseen(fed, rows, count > 0, count > 0, state)
             return rows.mean(h), torch.where(count > 0, 1.0 / count.clamp(min=1).to(h.dtype), 0.0)
         memory, work = state.more, state.more.work
         table = memory.table if fed.clock is None or fed.clock.step == 0 else work.table
@@ -105,53 +126,49 @@ class Feras(GraphSAINTSW):
         stale = table[rows.key]
         fresh, pulled = rows.latest(h, stale)
         work.table = rows.written(table, h.detach())
-        self._note_held(fed, rows, fresh, fresh | stale.any(1), state)
+        self._note_unseen(fed, rows, fresh, fresh | stale.any(1), state)
         return pulled, torch.ones_like(pulled[:, 0])
 
     def aggregate(self, state: State, update: Update) -> State:
-        """As GraphSAINT-SW; the table stays at the server for the next round."""
-        made = super().aggregate(state, update)
-        return replace(made, more=replace(made.more, table=made.more.work.table))
+        """Average as GraphSAINT-SW does; the table stays at the server for the next round."""
+        kept = super().aggregate(state, update)
+        return replace(kept, more=replace(kept.more, table=kept.more.work.table))
 
     def _count(self, fed: Federation, rows: Rows, width: int, t: int) -> None:
-        """Up: rows of nodes the host sees (blanks carry nothing). Down: rows it uses in place of its own."""
-        seen = _per_run(fed, rows.seen)
-        down = _per_run(fed, torch.ones_like(rows.seen))
-        fed.traffic.send("up", "embeddings", seen * width, round=t)
-        fed.traffic.send("down", "embeddings", (down if self.exchange == "average" else down - seen) * width, round=t)
+        """Count the rows that travel.
 
-    def _note_held(self, fed: Federation, rows: Rows, fresh: Tensor, held: Tensor, state: State) -> None:
+        A host sends rows of the nodes that it sees, since a blank row carries nothing. It receives the rows that
+        replace those it computed.
+        """
+        up = _per_run(fed, rows.seen)
+        down = _per_run(fed, torch.ones_like(rows.seen)) - (0 if self.exchange == "average" else up)
+        fed.traffic.send("up", "embeddings", up * width, round=t)
+        fed.traffic.send("down", "embeddings", down * width, round=t)
+
+    def _note_unseen(self, fed: Federation, rows: Rows, fresh: Tensor, held: Tensor, state: State) -> None:
+        """Count the nodes that hosts cannot see: all, those with a row of this iteration, and those with any row."""
         counts = state.more.work.counts
-        for name, which in (("unseen", ~rows.seen), ("fresh", fresh & ~rows.seen), ("held", held & ~rows.seen)):
-            counts[name] = counts.get(name, 0) + _per_run(fed, which)
+        for name, mask in (("unseen", ~rows.seen), ("fresh", fresh & ~rows.seen), ("held", held & ~rows.seen)):
+            counts[name] = counts.get(name, 0) + _per_run(fed, mask)
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 
     def _predict(
         self, weights: Weights, fed: Federation, known: tuple[Host, ...], clients: list[int], out: Tensor
     ) -> None:
-        """Logits of one run's hosts: all embed the whole graph, exchange, and go on."""
-        alone = {client: one_client(fed, client) for client in clients}
-        own = {client: {name: w[client : client + 1] for name, w in weights.items()} for client in clients}
-        spread = {client: partial(known[client].spread, layer=self.layer) for client in clients}
-        hidden: dict[int, Tensor] = {}
-        for client in clients:
-            h: Tensor | None = None
-            for i in range(1, self.p + 1):
-                h = self.network.convolution(own[client], alone[client], spread[client], h, i)
-            assert h is not None
-            hidden[client] = h
+        """Write the logits of one run's hosts: all embed the whole graph, exchange, and continue."""
+        views = {client: self._view(weights, fed, known, client) for client in clients}
+        hidden = {n: self.network.convolutions(view, None, range(1, self.p + 1)) for n, view in views.items()}
         seen = {client: fed.batch.visible[rows_of(fed, client), None] for client in clients}
         shared = self._shared(hidden, seen)
-        for client in clients:
-            h = hidden.pop(client)
-            h = torch.where(seen[client], h, shared) if self.exchange == "table" else shared
-            for i in range(self.p + 1, self.model.layers):
-                h = self.network.convolution(own[client], alone[client], spread[client], h, i)
-            out[rows_of(fed, client)] = self.network.dense(own[client], alone[client], h)
+        for client, view in views.items():
+            computed = hidden.pop(client)
+            h = torch.where(seen[client], computed, shared) if self.exchange == "table" else shared
+            h = self.network.convolutions(view, h, range(self.p + 1, self.model.layers))
+            out[rows_of(fed, client)] = self.network.dense(view.weights, view.fed, h)
 
     def _shared(self, hidden: dict[int, Tensor], seen: dict[int, Tensor]) -> Tensor:
-        """What the server holds of every node: the mean over the hosts that see it, or the last one's (the table)."""
+        """Return the server's row of every node: the mean over the hosts that see it, or that of the last (table)."""
         first = next(iter(hidden.values()))
         total, count = torch.zeros_like(first), first.new_zeros(len(first), 1)
         for client, h in hidden.items():
@@ -163,23 +180,24 @@ class Feras(GraphSAINTSW):
         return total if self.exchange == "table" else total.div_(count.clamp_(min=1))
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Those of GraphSAINT; of the nodes sampled by a host that cannot see them, the share whose embedding came from
-        this iteration ("fresh"), and whose embedding was there at all ("held").
+        """Return the facts of GraphSAINT, and how often a sampled node that its host cannot see had a row.
+
+        "fresh" is the share of such nodes with a row of the same iteration, "held" the share with any row.
         """
-        found, counts = super().facts(fed, state), state.more.work.counts
-        for run, each in enumerate(found):
+        facts, counts = super().facts(fed, state), state.more.work.counts
+        for run, of_run in enumerate(facts):
             for name in ("fresh", "held"):
-                each[name] = float(counts[name][run] / max(counts["unseen"][run], 1))
-        return found
+                of_run[name] = float(counts[name][run] / max(counts["unseen"][run], 1))
+        return facts
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which nodes of several hosts' sub-graphs are the same node of the same run.
+    """The rows of several hosts' sub-graphs, of which some are the same node of the same run.
 
-    Shapes, `[nodes]` of the sub-graphs: `node`, a number of the node among the different ones; `key`, its place in a
-    table of all runs' nodes; `host`, the host's number; `seen`, whether the host sees it. `count` `[different nodes]`,
-    by how many hosts that see it each was drawn.
+    Shapes, `[nodes]` of the sub-graphs: `node` numbers the distinct nodes, `key` is the node's row in a table of all
+    runs' nodes, `host` is the host's number, and `seen` is True if the host sees the node. `count` `[distinct nodes]`
+    is the number of hosts that see the node and drew it.
     """
 
     node: Tensor
@@ -190,18 +208,17 @@ class Rows:
 
     @classmethod
     def of(cls, fed: Federation) -> Rows:
-        """Of a federation of sub-graphs."""
+        """Return the rows of a federation of sub-graphs."""
         sizes = torch.tensor([0, *(source.data.num_nodes for source in fed.sources)], device=fed.device)
-        client = fed.batch.batch
+        client, seen = fed.batch.batch, fed.batch.visible
         key = fed.batch.node_id + sizes.cumsum(0)[fed.run[client]]
-        different, node = torch.unique(key, return_inverse=True)
-        seen = fed.batch.visible
-        count = torch.bincount(node[seen], minlength=len(different))
-        return cls(node, key, fed.number[client], seen, count)
+        distinct, node = torch.unique(key, return_inverse=True)
+        return cls(node, key, fed.number[client], seen, torch.bincount(node[seen], minlength=len(distinct)))
 
     def mean(self, h: Tensor) -> Tensor:
-        """For each row the mean over the rows of the same node at hosts that see it, 0 without any: Theta x^ of Eq. 7
-        and 8.
+        """Return Theta x^ of Eq. 7 and 8, `[nodes, width]`.
+
+        A row is the mean over the rows of the same node at hosts that see it, and 0 if there is none.
         """
         row = self.seen.nonzero().squeeze(1)
         node, every = self.node[row], torch.arange(len(h), device=h.device)
@@ -211,33 +228,35 @@ class Rows:
 
     @cached_property
     def _sequence(self) -> tuple[Tensor, Tensor, int]:
-        """Rows of nodes their hosts see, by node and then by host; their places in that order; hosts."""
+        """Return the rows of nodes that their hosts see, sorted by (node, host); the sorted keys; the hosts."""
         hosts = int(self.host.max()) + 1 if len(self.host) else 1
         row = self.seen.nonzero().squeeze(1)
-        place, order = torch.sort((self.node * hosts + self.host)[row])
-        return row[order], place, hosts
+        order, index = torch.sort((self.node * hosts + self.host)[row])
+        return row[index], order, hosts
 
     def latest(self, h: Tensor, stale: Tensor) -> tuple[Tensor, Tensor]:
-        """Own rows where the host sees the node, else the row of the last host before it in this iteration, else
-        `stale`; and which came from this iteration.
+        """Return which rows come from another host in this iteration, and the rows that a host reads in the table.
+
+        A host keeps its row of a node that it sees. Else it reads the row of the last host before it in this iteration,
+        and `stale` if there is none.
         """
-        row, place, hosts = self._sequence
+        row, order, hosts = self._sequence
         if not len(row):
             return torch.zeros_like(self.seen), stale
-        before = torch.searchsorted(place, self.node * hosts + self.host) - 1
-        found = before.clamp(min=0)
-        fresh = (before >= 0) & ~self.seen & (place[found] // hosts == self.node)
-        pulled = torch.where(fresh[:, None], h[row[found]], stale)
+        before = torch.searchsorted(order, self.node * hosts + self.host) - 1
+        index = before.clamp(min=0)
+        fresh = (before >= 0) & ~self.seen & (order[index] // hosts == self.node)
+        pulled = torch.where(fresh[:, None], h[row[index]], stale)
         return fresh, torch.where(self.seen[:, None], h, pulled)
 
     def written(self, table: Tensor, h: Tensor) -> Tensor:
-        """The table after every host, in order, wrote the rows of the nodes it sees."""
-        row, place, hosts = self._sequence
-        last = torch.ones_like(place, dtype=torch.bool)
-        last[:-1] = place[1:] // hosts != place[:-1] // hosts
+        """Return the table after every host, in order, wrote the rows of the nodes that it sees."""
+        row, order, hosts = self._sequence
+        last = torch.ones_like(order, dtype=torch.bool)
+        last[:-1] = order[1:] // hosts != order[:-1] // hosts
         return table.index_copy(0, self.key[row[last]], h[row[last]])
 
 
-def _per_run(fed: Federation, which: Tensor) -> np.ndarray:
-    """How many nodes of each run's sub-graphs something holds for: `[runs]`."""
-    return torch.bincount(fed.run[fed.batch.batch[which]], minlength=fed.runs).cpu().numpy()
+def _per_run(fed: Federation, mask: Tensor) -> np.ndarray:
+    """Count the nodes of each run's sub-graphs at which a mask is True, `[runs]`."""
+    return torch.bincount(fed.run[fed.batch.batch[mask]], minlength=fed.runs).cpu().numpy()

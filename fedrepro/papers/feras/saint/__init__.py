@@ -1,1 +1,4 @@
-"""GraphSAINT, on which Feras builds: its samplers, its method, and hosts that hold parts of a graph."""
+"""GraphSAINT on several hosts: its samplers, what a host holds, its network, and the two methods built on them.
+
+Read the modules in this order: `sampler`, `hosts`, `network`, `method`.
+"""

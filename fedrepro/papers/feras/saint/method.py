@@ -1,18 +1,33 @@
-"""GraphSAINT (Zeng et al. 2020) on the hosts of Feras: alone, or with weights averaged every q epochs (GraphSAINT-SW).
+"""Train GraphSAINT on several hosts: isolated, or with weights averaged every q epochs (GraphSAINT-SW).
 
-In every step each host draws a sub-graph of the training graph, whose topology all hosts know, sets the features of
-nodes it cannot see to zero, and steps along the loss of the nodes whose labels it has. Prediction is on the whole
-graph, of which training has seen neither validation nor test nodes (inductive).
+"GraphSAINT: Graph Sampling Based Inductive Learning Method", Hanqing Zeng, Hongkuan Zhou, Ajitesh Srivastava, Rajgopal
+Kannan and Viktor Prasanna, ICLR 2020. Feras compares itself with both methods (Section 5.2).
+
+Every host has a part of the nodes of one graph, and all hosts know the graph's edges. One step of host n:
+
+    1. Draw a sub-graph V_n of the training graph.                   `GraphSAINT.sample`
+    2. Set the features of nodes that the host cannot see to zero.   `hosts.hold_every_node`
+    3. Compute h = relu(S h W + b) for each convolution.             `Network.convolution`
+    4. Compute logits by a dense layer, and the loss.                `GraphSAINT.local_loss`
+    5. Follow the gradient.                                          `fedrepro.engine.training`
+
+S is `Sample.a` `[nodes, nodes]`, W `[in, out]`. The entry of edge (v <- u) in S is that of the whole training graph
+times C_v / C_vu, and the loss of node v is multiplied by `Sample.share` = (drawn / C_v) / (labelled nodes). Both sums
+are then unbiased (see `saint.sampler`). Predictions use the whole graph. Training sees neither validation nor test
+nodes, so the setting is inductive.
 
 Decisions the paper leaves open:
 
-    FR-Q2   weights are averaged every q epochs (Section 5.2); with `unit="iteration"` every q iterations, so that q = 1
-            is Algorithm 1
-    FR-Q4   labels of nodes a host cannot see stay out of its loss, for the paper calls them private
-    FR-Q5   isolated hosts are as many, and see as much, as those of the row they are compared with
-    FR-Q6   all validation and test nodes are scored at every host, those it cannot see with zero features
-    FR-Q12  S = D~^-1/2 (A+I) D~^-1/2 of Section 4.1 with GraphSAINT's coefficients; `layer="saint"` is the layer of
-            GraphSAINT's code instead
+    averaging      Weights are averaged every q epochs (Section 5.2). With `unit="iteration"` they are averaged every q
+                   steps, so q = 1 is Algorithm 1. (FR-Q2)
+    labels         A host's loss excludes nodes that it cannot see, since the paper calls their labels private. (FR-Q4)
+    isolated rows  There are as many isolated hosts, with as many nodes, as in the compared row. (FR-Q5)
+    evaluation     All validation and test nodes are scored at every host. Those that the host cannot see have zero
+                   features. (FR-Q6)
+    layer          S is D~^-1/2 (A+I) D~^-1/2 of Section 4.1, with GraphSAINT's coefficients. `layer="saint"` is the
+                   layer of GraphSAINT's code instead. (FR-Q12)
+
+Not to be confused with GraphSAINT on one machine, which sees the features of all nodes.
 """
 
 from __future__ import annotations
@@ -24,22 +39,27 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Step, Update
-from fedrepro.engine.nn import random
+from fedrepro.engine.nn import layers, random
 from fedrepro.engine.nn.models import GCN
 from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import one_of, require
-from fedrepro.papers.feras.saint import sampler as saint
-from fedrepro.papers.feras.saint.hosts import LAYERS, Host, hold_every_node, hosts, sharing_hosts
-from fedrepro.papers.feras.saint.network import Network, one_client, rows_of
+from fedrepro.papers.feras.saint.hosts import Host, hold_every_node, hosts, sharing_hosts
+from fedrepro.papers.feras.saint.network import LAYERS, Network, View, rows_of
+from fedrepro.papers.feras.saint.sampler import SAMPLERS, TOGETHER, Sampler
 
-WHOSE = ("visible", "all")
-UNITS = ("epoch", "iteration")
+CHOICES = {
+    "sampler": SAMPLERS,
+    "layer": LAYERS,
+    "labels": ("visible", "all"),
+    "topology": ("shared", "visible"),
+    "evaluate": ("visible", "all"),
+    "unit": ("epoch", "iteration"),
+}
 
 
 class Sample(NamedTuple):
@@ -47,8 +67,8 @@ class Sample(NamedTuple):
 
     Args:
         fed: the sub-graphs as a federation; its batch has `visible` and `node_id`.
-        a: propagation within them, `[nodes, nodes]`.
-        share: `[nodes]`, what each node's loss is multiplied by before the sum over a host's sub-graph.
+        a: the propagation matrix within them, `[nodes, nodes]`.
+        share: `[nodes]`, the factor of each node's loss before the sum over a host's sub-graph.
     """
 
     fed: Federation
@@ -58,14 +78,14 @@ class Sample(NamedTuple):
 
 @dataclass
 class Work:
-    """What is kept between the calls of one training, and never changes a result.
+    """Caches and counters of one training. They never change a result.
 
     Args:
-        counts: `[runs]` each: sub-graphs, their nodes, and what a method counts besides.
-        built: the batch hosts were built from last, and those hosts.
-        scored: the weights, federation and logits of the last prediction.
-        drawn: hosts, and by their streams of a step the nodes each draws in it: some steps of a round together.
-        table: Feras' table of embeddings within a round, `[nodes of all runs, width]`.
+        counts: `[runs]` each: sub-graphs, their nodes, and further counts of a method.
+        built: the batch from which hosts were last built, and those hosts.
+        scored: weights, federation and logits of the last prediction.
+        drawn: hosts, and the nodes that each draws in some steps of a round, by the streams of a step.
+        table: the table of embeddings within a round (Feras), `[nodes of all runs, width]`.
     """
 
     counts: dict[str, np.ndarray] = field(default_factory=dict)
@@ -77,7 +97,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Memory:
-    """Between rounds: what hosts sample from, steps of an epoch, and the table of embeddings (Feras)."""
+    """What persists between rounds: the hosts, the steps of an epoch, and the table of embeddings (Feras)."""
 
     batch: Any
     hosts: tuple[Host, ...]
@@ -88,20 +108,21 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAINT(Method):
-    """Isolated hosts (the paper's first baseline).
+    """Isolated hosts, each of which trains on sub-graphs (the paper's first baseline).
 
     Args:
-        model: a `GCN`, of which the sizes are used: `layers - 1` convolutions and a dense layer, ReLU between them.
+        model: a `GCN` that gives the sizes: `layers - 1` convolutions and a dense layer, with ReLU between them.
         local_epochs: units of a round.
-        sampler: one of `saint.SAMPLERS`.
-        budget, depth, frontier: see `saint.Sampler`; 0 takes GraphSAINT's share of the training nodes on PPI.
-        coverage: how often each node is drawn, on average, to estimate the coefficients.
-        layer: "gcn", `relu(S (h W) + b)`; or "saint", `relu(h W_r + b_r)` beside `relu(D^-1 A (h W) + b)`, each
-            standardized over a node's features, and the last embedding scaled to length 1.
-        normalise: False leaves the coefficients out: S of the sub-graph, and the plain mean of its losses.
-        labels, evaluate: whose labels enter the loss and which nodes are scored, "visible" or "all".
-        topology: "shared", or "visible": a host knows the edges among the nodes it sees alone.
-        unit: what a round is made of, an "epoch" or an "iteration" (one step).
+        sampler: one of `SAMPLERS`.
+        budget, depth, frontier: see `Sampler`. For `budget` and `frontier`, 0 takes GraphSAINT's share of the training
+            nodes on PPI.
+        coverage: mean number of draws per node to estimate the coefficients.
+        layer: "gcn" is `relu(S (h W) + b)`. "saint" concatenates `relu(h W_r + b_r)` and `relu(D^-1 A (h W) + b)`, each
+            standardized over a node's features; it scales the last embedding to length 1.
+        normalise: False omits the coefficients: S is that of the sub-graph, and the loss is a plain mean.
+        labels, evaluate: the labels that enter the loss, and the nodes that are scored: "visible" or "all".
+        topology: "shared", or "visible": a host knows only the edges between nodes that it sees.
+        unit: the unit of a round, an "epoch" or an "iteration" (one step).
     """
 
     model: GCN
@@ -122,119 +143,104 @@ class GraphSAINT(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(type(self.model) is GCN and self.model.layers >= 2, "model", "a GCN of 2 or more layers", self.model)
-        one_of("sampler", self.sampler, saint.SAMPLERS)
-        one_of("layer", self.layer, LAYERS)
-        one_of("labels", self.labels, WHOSE)
-        one_of("topology", self.topology, ("shared", "visible"))
-        one_of("evaluate", self.evaluate, WHOSE)
-        one_of("unit", self.unit, UNITS)
+        for name, choices in CHOICES.items():
+            one_of(name, getattr(self, name), choices)
         for name in ("budget", "frontier"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         require(self.coverage > 0, "coverage", "positive", self.coverage)
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """Every weight: a host keeps its own from one averaging to the next."""
+        """Return the names of all weights, since a host keeps its weights from one averaging to the next."""
         return tuple(self.network.init((0,), torch.float32, "cpu"))
 
     @property
     def network(self) -> Network:
-        """The layers of a host."""
+        """Return the network of a host."""
         return Network(self.model, self.layer)
-
-    # -- hooks --------------------------------------------------------------------------------------------------------
-
-    def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Hosts with all nodes; one set of initial weights a run; the coefficients."""
-        known = sharing_hosts(fed, self._sampler, self.coverage) if self.topology == "shared" else None
-        fed = hold_every_node(fed, self.labels, self.topology, self.evaluate)
-        known = known or hosts(fed, self._sampler, self.coverage)
-        initial = self.network.init(fed.seeds, fed.dtype, fed.device)
-        own = {name: w[fed.run].clone() for name, w in initial.items()}
-        return fed, State({}, own, Memory(fed.batch, known, self._iterations(fed), Work()))
 
     @property
     def _sampler(self) -> dict[str, Any]:
         return {"kind": self.sampler, "budget": self.budget, "depth": self.depth, "frontier": self.frontier}
 
+    # -- hooks --------------------------------------------------------------------------------------------------------
+
+    def start(self, fed: Federation) -> tuple[Federation, State]:
+        """Give every host all nodes, estimate the coefficients, and draw one set of initial weights per run."""
+        known = sharing_hosts(fed, self._sampler, self.coverage) if self.topology == "shared" else None
+        fed = hold_every_node(fed, self.labels, self.topology, self.evaluate)
+        known = known or hosts(fed, self._sampler, self.coverage)
+        initial = self.network.init(fed.seeds, fed.dtype, fed.device)
+        personal = {name: w[fed.run].clone() for name, w in initial.items()}
+        return fed, State({}, personal, Memory(fed.batch, known, self._iterations(fed), Work()))
+
     def _iterations(self, fed: Federation) -> int:
-        """Steps of an epoch: training nodes over the nominal size of a sub-graph, the same for all hosts."""
-        found = set()
-        for source in fed.sources:
-            nodes = int(source.data.train_mask.sum())
-            found.add(-(-nodes // saint.Sampler.scaled(nodes=nodes, **self._sampler).size(nodes)))
-        require(len(found) == 1, "fed", "of runs with equally many steps in an epoch", sorted(found))
-        return found.pop()
+        """Return the steps of an epoch: training nodes over the nominal size of a sub-graph, equal for all hosts."""
+        counts = [int(source.data.train_mask.sum()) for source in fed.sources]
+        steps = {-(-count // Sampler.scaled(nodes=count, **self._sampler).size(count)) for count in counts}
+        require(len(steps) == 1, "fed", "of runs with equally many steps in an epoch", sorted(steps))
+        return steps.pop()
 
     def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
-        """The iterations of a round's units."""
+        """Yield the steps of a round's units."""
         for step in range(self._steps(state)):
-            loss = partial(self.local_loss, fed=fed.at(t, step), state=state, t=t)
-            yield Step(tuple(state.personal), loss)
+            yield Step(tuple(state.personal), partial(self.local_loss, fed=fed.at(t, step), state=state, t=t))
 
     def _steps(self, state: State) -> int:
-        """Steps of a round."""
         iterations: int = state.more.iterations
         return self.local_epochs * (iterations if self.unit == "epoch" else 1)
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Each host's loss on its sub-graph, unbiased for the mean over its labelled nodes: `[clients]`."""
+        """Return each host's loss on its sub-graph, unbiased for the mean over its labelled nodes, `[clients]`."""
         sample = self.sample(fed, state, t)
         h: Tensor | None = None
         for i in range(1, self.model.layers):
             h = self.network.convolution(weights, sample.fed, sample.a.__matmul__, h, i)
             h = self.share(sample, h, i, state, t)
         assert h is not None
-        logits = self.network.dense(weights, sample.fed, h)
-        y = sample.fed.batch.y
-        if y.dim() == 2:
-            each = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none").mean(1)
-        else:
-            each = F.cross_entropy(logits, y, reduction="none")
-        return each.new_zeros(fed.clients).index_add(0, sample.fed.batch.batch, each * sample.share)
+        losses = layers.node_losses(self.network.dense(weights, sample.fed, h), sample.fed.batch.y)
+        return losses.new_zeros(fed.clients).index_add(0, sample.fed.batch.batch, losses * sample.share)
 
     def share(self, sample: Sample, h: Tensor, layer: int, state: State, t: int) -> Tensor:
-        """What hosts make of each other's embeddings `[nodes, width]` after a convolution: nothing."""
+        """Return the embeddings `[nodes, width]` that hosts use after a convolution; here those they computed."""
         return h
 
+    def aggregate(self, state: State, update: Update) -> State:
+        """Keep each host's weights at the host."""
+        return State({}, update.after, state.more)
+
+    def predict(self, fed: Federation, state: State) -> Tensor:
+        """Return the logits `[nodes, classes]` of what each host holds between rounds."""
+        return self.forward(state.personal, fed, state)
+
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Logits of every node at every host, on the whole graph: `[nodes, classes]`."""
+        """Return the logits of every node at every host, on the whole graph, `[nodes, classes]`."""
         work: Work = state.more.work
+        # If nothing was averaged, what a host trained and what it holds are equal: one prediction serves both scores.
         if work.scored is not None and _same(weights, fed, *work.scored[:2]):
-            return work.scored[2]  # nothing was averaged since: what a host holds is what it trained
+            return work.scored[2]
         out = torch.empty(fed.nodes, fed.classes, dtype=fed.dtype, device=fed.device)
-        known = self._hosts(fed, state)
         for run in range(fed.runs):
-            clients = (fed.run == run).nonzero().squeeze(1).tolist()
-            self._predict(weights, fed, known, clients, out)
+            self._predict(weights, fed, self._hosts(fed, state), _clients(fed, run), out)
         work.scored = ({name: w.clone() for name, w in weights.items()}, fed, out)
         return out
 
     def _predict(
         self, weights: Weights, fed: Federation, known: tuple[Host, ...], clients: list[int], out: Tensor
     ) -> None:
-        """Logits of one run's hosts, written to their rows."""
+        """Write the logits of one run's hosts to their rows."""
         for client in clients:
-            alone, own = one_client(fed, client), {name: w[client : client + 1] for name, w in weights.items()}
-            spread = partial(known[client].spread, layer=self.layer)
-            h: Tensor | None = None
-            for i in range(1, self.model.layers):
-                h = self.network.convolution(own, alone, spread, h, i)
-            assert h is not None
-            out[rows_of(fed, client)] = self.network.dense(own, alone, h)
+            view = self._view(weights, fed, known, client)
+            h = self.network.convolutions(view, None, range(1, self.model.layers))
+            out[rows_of(fed, client)] = self.network.dense(view.weights, view.fed, h)
 
-    def aggregate(self, state: State, update: Update) -> State:
-        """Weights stay where they are."""
-        return State({}, update.after, state.more)
-
-    def predict(self, fed: Federation, state: State) -> Tensor:
-        """Logits `[nodes, classes]` of what each host holds between rounds."""
-        return self.forward(state.personal, fed, state)
+    def _view(self, weights: Weights, fed: Federation, known: tuple[Host, ...], client: int) -> View:
+        return View.of(weights, fed, client, partial(known[client].spread, layer=self.layer))
 
     # -- sampling -----------------------------------------------------------------------------------------------------
 
     def _hosts(self, fed: Federation, state: State) -> tuple[Host, ...]:
-        """The hosts of the start, built again where the federation's graph is not the one of the start."""
+        """Return the hosts of the start, or new ones if the federation's graph is not that of the start."""
         memory: Memory = state.more
         if fed.batch is memory.batch:
             return memory.hosts
@@ -243,10 +249,10 @@ class GraphSAINT(Method):
         return memory.work.built[1]
 
     def sample(self, fed: Federation, state: State, t: int) -> Sample:
-        """Every host's sub-graph of a step, a function of (seed, host, round, step)."""
+        """Draw every host's sub-graph of a step, a function of (seed, host, round, step)."""
         known, work, step = self._hosts(fed, state), state.more.work, 0 if fed.clock is None else fed.clock.step
-        # A walk of many short steps costs almost the same for one sub-graph as for 64.
-        last = max(step + 1, min(step + saint.TOGETHER // fed.clients, self._steps(state)))
+        # A walk of many short steps costs almost as much for one sub-graph as for 64, so several steps are drawn.
+        last = max(step + 1, min(step + TOGETHER // fed.clients, self._steps(state)))
         seeds = np.asarray(fed.seeds)[fed.run.cpu().numpy()]
         streams = random.keys("saint step", seeds, fed.number.cpu().numpy(), t, np.arange(step, last)[:, None])
         key = streams[0].tobytes()
@@ -255,139 +261,140 @@ class GraphSAINT(Method):
         return self._assemble(fed, state, known, work.drawn[1][key])
 
     def _assemble(self, fed: Federation, state: State, known: tuple[Host, ...], drawn: list[np.ndarray]) -> Sample:
-        rows, ends, weights, shares, start = [], [], [], [], 0
-        labelled = fed.batch.train_mask.cpu().numpy()
-        total = fed.count("train").cpu().numpy()
+        """Join the sub-graphs of all hosts to one batch."""
+        sizes = np.array([len(nodes) for nodes in drawn])
+        ptr = np.cumsum([0, *sizes])
+        labelled, total = fed.batch.train_mask.cpu().numpy(), fed.count("train").cpu().numpy()
+        parts = []
         for client, (host, nodes) in enumerate(zip(known, drawn, strict=True)):
-            target, source, strength = host.block(nodes, self.layer, self.normalise)
+            *ends, weight = host.block(nodes, self.layer, self.normalise)
             row = host.train[nodes] + int(fed.batch.ptr[client])
-            here = labelled[row]
-            each = host.known.node_weight(nodes) / max(total[client], 1) if self.normalise else 1 / max(here.sum(), 1)
-            rows.append(row)
-            ends.append(np.stack([target, source]) + start)
-            weights.append(strength)
-            shares.append(np.where(here, each, 0.0))
-            start += len(nodes)
+            if self.normalise:
+                share = host.known.node_weight(nodes) / max(total[client], 1)
+            else:
+                share = 1 / max(labelled[row].sum(), 1)
+            parts.append((row, np.stack(ends) + ptr[client], weight, np.where(labelled[row], share, 0.0)))
+        arrays = (np.concatenate(part, -1) for part in zip(*parts, strict=True))
+        rows, (target, source), values, shares = (torch.from_numpy(array).to(fed.device) for array in arrays)
         self._note(fed, state, "subgraphs", np.ones(fed.clients))
-        self._note(fed, state, "nodes", np.array([len(nodes) for nodes in drawn]))
-        row = torch.from_numpy(np.concatenate(rows)).to(fed.device)
-        target, source = torch.from_numpy(np.concatenate(ends, 1)).to(fed.device)
-        weight = torch.from_numpy(np.concatenate(weights)).to(fed.device, fed.dtype)
-        a = Sparse.of(target, source, weight, (start, start))
-        ptr = np.cumsum([0, *map(len, drawn)])
-        batch = Data(num_nodes=start, ptr=torch.from_numpy(ptr).to(fed.device), ring=torch.zeros_like(row))
+        self._note(fed, state, "nodes", sizes)
+        size = int(ptr[-1])
+        batch = Data(num_nodes=size, ptr=torch.from_numpy(ptr).to(fed.device), ring=torch.zeros_like(rows))
         for name in ("y", "node_id", "visible", "batch"):
-            batch[name] = fed.batch[name][row]
-        x = fed.x.rows(row) if isinstance(fed.x, Sparse) else fed.x.index_select(0, row)
-        share = torch.from_numpy(np.concatenate(shares)).to(fed.device, fed.dtype)
-        return Sample(replace(fed, batch=batch, x=x, parent=None, _cache={}), a, share)
+            batch[name] = fed.batch[name][rows]
+        x = fed.x.rows(rows) if isinstance(fed.x, Sparse) else fed.x.index_select(0, rows)
+        a = Sparse.of(target, source, values.to(fed.dtype), (size, size))
+        return Sample(replace(fed, batch=batch, x=x, parent=None, _cache={}), a, shares.to(fed.dtype))
 
     def _note(self, fed: Federation, state: State, name: str, count: np.ndarray) -> None:
         """Add counts `[clients]` to their runs."""
-        added = np.bincount(fed.run.cpu().numpy(), count, fed.runs)
         counts = state.more.work.counts
-        counts[name] = counts.get(name, 0) + added
+        counts[name] = counts.get(name, 0) + np.bincount(fed.run.cpu().numpy(), count, fed.runs)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Per run: kappa as it came out, sampling, and the last round's test score at nodes hosts see and do not see
-        (mean over hosts; micro-F1 with several labels a node).
+        """Return the measured kappa, facts of the sampling, and the last round's test scores, one entry per run.
+
+        The test score is given at nodes that hosts see and at nodes that they do not see, as the mean over hosts. It is
+        accuracy, or micro-F1 if a node may have several labels.
         """
         counts, memory = state.more.work.counts, state.more
-        hidden = 1 - _per_client(fed, fed.batch.visible)
+        seen = fed.batch.visible
+        visible = torch.stack([seen[rows_of(fed, client)].double().mean() for client in range(fed.clients)])
         logits = self.predict(fed, state)
-        out = []
+        facts = []
         for run in range(fed.runs):
-            mine = (fed.run == run).nonzero().squeeze(1).tolist()
-            host = memory.hosts[mine[0]]
-            found = {
-                "kappa": float(hidden[mine].mean()),
+            clients = _clients(fed, run)
+            host = memory.hosts[clients[0]]
+            of_run = {
+                "kappa": float((1 - visible)[clients].mean()),
                 "iterations": memory.iterations,
                 "sampled_nodes": float(counts["nodes"][run] / counts["subgraphs"][run]),
                 "train_nodes": len(host.train),
                 "subgraphs": host.known.drawn,
             }
-            for name, which in (("test_seen", fed.batch.visible), ("test_unseen", ~fed.batch.visible)):
-                each = [_score(fed, logits, rows_of(fed, client), which & fed.batch.test_mask) for client in mine]
-                scored = [score for score in each if score is not None]
-                if scored:
-                    found[name] = float(np.mean(scored))
-            out.append(found)
-        return out
+            for name, mask in (("test_seen", seen), ("test_unseen", ~seen)):
+                scores = [_score(fed, logits, rows_of(fed, client), mask & fed.batch.test_mask) for client in clients]
+                defined = [score for score in scores if score is not None]
+                if defined:
+                    of_run[name] = float(np.mean(defined))
+            facts.append(of_run)
+        return facts
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAINTSW(GraphSAINT):
-    """Weights averaged every `q` units (the paper's second baseline)."""
+    """GraphSAINT whose weights are averaged every `q` units (the paper's second baseline)."""
 
     q: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.q >= 1, "q", "at least 1", self.q)
-        whole = self.q % self.local_epochs == 0
-        require(whole, "q", f"a multiple of local_epochs, {self.local_epochs}, the length of a round", self.q)
+        allowed = f"a multiple of local_epochs, {self.local_epochs}, the length of a round"
+        require(self.q % self.local_epochs == 0, "q", allowed, self.q)
 
     def averages(self, t: int) -> bool:
-        """Whether weights are averaged at the end of round `t`."""
+        """Return True if weights are averaged at the end of round `t`."""
         return (t + 1) * self.local_epochs % self.q == 0
 
     def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """What each host holds; counted as received in the first round and after each averaging."""
+        """Return each host's weights; they count as received in the first round and after each averaging."""
         if t == 0 or self.averages(t - 1):
             _count_weights(fed, state.personal, "down", t)
         return super().begin_round(fed, state, t)
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Every q units each host takes the average (Eq. 12); the others' optimizer states stay their own."""
-        made = super().aggregate(state, update)
+        """Average the weights every q units and send the mean to each host (Eq. 12); optimizer states stay local."""
+        kept = super().aggregate(state, update)
         if not self.averages(update.round):
-            return made
-        _count_weights(update.fed, made.personal, "up", update.round)
-        average = update.fed.average(made.personal, update.by)
-        return replace(made, personal={name: w.contiguous() for name, w in update.fed.broadcast(average).items()})
+            return kept
+        _count_weights(update.fed, kept.personal, "up", update.round)
+        mean = update.fed.broadcast(update.fed.average(kept.personal, update.by))
+        return replace(kept, personal={name: w.contiguous() for name, w in mean.items()})
 
 
 def _draw(known: tuple[Host, ...], streams: np.ndarray) -> dict[bytes, list[np.ndarray]]:
-    """Nodes of every host's sub-graph in some steps, by the step's streams `[steps, clients]`."""
+    """Return the nodes of every host's sub-graph in some steps, by the step's streams `[steps, clients]`."""
     drawn: list[dict[int, np.ndarray]] = [{} for _ in streams]
     for host in {id(host): host for host in known}.values():
-        clients = [client for client, each in enumerate(known) if each is host]
+        clients = [client for client, other in enumerate(known) if other is host]
         kept = host.sampler.draw(host.graph, streams[:, clients].ravel()).reshape(len(streams), len(clients), -1)
-        for step, rows in zip(drawn, kept, strict=True):
-            step |= {client: np.flatnonzero(row) for client, row in zip(clients, rows, strict=True)}
+        for nodes, rows in zip(drawn, kept, strict=True):
+            nodes |= {client: np.flatnonzero(row) for client, row in zip(clients, rows, strict=True)}
     return {
-        each.tobytes(): [step[client] for client in range(len(known))]
-        for each, step in zip(streams, drawn, strict=True)
+        stream.tobytes(): [nodes[client] for client in range(len(known))]
+        for stream, nodes in zip(streams, drawn, strict=True)
     }
 
 
+def _clients(fed: Federation, run: int) -> list[int]:
+    """Return the clients of a run."""
+    return (fed.run == run).nonzero().squeeze(1).tolist()
+
+
 def _same(weights: Weights, fed: Federation, others: Weights, scored: Federation) -> bool:
-    """Whether a prediction would be made again: the same weights, graph and features."""
-    here = scored.batch is fed.batch and scored.x is fed.x
-    return here and all(torch.equal(w, others[name]) for name, w in weights.items())
+    """Return True if weights, graph and features are those of an earlier prediction."""
+    unchanged = scored.batch is fed.batch and scored.x is fed.x
+    return unchanged and all(torch.equal(w, others[name]) for name, w in weights.items())
 
 
 def _count_weights(fed: Federation, weights: Weights, direction: str, t: int) -> None:
-    each = sum(w[0].numel() for w in weights.values())
+    """Count the weights that travel between the server and the hosts with training nodes."""
+    size = sum(w[0].numel() for w in weights.values())
     able = fed.run[fed.count("train") > 0].cpu().numpy()
-    fed.traffic.send(direction, "weights", np.bincount(able, minlength=fed.runs) * each, round=t)
+    fed.traffic.send(direction, "weights", np.bincount(able, minlength=fed.runs) * size, round=t)
 
 
-def _per_client(fed: Federation, which: Tensor) -> Tensor:
-    """Share of each client's nodes for which something holds: `[clients]`."""
-    return torch.stack([which[rows_of(fed, client)].double().mean() for client in range(fed.clients)])
-
-
-def _score(fed: Federation, logits: Tensor, rows: slice, which: Tensor) -> float | None:
-    """Accuracy, or micro-F1 where nodes have several labels, at one client; None without nodes to score."""
-    chosen = which[rows]
+def _score(fed: Federation, logits: Tensor, rows: slice, mask: Tensor) -> float | None:
+    """Return accuracy at one client, or micro-F1 if nodes may have several labels; None without nodes to score."""
+    chosen = mask[rows]
     if not bool(chosen.any()):
         return None
     guess, y = logits[rows][chosen], fed.batch.y[rows][chosen]
     if y.dim() == 1:
         return float((guess.argmax(1) == y).double().mean())
-    yes, right = guess > 0, y > 0.5
-    both = int((yes & right).sum())
-    return 2 * both / max(int(yes.sum()) + int(right.sum()), 1)
+    yes, true = guess > 0, y > 0.5
+    both = int((yes & true).sum())
+    return 2 * both / max(int(yes.sum()) + int(true.sum()), 1)
