@@ -1,5 +1,7 @@
-"""The runs behind each exhibit of GFL-APPNP, and its claims."""
+"""The exhibits of GFL-APPNP: the runs behind them, their tables, and the paper's claims."""
 
-from fedrepro.papers.gfl.exhibits import experiments
+from fedrepro.papers.gfl.exhibits.claims import CLAIMS
+from fedrepro.papers.gfl.exhibits.grids import GRIDS
+from fedrepro.papers.gfl.exhibits.tables import prepare
 
-EXHIBITS = [*experiments.EXHIBITS]
+__all__ = ["CLAIMS", "GRIDS", "prepare"]

@@ -1,106 +1,77 @@
-"""GFL-APPNP's algorithm, identities, theorems and privacy: the runs behind these exhibits, none of them a training."""
+"""Tables and checks of GFL-APPNP's algorithm, identities, theorem, lemma and privacy."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
-from fedrepro.reporting.compare import Slope, slope
-from fedrepro.reporting.legacy import Exhibit
-from fedrepro.runs.run import Run, sweep
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
+from fedrepro.reporting.checks import CAUGHT, FAILS, HOLDS, Row
+from fedrepro.reporting.statistics import Slope, slope
 
-GRAPHS = ("csbm-DNC", "csbm-SNC", "csbm-SC", "csbm-d25", "csbm-d15", "csbm-d10", "csbm-d5")
-NEAR = {"T": (125, 250, 500, 1000, 2000), "I": (1, 2, 5, 10, 25, 50), "sigma_H": (0.1, 0.3, 1, 3, 10)}
-BASE = {"updates": 500, "local_epochs": 10, "lr": 0.2, "error": 0, "batch": 5}
+BLIND = "the check is blind"
+IDENTITIES = {"GFL-I2": "gfl-gradient-split", "GFL-I3": "gfl-one-local-step", "GFL-I6": "gfl-identity-aggregator"}
 
-
-def _check(name: str, datasets: tuple[str, ...] = ("",), options: dict[str, Any] | None = None) -> list[Run]:
-    return sweep(task="check", paper="gfl", method=name, dataset=list(datasets), options=options or {})
-
-
-def weights(profile: str) -> list[Run]:
-    """GFL-I1."""
-    return _check("gfl-weights")
-
-
-def statistics(profile: str) -> list[Run]:
-    """GFL-I4, I5, P1, P3, P4, P5."""
-    return _check("gfl-statistics", GRAPHS)
-
-
-def subcora(profile: str) -> list[Run]:
-    """GFL-P2."""
-    if profile == "smoke":
-        return []
-    return sweep(task="check", paper="gfl", method="gfl-subcora", dataset=["subCora", "subCora in set order"],
-                 seed=range(20))  # fmt: skip
-
-
-def identities(profile: str) -> list[Run]:
-    """GFL-I2, I3, I6."""
-    return [
-        *_check("gfl-gradient-split", ("csbm-DNC", "csbm-SC")),
-        *_check("gfl-one-local-step", ("csbm-DNC", "csbm-SC"), {"rounds": 5 if profile == "smoke" else 50}),
-        *_check("gfl-identity-aggregator", ("csbm-SC",)),
-    ]
-
-
-def algorithm(profile: str) -> list[Run]:
-    """GFL-A1, A2, F1a, F1b."""
-    return _check("gfl-algorithm", ("csbm-DNC", "csbm-SC"), {"local_epochs": [1, 5]})
-
+# --- Algorithm 1 and its messages --------------------------------------------------------------------------------
 
 STEPS = {  # of Figure 1(a)
-    "up.weights": "(i) models", "down.weights": "(ii) aggregated model",
-    "up.h": "(iii) hidden representations", "up.gradient of h": "(iii) their gradients",
-    "down.C": "(iv) aggregated representations", "down.gradient of C": "(iv) their gradients",
-}  # fmt: skip
+    "up.weights": "(i) models",
+    "down.weights": "(ii) aggregated model",
+    "up.h": "(iii) hidden representations",
+    "up.gradient of h": "(iii) their gradients",
+    "down.C": "(iv) aggregated representations",
+    "down.gradient of C": "(iv) their gradients",
+}
 
 
 def steps(frame: pd.DataFrame) -> pd.DataFrame:
-    """GFL-F1a: scalars of a round by step of Figure 1(a), all clients together."""
-    import pandas
-
+    """Return the scalars of a round by step of Figure 1(a), all clients together (GFL-F1a)."""
+    columns = ["dataset", "clients", "step", "direction", "scalars", "runs"]
     rows = [
-        {"dataset": row["dataset"], "clients": int(row["aggregator.scalars"]), "step": step,
-         "direction": name.partition(".")[0], "scalars": row[f"sent.{name}"], "runs": 1}
-        for row in frame.drop_duplicates("dataset").to_dict("records") for name, step in STEPS.items()
-    ]  # fmt: skip
-    return pandas.DataFrame(rows, columns=["dataset", "clients", "step", "direction", "scalars", "runs"])
+        [run["dataset"], int(run["aggregator.scalars"]), step, name.partition(".")[0], run[f"sent.{name}"], 1]
+        for run in frame.drop_duplicates("dataset").to_dict("records")
+        for name, step in STEPS.items()
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def parts(frame: pd.DataFrame) -> pd.DataFrame:
-    """GFL-F1b: what a client computes with: its size, how many differ between clients, whether it is trained."""
-    import pandas
-
+    """Return the parts of a client (GFL-F1b): their size, how many differ between clients, whether they are trained."""
+    columns = ["dataset", "clients", "part", "scalars", "different", "trained", "runs"]
     rows = [
-        {"dataset": row["dataset"], "clients": int(row["aggregator.scalars"]), "part": part,
-         "scalars": row[f"{part}.scalars"], "different": row[f"{part}.different"],
-         "trained": part == "encoder", "runs": 1}
-        for row in frame.drop_duplicates("dataset").to_dict("records") for part in ("encoder", "aggregator")
-    ]  # fmt: skip
-    return pandas.DataFrame(rows, columns=["dataset", "clients", "part", "scalars", "different", "trained", "runs"])
+        [
+            *(run["dataset"], int(run["aggregator.scalars"]), part),
+            *(run[f"{part}.scalars"], run[f"{part}.different"], part == "encoder", 1),
+        ]
+        for run in frame.drop_duplicates("dataset").to_dict("records")
+        for part in ("encoder", "aggregator")
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def lemma(profile: str) -> list[Run]:
-    """GFL-L1; of I = 1 nothing is to be seen, for the estimate is then exact."""
-    local, rounds, seeds = {"smoke": ([5], 2, 2), "quick": ([10], 10, 2), "paper": ([10, 20, 50], 10, 3)}[profile]
-    options = {"local_epochs": local, "lr": [0.1, 0.5], "rounds": rounds}
-    return sweep(
-        task="check", paper="gfl", method="gfl-compensation-error", dataset="csbm-DNC", seed=range(seeds),
-        options=options,
-    )  # fmt: skip
+# --- Theorem 4.1, Corollary 4.2 and Lemma A.1 --------------------------------------------------------------------
+
+OVER_FIXED = "N, over the fixed step"
+THEOREM = {
+    "T": "-1/2",
+    "N": "-1/2",
+    "N, fixed step": "0",
+    "N, untrained": "none: the data",
+    OVER_FIXED: "-1/2",
+    "I": "at most 2",
+    "sigma_H": "at most 2",
+    "lambda_max": "at most 1",
+}
 
 
 def lemma_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each run's largest squared error over `2 eta^2 rho_h^2 I^2 Delta` with rho_h and Delta of the other seeds alone.
+    """Return each run's largest squared error over `2 eta^2 rho_h^2 I^2 Delta`, with rho_h and Delta of other seeds.
 
-    `without_I` is the negative control: the same error over the same bound without its factor I^2, which it must
+    The column `without_I` is the negative control: the same error over the bound without its factor I^2, which it must
     exceed.
     """
+    names = ["local_epochs", "lr", "seed", "largest_error", "rho_h", "Delta", "largest_ratio_to_bound", "without_I"]
     rows = []
     for (local, lr), runs in frame.groupby(["local_epochs", "lr"]):
         for _, run in runs.iterrows():
@@ -109,50 +80,17 @@ def lemma_table(frame: pd.DataFrame) -> pd.DataFrame:
                 continue
             rho, delta = others["rho_h"].max(), others["Delta"].max()
             without = run["largest_error"] / (2 * lr**2 * rho**2 * delta)
-            rows.append({
-                "local_epochs": int(local), "lr": lr, "seed": int(run["seed"]), "largest_error": run["largest_error"],
-                "rho_h": rho, "Delta": delta, "largest_ratio_to_bound": without / local**2, "without_I": without,
-                "runs": len(others),
-            })  # fmt: skip
-    import pandas
-
-    names = ["local_epochs", "lr", "seed", "largest_error", "rho_h", "Delta", "largest_ratio_to_bound", "without_I"]
-    return pandas.DataFrame(rows, columns=[*names, "runs"])
-
-
-def rates(profile: str) -> list[Run]:
-    """GFL-Th1 and Th2, one axis at a time around `BASE`: T and N at eta = sqrt(N/T), N also at BASE's fixed step, I,
-    sigma_H and lambda_max at the fixed step; and steps of the printed sign, which climb.
-    """
-    seeds = range({"smoke": 1, "quick": 1, "paper": 5}[profile])
-    smoke = profile == "smoke"
-    points: list[tuple[str, dict[str, Any]]] = []
-    for axis, values in NEAR.items():
-        for value in values[:2] if smoke else values:
-            name = {"T": "updates", "I": "local_epochs", "sigma_H": "error"}[axis]
-            points.append(("csbm-n40", {**BASE, name: value, "lr": 0 if axis == "T" else BASE["lr"]}))
-    for nodes in (10, 20) if smoke else (10, 20, 40, 80):
-        points += [(f"csbm-n{nodes}x40", {**BASE, "lr": lr, "local_epochs": 1}) for lr in (0, BASE["lr"])]
-    for degree in (25, 5) if smoke else (25, 15, 10, 5):
-        points.append((f"csbm-d{degree}", dict(BASE)))
-    points.append(("csbm-n40", {**BASE, "lr": 0, "ascend": True}))
-    runs = []
-    for dataset, options in points:
-        if smoke:
-            options = {**options, "updates": options["updates"] // 5, "local_epochs": min(4, options["local_epochs"])}
-        runs += sweep(task="check", paper="gfl", method="gfl-rate", dataset=dataset, seed=seeds, options=options)
-    return list(dict.fromkeys(runs))
-
-
-OVER_FIXED = "N, over the fixed step"
+            measured = (run["largest_error"], rho, delta, without / local**2, without)
+            rows.append([int(local), lr, int(run["seed"]), *measured, len(others)])
+    return pd.DataFrame(rows, columns=[*names, "runs"])
 
 
 def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The runs of each axis of GFL-Th1 and Th2: `x` the axis' value, `y` the mean squared gradient norm, and `ratio`,
-    that mean over the bound's first term.
+    """Return the runs of each axis of Theorem 4.1 and Corollary 4.2.
 
-    N has three controls: the same at a fixed step, the untrained weights' squared gradient norm, which shows the data,
-    and the quotient of the two steps (`OVER_FIXED`), which is what the corollary's step does.
+    The column `x` is the value of the axis, `y` the mean squared gradient norm, and `ratio` this mean over the bound's
+    first term. N has three controls: the same runs at a fixed step; the squared gradient norm of the untrained weights,
+    which shows the data; and the quotient of the two steps (`OVER_FIXED`), which is the effect of the corollary's step.
     """
     if "first_term" not in frame:
         return {}
@@ -169,119 +107,133 @@ def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "sigma_H": (base & ~free & frame["error"].gt(0), "sigma_H"),
         "lambda_max": (frame["dataset"].str.startswith("csbm-d"), "lambda_max"),
     }
-    found = {axis: frame[rows].assign(x=frame[name], axis=axis) for axis, (rows, name) in axes.items()}
-    found["N, untrained"] = found["N"].assign(y=found["N"]["at_start"], ratio=math.nan, axis="N, untrained")
-    pairs = found["N"].merge(found["N, fixed step"][["dataset", "seed", "y"]], on=["dataset", "seed"])
-    found[OVER_FIXED] = pairs.assign(y=pairs["y_x"] / pairs["y_y"], ratio=math.nan, axis=OVER_FIXED)
-    return found
+    points = {axis: frame[rows].assign(x=frame[name], axis=axis) for axis, (rows, name) in axes.items()}
+    points["N, untrained"] = points["N"].assign(y=points["N"]["at_start"], ratio=math.nan, axis="N, untrained")
+    pairs = points["N"].merge(points["N, fixed step"][["dataset", "seed", "y"]], on=["dataset", "seed"])
+    points[OVER_FIXED] = pairs.assign(y=pairs["y_x"] / pairs["y_y"], ratio=math.nan, axis=OVER_FIXED)
+    return points
 
 
 def left_plateau(points: pd.DataFrame) -> bool:
-    """Whether every run's loss fell below half of what it began with."""
+    """Return whether every run's loss fell below half of its first value."""
     return bool(points["lowest_loss"].lt(0.5 * points["loss_at_start"]).all())
 
 
-THEOREM = {
-    "T": "-1/2", "N": "-1/2", "N, fixed step": "0", "N, untrained": "none: the data", OVER_FIXED: "-1/2",
-    "I": "at most 2", "sigma_H": "at most 2", "lambda_max": "at most 1",
-}  # fmt: skip
+def rate_table(points: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return for each axis the fitted exponent of the mean, that of the bound's term, and two largest ratios.
 
-
-def rate_table(points: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Each axis: fitted exponent of the mean beside that of the bound's term, largest ratio to the bound's first term,
-    largest `13 I eta^2 rho_f^2`.
+    The ratios are those to the bound's first term, and the theorem's condition `13 I eta^2 rho_f^2`.
     """
-    import pandas
-
     rows = []
-    for axis, at in points.items():
-        several = at["x"].nunique() > 1
-        fit = slope(at["x"].tolist(), at["y"].tolist()) if several else Slope(math.nan, math.nan, math.nan, math.nan, 0)
-        rows.append({
-            "axis": axis, "exponent": fit.slope, "low": fit.low, "high": fit.high,
-            "exponent of the term": THEOREM[axis],
-            "largest ratio to the first term": at["ratio"].max(), "largest condition": at["condition"].max(),
-            "runs": len(at),
-        })  # fmt: skip
-    return pandas.DataFrame(rows)
+    for axis, runs in points.items():
+        fit = Slope(math.nan, math.nan, math.nan, math.nan, 0)
+        if runs["x"].nunique() > 1:
+            fit = slope(runs["x"].tolist(), runs["y"].tolist())
+        largest = (runs["ratio"].max(), runs["condition"].max())
+        rows.append([axis, fit.slope, fit.low, fit.high, THEOREM[axis], *largest, len(runs)])
+    ratios = ["largest ratio to the first term", "largest condition", "runs"]
+    columns = ["axis", "exponent", "low", "high", "exponent of the term", *ratios]
+    return pd.DataFrame(rows, columns=columns if rows else [])
 
 
-def rate_checks(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of `checks`: measured over the bound's first term for each axis, the theorem's condition, and steps that
-    climb, which must exceed even the largest that the first term can be, that of F* = 0.
+def rate_checks(frame: pd.DataFrame) -> list[Row]:
+    """Return the checks of Theorem 4.1: each axis against the bound's first term, its condition, and a control.
+
+    The control climbs with steps of the printed sign. Its mean must exceed the largest possible first term, that of
+    F* = 0.
     """
     table = rate_table(rate_points(frame))
-    rows: list[dict[str, Any]] = []
-    for axis in ("T", "N", "I", "sigma_H", "lambda_max") if len(table) else ():
-        worst = float(table.set_index("axis").loc[axis, "largest ratio to the first term"])
-        rows.append({
-            "id": f"GFL-Th-{axis}", "statement": f"mean squared gradient over the bound's first term, against {axis}",
-            "measured": worst, "bound": 1, "verdict": "holds" if worst <= 1 else "cannot be checked here",
-        })  # fmt: skip
+    rows: list[Row] = []
     if len(table):
+        ratios = table.set_index("axis")["largest ratio to the first term"]
+        for axis in ("T", "N", "I", "sigma_H", "lambda_max"):
+            text = f"mean squared gradient over the bound's first term, against {axis}"
+            worst = float(ratios[axis])
+            rows.append(_row(f"GFL-Th-{axis}", text, worst, HOLDS if worst <= 1 else "cannot be checked here"))
         worst = float(table["largest condition"].max())
-        rows.append({
-            "id": "GFL-Th-condition", "statement": "13 I eta^2 rho_f^2 with the largest curvature met",
-            "measured": worst, "bound": 1, "verdict": "not refuted" if worst < 1 else "fails",
-        })  # fmt: skip
+        text = "13 I eta^2 rho_f^2 with the largest curvature met"
+        rows.append(_row("GFL-Th-condition", text, worst, "not refuted" if worst < 1 else FAILS))
     if "ascend" in frame and frame["ascend"].eq(True).any():
         climb = frame[frame["ascend"].eq(True)]
         least = float((climb["mean"] / (2 * climb["loss_at_start"] / (climb["eta"] * climb["updates"]))).min())
-        rows.append({
-            "id": "GFL-Th-control", "statement": "the printed sign, which climbs: mean over 2 F(W^0) / (eta T)",
-            "measured": least, "bound": 1, "verdict": "fails, as it must" if least > 1 else "the check is blind",
-        })  # fmt: skip
+        text = "the printed sign, which climbs: mean over 2 F(W^0) / (eta T)"
+        rows.append(_row("GFL-Th-control", text, least, CAUGHT if least > 1 else BLIND))
     return rows
 
 
-def lemma_checks(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of `checks`: GFL-L1 with constants of other seeds, and the same bound without I^2, which must fail."""
+def lemma_checks(table: pd.DataFrame) -> list[Row]:
+    """Return the check of Lemma A.1 with constants of other seeds, and its control, the bound without I^2."""
     if table.empty:
         return []
     worst, least = float(table["largest_ratio_to_bound"].max()), float(table["without_I"].min())
+    text = "Lemma A.1: largest error over its bound, constants of other seeds"
+    other = "the same bound without its factor I^2, least over I, step and seed"
     return [
-        {"id": "GFL-L1", "statement": "Lemma A.1: largest error over its bound, constants of other seeds",
-         "measured": worst, "bound": 1, "verdict": "holds" if worst <= 1 else "fails"},
-        {"id": "GFL-L1-control", "statement": "the same bound without its factor I^2, least over I, step and seed",
-         "measured": least, "bound": 1, "verdict": "fails, as it must" if least > 1 else "the check is blind"},
-    ]  # fmt: skip
+        _row("GFL-L1", text, worst, HOLDS if worst <= 1 else FAILS),
+        _row("GFL-L1-control", other, least, CAUGHT if least > 1 else BLIND),
+    ]
 
 
-def privacy(profile: str) -> list[Run]:
-    """What server and neighbour rebuild of x, with and without V1's noise, against I and the number of neighbours."""
-    seeds, updates = {"smoke": (1, 60), "quick": (1, 600), "paper": (5, 600)}[profile]
-    options: dict[str, Any] = {"noise": [0, 1], "updates": updates, "local_epochs": [1, 10, 20, 50]}
-    if profile == "smoke":
-        options["local_epochs"] = [1, 10]
-    common: dict[str, Any] = {"task": "attack", "paper": "gfl", "method": "gfl-reconstruction", "seed": range(seeds)}
-    server = sweep(options={**options, "party": "server", "neighbours": 4}, **common)
-    client = sweep(options={**options, "party": "client", "neighbours": [1, 2, 4, 8, 16]}, **common)
-    options |= {"local_epochs": options["local_epochs"][1:], "neighbours": [2, 4, 8, 16, 64]}
-    return server + client + sweep(options=options, **{**common, "method": "gfl-differences"})
+def identity_checks(frame: pd.DataFrame) -> list[Row]:
+    """Return the checks of the identities GFL-I2, I3 and I6, and the printed sign of the step (GFL-Q3)."""
+    bound = 1e-10
+    rows = []
+    for name, method in IDENTITIES.items():
+        column = identity_error(name)
+        worst = float(frame.loc[frame["method"].eq(method), column].max())
+        verdict = HOLDS if worst < bound else FAILS
+        rows.append(_row(name, column.replace("_", " "), worst, verdict) | {"bound": "1e-10"})
+    cosine = float(frame["printed_cosine"].max())
+    verdict = FAILS if cosine < 0 else HOLDS
+    return [*rows, _row("GFL-Q3", "cosine of the printed step to the gradient", cosine, verdict) | {"bound": "1"}]
 
 
-EXHIBITS = [
-    *(Exhibit(name, "gfl", "gfl/5-gfl-appnp", title, grid) for name, title, grid in (
-        ("GFL-A1", "Algorithm 1 word by word against the method", algorithm),
-        ("GFL-A2", "The messages of a round", algorithm),
-        ("GFL-F1a", "The messages of a round, step by step", algorithm),
-        ("GFL-F1b", "One encoder, an aggregator for each client", algorithm),
-        ("GFL-I1", "Weights of the propagation matrix", weights),
-        ("GFL-I2", "The gradient split of Eq. 15b", identities),
-        ("GFL-I3", "One local step equals central APPNP", identities),
-        ("GFL-I6", "The identity as aggregator is FedAvg", identities),
-        ("GFL-I5", "phi of the block models", statistics),
-        ("GFL-P1", "Data of DNC", statistics),
-        ("GFL-P2", "subCora", subcora),
-        ("GFL-P3", "Data of SNC", statistics),
-        ("GFL-P4", "Data of SC", statistics),
-        ("GFL-P5", "Data of varying connectivity", statistics),
-    )),
-    *(Exhibit(name, "gfl", "gfl/4-theory", title, grid) for name, title, grid in (
-        ("GFL-Th1", "Scaling of the mean squared gradient norm", rates),
-        ("GFL-Th2", "The same at eta = sqrt(N/T)", rates),
-        ("GFL-L1", "Error of the compensation against its bound", lemma),
-        ("GFL-I4", "lambda_max and connectivity", statistics),
-    )),
-    Exhibit("GFL-Q7", "gfl", "gfl/A-supplement", "What server and neighbours can rebuild", privacy),
-]  # fmt: skip
+def identity_error(name: str) -> str:
+    """Return the column that holds the error of an identity."""
+    return "relative_error" if name == "GFL-I2" else "largest_difference"
+
+
+# --- privacy -----------------------------------------------------------------------------------------------------
+
+COSINES = ["cosine", "cosine_with_h", "cosine_of_difference"]
+
+
+def attacks(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the attacks with their party, the best of their cosines, and the line of GFL-Q7's figure."""
+    frame = frame.assign(**{name: frame.get(name) for name in ("party", *COSINES)})
+    frame["party"] = frame["party"].fillna("client, differences")
+    frame["best"] = frame[COSINES].astype(float).max(axis=1)
+    return frame.assign(line=frame["party"] + frame["noise"].map({0: "", 1: ", V1"}))
+
+
+def rebuilt(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean cosines between x and the rebuilt vector, by party, neighbours, noise and I (GFL-Q7)."""
+    groups = frame.groupby(["party", "neighbours", "noise", "local_epochs"])
+    return groups[[*COSINES, "best"]].mean().assign(runs=groups["seed"].count()).reset_index()
+
+
+def privacy_checks(table: pd.DataFrame) -> list[Row]:
+    """Return what server and neighbour rebuild of x, without noise at least and with the noise of V1 at most."""
+    server, differences = table["party"].eq("server"), table["cosine_of_difference"].notna()
+    rows = []
+    for name, chosen, noise, limit, text in (
+        ("server", server, 0, 0.99, "cosine of x and what the server rebuilds without noise, at least"),
+        ("V1", server, 1, 0.9, "the same with V1's noise, best over I"),
+        (
+            "client",
+            differences,
+            0,
+            0.99,
+            "cosine of some neighbour's x and the shortest difference, 2 to 64 neighbours, at least",
+        ),
+        ("client-V1", differences, 1, 0.9, "the same with V1's noise, at most"),
+    ):
+        best = table.loc[chosen & table["noise"].eq(noise), "best"]
+        measured = float(best.max() if noise else best.min())
+        verdict = "rebuilt" if measured > limit else "hidden"
+        rows.append(_row(f"GFL-privacy-{name}", text, measured, verdict) | {"bound": "1"})
+    return rows
+
+
+def _row(id: str, statement: str, measured: float, verdict: str) -> Row:
+    return {"id": id, "statement": statement, "measured": measured, "bound": 1, "verdict": verdict}
