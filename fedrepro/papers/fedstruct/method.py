@@ -1,30 +1,52 @@
-"""FedStruct (Aliakbari et al. 2025, Sections 5.1 to 5.5, Algorithms 1, 2 and 4).
+"""Train by FedStruct, from "Decoupled Subgraph Federated Learning".
 
-A client predicts a node v from its own features and edges, and from where v stands in the whole graph:
+J. Aliakbari, J. Östman and A. Graell i Amat, 2025. A graph is cut into the subgraphs of K clients. A client predicts
+the label of a node v from its own subgraph, and from the position of v in the whole graph:
 
-    y_v = softmax( f(v) + sum_u A-_vu g(s_u) )        A- = sum_l beta_l A^^l,  A^ = D~^-1 (A+I)        (Eq. 2, 10)
+    y_v = softmax( f(v) + sum_u A-_vu g(s_u) )                                                                  (Eq. 10)
 
-Before training clients obtain their rows of A- by exchanging blocks of powers (Algorithm 3), and all structure features
-s_u. In a round each sends one gradient; the server adds them up and takes one step (Eq. 5). With Hop2Vec the features S
-themselves are weights and move along (Eq. 14). Weights are equal at all clients, so they exist once per run.
+    f       a GNN on the client's own subgraph, the option `model` (a decoupled GCN in the paper); f(v) is `[classes]`
+    S       structure features, a row s_u `[columns]` for each node u of the whole graph (`structure`)
+    g       a network on s_u with `classes` outputs (`network.structure_network`)
+    A-      sum_l beta_l A^^l over l = 0, ..., L_s with A^ = D~^-1 (A+I), `[nodes, nodes]` (Eq. 2, `powers`)
 
-Decisions the paper leaves open, or its text and code tell apart:
+A client holds only the rows of A- of its own nodes, and no other client's edges, features or labels. Algorithms 1 and 2
+differ in S: generators of Algorithm 1 fix S before training, Hop2Vec (Algorithm 2) trains S together with f and g.
 
-    FS-Q6   Hop2Vec's head: "mlp" keeps g on a 256-wide S (Eq. 10, Table 5, the code), "direct" absorbs it (Eq. 15)
-    FS-Q9   how powers are pruned: `fedrepro.papers.fedstruct.powers`
-    FS-Q10  one Adam at the server for all weights, S among them and weight decay on it too (the code)
-    FS-Q11  a client holds its rows of A- for all its nodes, since test nodes need them
-    FS-Q16  S starts normal with deviation 0.05; Deg has `width` columns, Fed* `width` of which `walk` are diagonals, of
-            unpruned powers; the exchange of those beyond L_s is not counted
+    1. The clients exchange blocks of powers for their rows of A-   (Algorithm 3)    `StructureMethod._obtain`, `powers`
+    2. Every client computes and shares its rows of S                                `structure.features`, `hop2vec`
+    3. In each round the server sends the weights, and S moves along (Eq. 14)        `FedSGD`
+    4.   A client computes its predictions (Eq. 10) and its mean loss (Eq. 4)        `StructureMethod.local_loss`
+    5.   It sends the gradient of its loss by the weights (Propositions 2 and 3)     automatic differentiation
+    6.   The server adds the gradients and takes one step (Eq. 5)                    `StructureMethod.aggregate`
 
-All clients draw the same dropout masks for g, from a seed they share, so g(S) is one number for all of them. Where no
-entry of A- is pruned, its rows times g(S) are computed by L_s sparse products: the same number, in less memory.
+Weights are equal at all clients, so they exist once per run. All clients draw the same dropout masks for g from a seed
+that they share, so g(s_u) is one number for all of them. Three methods differ in what is sent for z_v = sum_u A-_vu
+g(s_u):
+
+    `FedStruct`    every client holds S and g                                                        (Section 5)
+    `SharedSums`   clients send each other parts of z_v and of its Jacobian, and never S             (Appendix G.1)
+    `KnownGraph`   the server knows all edges, and sends z_v and its Jacobian (Algorithm 4)          (Appendix H)
+
+Sums of parts are the sums themselves. `SharedSums` therefore trains exactly as `FedStruct` does, and only its messages
+differ. `protocol` has Algorithm 3 and the round of G.1 message by message; they return the same numbers.
+
+The paper leaves open, or its text and code differ in:
+
+    the head of Hop2Vec: g on a 256-wide S (Eq. 10, Table 5, the code), or S itself with a column per class (FS-Q6)
+    the rule that prunes powers: `fedrepro.papers.fedstruct.powers` (FS-Q9)
+    the server's optimizer: one Adam for all weights, whose weight decay acts on S, too, as in the code (FS-Q10)
+    the rows of A-: a client holds them for all of its nodes, since test nodes need them (FS-Q11)
+    the start of S: normal with standard deviation 0.05; the widths of Deg and Fed* (FS-Q16)
+
+The diagonals of Fed* are those of unpruned powers. Exchanging the powers beyond L_s is not counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -36,44 +58,49 @@ from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.method import State, Update
 from fedrepro.engine.nn import layers
+from fedrepro.engine.nn.models import MLP, Model, SAGEHead
 from fedrepro.engine.nn.optim import OptimizerState
+from fedrepro.engine.nn.sparse import Sparse
+from fedrepro.engine.traffic import BEFORE_TRAINING
 from fedrepro.engine.training import score
 from fedrepro.errors import one_of, require
-from fedrepro.papers.fedstruct import network as net
-from fedrepro.papers.fedstruct import powers as adjacency
-from fedrepro.papers.fedstruct import rows, structure
-from fedrepro.papers.fedstruct import traffic as messages
+from fedrepro.papers.fedstruct import network, powers, structure
+from fedrepro.papers.fedstruct.network import Exchanged
 
 
 class Memory(NamedTuple):
-    """Between rounds: the server's optimizer and what was exchanged (None for `structure="none"`)."""
+    """The server's optimizer and the values exchanged before training (None for `structure="none"`)."""
 
     optimizer: OptimizerState
-    exchanged: rows.Exchanged | None
+    exchanged: Exchanged | None
+
+
+def structure_features(state: State) -> Tensor:
+    """Return S of the first run, `[nodes, columns]`."""
+    got: Exchanged = state.more.exchanged
+    s: Tensor = state.shared["structure"] if got.features is None else got.features
+    return s[0]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedStruct(FedSGD):
-    """Args:
-    model: f; a DGCN in the paper (L is its `depth`). Its `dropout` is that of g too; its `input_norm` is its own.
-    structure: "H2V" (Hop2Vec), "Deg", "Fed*", "GDV", "GDV-73", "N2V" (see `structure`), or "none",
-        f alone.
-    width: d_s, columns of S ("GDV": 15, "GDV-73": 73, "direct": classes).
-    walk, loops: of "Fed*".
-    walk_epochs, feature_seed: of "N2V", which is trained once per graph and the same in all runs.
-    head: "mlp" or "direct" (FS-Q6); "direct" for "H2V" alone.
-    structure_hidden: hidden widths of g.
-    structure_depth: L_s; with 0, A- is the identity.
-    beta: beta_0, ..., beta_Ls; () for the last power alone, as in all of the paper's experiments.
-    prune: p; 0 keeps all entries.
-    budget: "matrix" or "blocks" (FS-Q9).
-    norm: LayerNorm on the input of g (BatchNorm before a GraphSAGE).
-    double_softmax: the loss of the authors' code, a cross-entropy of probabilities taken for logits.
-    inference: predict with "both", "structure" (sum_u A-_vu g(s_u) alone, "H2V s") or "features" (f alone).
-    sharing: "structure": all clients hold S; "aggregates": they send sums instead (Eq. 45 to 50), for the same result.
-    graph: "known" if the server knows all edges and computes the structure embeddings (Appendix H).
-    backbone: "decoupled", or "GraphSAGE" on the whole graph with `structure_hidden` as widths (a known graph alone).
-    combine: "add" (Eq. 6, the code) or "layer", a linear layer on both embeddings (Eq. 51; a known graph alone).
+class StructureMethod(FedSGD):
+    """A method that adds structure embeddings to the logits of a feature model; the base of the three methods.
+
+    Args:
+        structure: "H2V" (Hop2Vec), "Deg", "Fed*", "GDV", "GDV-73", "N2V" (see `structure`), or "none" for f by itself.
+        width: d_s, the columns of S; "GDV" has 15, "GDV-73" 73, and the head "direct" one per class.
+        walk: number of diagonals in "Fed*".
+        loops: whether the random walk of "Fed*" has self-loops.
+        walk_epochs: epochs of "N2V".
+        feature_seed: seed of "N2V", which is trained once per graph and equal in all runs.
+        head: "mlp", or "direct" for a Hop2Vec without g (FS-Q6).
+        structure_hidden: hidden widths of g.
+        structure_depth: L_s; with 0, A- is the identity.
+        beta: beta_0, ..., beta_Ls; () for the last power only, as in all of the paper's experiments.
+        norm: whether the input of g is normalized, by LayerNorm (by BatchNorm before a GraphSAGE).
+        double_softmax: whether to train on the loss of the authors' code, a cross-entropy that takes probabilities for
+            logits.
+        inference: "both", or one part of the logits to predict with: "structure" ("H2V s" in the tables) or "features".
     """
 
     structure: str = "H2V"
@@ -86,197 +113,342 @@ class FedStruct(FedSGD):
     structure_hidden: tuple[int, ...] = (256,)
     structure_depth: int = 10
     beta: tuple[float, ...] = ()
-    prune: int = 30
-    budget: str = "matrix"
     norm: bool = True
     double_softmax: bool = False
     inference: str = "both"
-    sharing: str = "structure"
-    graph: str = "unknown"
-    backbone: str = "decoupled"
-    combine: str = "add"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("structure", self.structure, (*structure.STRUCTURES, "none"))
         one_of("head", self.head, ("mlp", "direct"))
-        one_of("budget", self.budget, adjacency.BUDGETS)
         one_of("inference", self.inference, ("both", "structure", "features"))
-        one_of("sharing", self.sharing, ("structure", "aggregates"))
-        one_of("graph", self.graph, ("unknown", "known"))
-        one_of("backbone", self.backbone, ("decoupled", "GraphSAGE"))
-        one_of("combine", self.combine, ("add", "layer"))
         for name in ("width", "walk", "walk_epochs"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         require(self.structure_depth >= 0, "structure_depth", "at least 0", self.structure_depth)
         require(min(self.structure_hidden, default=1) >= 1, "structure_hidden", "positive", self.structure_hidden)
-        require(self.prune >= 0, "prune", "0 (full) or positive", self.prune)
-        many = len(self.beta) in (0, self.structure_depth + 1)
-        require(many, "beta", f"() or {self.structure_depth + 1} numbers for this structure_depth", self.beta)
-        direct = self.head == "direct"
-        require(not direct or self.structure == "H2V", "head", "'mlp' for structure features that are fixed", self.head)
-        known = self.graph == "known"
-        require(not (known and self.prune), "prune", "0 where the server knows the graph", self.prune)
-        require(
-            known or self.backbone == "decoupled", "backbone", "'decoupled' where no one knows the graph", self.backbone
-        )
-        require(known or self.combine == "add", "combine", "'add' where no one knows the graph", self.combine)
-        sage = self.backbone == "GraphSAGE"
-        require(not (sage and direct), "head", "'mlp' for a GraphSAGE", self.head)
-        require(not sage or self.structure_hidden != (), "structure_hidden", "of one layer at least", ())
-        sums = self.sharing == "aggregates"
-        require(not (sums and known), "sharing", "'structure' where the server knows the graph", self.sharing)
-        # Eq. 49 and 50 are for a Hop2Vec without g; with g a client would need the Jacobian at others' nodes
-        require(not sums or direct or self.structure != "H2V", "head", "'direct' to share aggregates of H2V", self.head)
+        allowed = f"() or {self.structure_depth + 1} numbers for this structure_depth"
+        require(len(self.beta) in (0, self.structure_depth + 1), "beta", allowed, self.beta)
+        trained = self.head == "mlp" or self.structure == "H2V"
+        require(trained, "head", "'mlp' for structure features that are fixed", self.head)
 
     @property
     def receptive(self) -> int:
-        """Hops of f; the structure branch is looked at only at the nodes that count."""
+        """Return the hops of f; the structure branch reads no neighbours in the batch."""
         return self.model.hops
 
     @property
     def weights_of_powers(self) -> tuple[float, ...]:
-        """beta_0, ..., beta_Ls."""
+        """Return beta_0, ..., beta_Ls."""
         return self.beta or (*[0.0] * self.structure_depth, 1.0)
 
-    # -- hooks --------------------------------------------------------------------------------------------------------
+    # -- the hooks of a round -----------------------------------------------------------------------------------------
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """The exchange of powers and structure features, and initial weights."""
+        """Exchange powers and structure features, and draw the initial weights."""
         fed, state = super().start(fed)
-        exchanged = None
+        if self.structure == "none":
+            return fed, replace(state, more=Memory(state.more, None))
         sizes = {int(source.data.num_nodes) for source in fed.sources}
         require(len(sizes) == 1, "fed", "runs on graphs of the same number of nodes", sorted(sizes))
-        if self.structure != "none":
-            made = [self._exchange(source) for source in fed.sources]
-            columns = [m.features for m in made if m.features is not None]
-            s = torch.stack(columns).to(fed.device, fed.dtype) if columns else None
-            exchanged = rows.Exchanged(tuple(m.matrix for m in made), s, sizes.pop())
-            messages.count_before(self, fed, [m.sent for m in made], [m.matrix for m in made], self._columns(fed, s))
-        each = [self._initial(fed, exchanged, seed) for seed in fed.seeds]
-        added = {name: torch.stack([w[name] for w in each]).to(fed.device, fed.dtype) for name in each[0]}
+        s = None if self.structure == "H2V" else torch.stack([self._features(source) for source in fed.sources])
+        columns = self.width if self.head == "mlp" else fed.classes
+        if s is not None:
+            s, columns = s.to(fed.device, fed.dtype), s.shape[-1]
+        got = Exchanged(self._obtain(fed, columns), s, sizes.pop(), columns)
+        drawn = [self._initial(got, fed.classes, seed) for seed in fed.seeds]
+        added = {name: torch.stack([w[name] for w in drawn]).to(fed.device, fed.dtype) for name in drawn[0]}
         shared = {**state.shared, **added}
-        return fed, replace(state, shared=shared, more=Memory(self.rule().init(shared), exchanged))
+        return fed, replace(state, shared=shared, more=Memory(self.rule().init(shared), got))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Each client's mean cross-entropy, `[clients]`."""
-        logits = self._logits(weights, fed, state)
+        """Return each client's mean cross-entropy, `[clients]`."""
+        h, z = self.parts(weights, fed, state)
+        logits = h + z
         return layers.cross_entropy(fed, logits.softmax(1) if self.double_softmax else logits)
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Logits (Eq. 10), or the part of them that `inference` names: `[nodes, classes]`."""
-        if self.inference == "both":
-            return self._logits(weights, fed, state)
-        return self.parts(weights, fed, state)[self.inference == "structure"]
+        """Return the logits (Eq. 10), or the part of them that `inference` names, `[nodes, classes]`."""
+        h, z = self.parts(weights, fed, state)
+        return {"both": h + z, "features": h, "structure": z}[self.inference]
 
     def aggregate(self, state: State, update: Update) -> State:
-        """One step of the server's optimizer (Eq. 5 and 14)."""
-        messages.count_round(self, update.fed, state.shared, update.round)
+        """Take one step of the server's optimizer (Eq. 5 and 14)."""
         moved = super().aggregate(replace(state, more=state.more.optimizer), update)
         return replace(moved, more=state.more)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Per run: accuracies of either part alone at the last weights, entries of A- per node, columns of S."""
-        shared = fed.shared()
+        """Return, per run, the accuracies of either part of the logits, the entries of A- per node, and S's columns."""
         with torch.no_grad():
-            parts = dict(zip(("features", "structure"), self.parts(state.shared, shared, state)))
-        found = {name: score(fed, logits) for name, logits in parts.items()}
-        out = []
+            h, z = self.parts(state.shared, fed.shared(), state)
+        scores = {"features": score(fed, h), "structure": score(fed, z)}
+        got: Exchanged | None = state.more.exchanged
+        facts = []
         for run in range(fed.runs):
-            each = {f"{name}_{mask}": float(s[mask][run]) for name, s in found.items() for mask in ("val", "test")}
-            got: rows.Exchanged | None = state.more.exchanged
+            of_run = {f"{part}_{mask}": float(s[mask][run]) for part, s in scores.items() for mask in ("val", "test")}
             if got is not None:
-                each["kept_per_node"] = got.matrices[run].nnz / got.nodes if self.prune else float(got.nodes)
-                each["columns"] = float(self._columns(fed, got.features))
-            out.append(each)
-        return out
+                of_run |= {"kept_per_node": self._kept_per_node(got, run), "columns": float(got.columns)}
+            facts.append(of_run)
+        return facts
 
     # -- the two branches ---------------------------------------------------------------------------------------------
 
     def parts(self, weights: Weights, fed: Federation, state: State) -> tuple[Tensor, Tensor]:
-        """What f and what the structure add to the logits, each `[nodes, classes]`."""
+        """Return the feature and the structure part of the logits, each `[nodes, classes]`."""
         h, got = self.model(weights, fed), state.more.exchanged
-        if got is None:
-            return h, torch.zeros_like(h)
-        z = self._embeddings(weights, fed, got)
-        if self.combine == "layer":
-            h = layers.linear(fed, h, weights["combine.features"])
-            z = layers.linear(fed, z, weights["combine.structure"])
-        return h, z
+        return h, torch.zeros_like(h) if got is None else self._embeddings(weights, fed, got)
 
-    def _logits(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        h, z = self.parts(weights, fed, state)
-        return h + z
+    def _embeddings(self, weights: Weights, fed: Federation, got: Exchanged) -> Tensor:
+        """Return z_v = sum_u A-_vu g(s_u) (Eq. 9) at each client's own nodes and 0 at others, `[nodes, classes]`."""
+        s = weights["structure"] if got.features is None else got.features[network.runs_of(fed)]
+        g = s if self.head == "direct" else self._apply_g(weights, s, fed, got)
+        return self._propagate(g.flatten(0, 1), fed, got)
 
-    def _embeddings(self, weights: Weights, fed: Federation, got: rows.Exchanged) -> Tensor:
-        """z_v = sum_u A-_vu g(s_u) (Eq. 9) at each client's nodes that count, zero at others: `[nodes, classes]`."""
-        runs = rows.runs_of(fed)
-        s = weights["structure"] if got.features is None else got.features[runs]
-        g = s
-        if self.head == "mlp":
-            clock = None if fed.clock is None else (fed.clock.round, fed.clock.step)
-            key = fed.cached(("structure keys", got.nodes), lambda: rows.keys_of(fed, runs, got.nodes))
-            if self.backbone == "GraphSAGE":
-                mean = rows.cached(fed, got, "blocks", lambda: rows.of_slices(fed, got, runs))
-                g = net.structure_sage(weights, s, mean, key, clock, self.model.dropout)
-            else:
-                g = net.structure_mlp(weights, s, key, clock, self.model.dropout)
-        flat = g.flatten(0, 1)
-        if self.prune:
-            product: Tensor = rows.cached(fed, got, "rows", lambda: rows.of_clients(fed, got)) @ flat
-            return product
-        if self.backbone == "decoupled":
-            step, power = rows.cached(fed, got, "blocks", lambda: rows.of_slices(fed, got, runs)), flat
-            flat = self.weights_of_powers[0] * flat
-            for beta in self.weights_of_powers[1:]:
-                power = step @ power
-                flat = flat + beta * power if beta else flat
-        at = fed.node_slice * got.nodes + fed.batch.node_id
-        own = (fed.batch.ring == 0)[:, None]
-        return torch.where(own, flat[at], 0.0)
+    def _apply_g(
+        self, weights: Weights, s: Tensor, fed: Federation, got: Exchanged, mean: Sparse | None = None
+    ) -> Tensor:
+        if fed.clock is None:
+            return network.structure_network(weights, s, mean)
+        key = fed.cached(("structure keys", got.nodes), lambda: network.dropout_keys(fed, got.nodes))
+        clock = fed.clock.round, fed.clock.step
+        return network.structure_network(
+            weights, s, mean, partial(network.mask, key=key, clock=clock, p=self.model.dropout)
+        )
+
+    def _propagate(self, g: Tensor, fed: Federation, got: Exchanged) -> Tensor:
+        """Return the clients' rows of A- g, from L_s products with A^; no power of A^ is stored."""
+        step, power, total = network.blocks(fed, got), g, self.weights_of_powers[0] * g
+        for beta in self.weights_of_powers[1:]:
+            power = step @ power
+            total = total + beta * power if beta else total
+        return network.at_own_nodes(fed, got, total)
 
     # -- before training ----------------------------------------------------------------------------------------------
 
-    def _exchange(self, source: Source) -> _Made:
-        data, sent = source.data, 0
-        if self.prune:
-            matrix, sent = adjacency.combined(data, source.parts, self.weights_of_powers, self.prune, self.budget)
-        elif self.backbone == "decoupled":
-            matrix = adjacency.transition(data)
-        else:
-            a = structure.adjacency(data)
-            d = np.diff(a.indptr)
-            matrix = (diags(np.where(d > 0, 1.0 / np.maximum(d, 1), 0.0)) @ a).tocsr()
-        if self.structure == "H2V":
-            return _Made(matrix, None, sent)
+    def _obtain(self, fed: Federation, columns: int) -> tuple[csr_matrix, ...]:
+        """Return the matrix of each run that propagates g, and count the messages before training."""
+        return tuple(powers.transition(source.data) for source in fed.sources)
+
+    def _kept_per_node(self, got: Exchanged, run: int) -> float:
+        """Return the entries of A- per row; unpruned powers fill in."""
+        return float(got.nodes)
+
+    def _features(self, source: Source) -> Tensor:
         options: dict[str, Any] = {"walk": self.walk, "loops": self.loops}
         options |= {"epochs": self.walk_epochs, "seed": self.feature_seed}
-        return _Made(matrix, structure.features(self.structure, data, self.width, **options), sent)
+        return structure.features(self.structure, source.data, self.width, **options)
 
-    def _columns(self, fed: Federation, s: Tensor | None) -> int:
-        if s is not None:
-            return int(s.shape[-1])
-        return fed.classes if self.head == "direct" else self.width
-
-    def _initial(self, fed: Federation, got: rows.Exchanged | None, seed: int) -> Weights:
-        """The weights beside those of f: S for Hop2Vec, g, and the combining layer."""
-        made: Weights = {}
-        if got is None:
-            return made
-        columns = self._columns(fed, got.features)
-        if got.features is None:
-            made["structure"] = structure.hop2vec(got.nodes, columns, seed)
+    def _initial(self, got: Exchanged, classes: int, seed: int, kind: type[Model] = MLP) -> Weights:
+        """Return the weights next to those of f: S for Hop2Vec, and g."""
+        weights = {} if got.features is not None else {"structure": structure.hop2vec(got.nodes, got.columns, seed)}
         if self.head == "mlp":
-            sage = self.backbone == "GraphSAGE"
-            made |= net.structure_weights(
-                self.model, columns, self.structure_hidden, fed.classes, seed, norm=self.norm, sage=sage
-            )
+            sizes = got.columns, classes, self.structure_hidden
+            weights |= network.initial(kind, self.model, "structure", seed, *sizes, self.norm)
+        return weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedStruct(StructureMethod):
+    """FedStruct (Section 5, Algorithms 1 and 2): every client holds its rows of A-, all of S, and g.
+
+    Args:
+        prune: p, the number of entries per node that a power keeps; 0 keeps all.
+        budget: "matrix" or "blocks", the rule by which powers are pruned (FS-Q9, see `powers`).
+    """
+
+    prune: int = 30
+    budget: str = "matrix"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("budget", self.budget, powers.BUDGETS)
+        require(self.prune >= 0, "prune", "0 (full) or positive", self.prune)
+
+    def _propagate(self, g: Tensor, fed: Federation, got: Exchanged) -> Tensor:
+        return network.client_rows(fed, got) @ g if self.prune else super()._propagate(g, fed, got)
+
+    def _kept_per_node(self, got: Exchanged, run: int) -> float:
+        return float(got.matrices[run].nnz / got.nodes) if self.prune else super()._kept_per_node(got, run)
+
+    def _obtain(self, fed: Federation, columns: int) -> tuple[csr_matrix, ...]:
+        if self.prune:
+            rule = self.weights_of_powers, self.prune, self.budget
+            matrices, sent = zip(*(powers.combined(source.data, source.parts, *rule) for source in fed.sources))
+            _relay(fed, "power blocks", sent)
+            # A kept entry costs one value and two indices.
+            _relay(fed, "power indices", [2 * number for number in sent])
+        else:
+            matrices = super()._obtain(fed, columns)
+            _relay(fed, "power blocks", [powers.full_blocks(source, self.structure_depth) for source in fed.sources])
+        self._count_exchange(fed, matrices, columns)
+        return matrices
+
+    def _count_exchange(self, fed: Federation, matrices: tuple[csr_matrix, ...], columns: int) -> None:
+        """Count the structure features: up once, and down to each of the other clients."""
+        scalars = float(columns) * np.array([source.data.num_nodes for source in fed.sources])
+        fed.traffic.send("up", "structure features", scalars)
+        fed.traffic.send("down", "structure features", scalars * (_per_run(fed) - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedSums(FedStruct):
+    """FedStruct without shared structure features (Appendix G.1).
+
+    Client i sends its entries of A- once. In a round client j then sends, for each labelled node v of i, the part of
+    z_v over its own nodes u (Eq. 47 and 49) and the Jacobian of that part by the weights of g (Eq. 48).
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Eq. 49 and 50 are for a Hop2Vec without g. With g a client would need the Jacobian at others' nodes.
+        suited = self.head == "direct" or self.structure != "H2V"
+        require(suited, "head", "'direct' to share aggregates of H2V", self.head)
+
+    def aggregate(self, state: State, update: Update) -> State:
+        """Count the sums, `classes` per labelled node and other client, and their Jacobians; then step as FedStruct."""
+        fed, of_g = update.fed, _scalars(network.weights_of_g(state.shared))
+        pairs = _per_run(fed, fed.count("train")) * (_per_run(fed) - 1)
+        _relay(fed, "aggregates", pairs * fed.classes * (1.0 + of_g), update.round)
+        return super().aggregate(state, update)
+
+    def _count_exchange(self, fed: Federation, matrices: tuple[csr_matrix, ...], columns: int) -> None:
+        """Count the entries of A- that clients send each other: columns of others in rows of training nodes."""
+        pairs = zip(matrices, fed.sources, strict=True)
+        entries = [powers.crossing(m, s) if self.prune else powers.rows_elsewhere(s) for m, s in pairs]
+        _relay(fed, "combined entries", entries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownGraph(StructureMethod):
+    """FedStruct with a server that knows all edges (Appendix H, Algorithm 4).
+
+    No power is exchanged and none is pruned. In a round the server computes z_v by a network on the whole graph, and
+    sends each client z_v and its Jacobians at the client's labelled nodes v (Proposition 4).
+
+    Args:
+        backbone: "decoupled" (Eq. 9), or "GraphSAGE" on the whole graph with `structure_hidden` as widths.
+        combine: "add" (Eq. 6, the code), or "layer", a linear layer Theta_c on both embeddings (Eq. 51).
+    """
+
+    backbone: str = "decoupled"
+    combine: str = "add"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("backbone", self.backbone, ("decoupled", "GraphSAGE"))
+        one_of("combine", self.combine, ("add", "layer"))
+        require(not self._sage or self.head == "mlp", "head", "'mlp' for a GraphSAGE", self.head)
+        require(not self._sage or self.structure_hidden != (), "structure_hidden", "of one layer at least", ())
+
+    @property
+    def _sage(self) -> bool:
+        return self.backbone == "GraphSAGE"
+
+    def aggregate(self, state: State, update: Update) -> State:
+        """Count the embeddings and Jacobians that the server sends; then step as FedStruct does."""
+        if state.more.exchanged is not None:
+            of_structure = _scalars({name: w for name, w in state.shared.items() if name.startswith("structure")})
+            scalars = _per_run(update.fed, update.fed.count("train")) * update.fed.classes
+            send = partial(update.fed.traffic.send, "down", round=update.round)
+            send("structure embeddings", scalars)
+            send("structure jacobians", scalars * float(of_structure))
+        return super().aggregate(state, update)
+
+    def parts(self, weights: Weights, fed: Federation, state: State) -> tuple[Tensor, Tensor]:
+        """Return both parts of the logits, each multiplied by its half of Theta_c if `combine` is "layer"."""
+        h, z = super().parts(weights, fed, state)
+        if self.combine == "add" or state.more.exchanged is None:
+            return h, z
+        return layers.linear(fed, h, weights["combine.features"]), layers.linear(fed, z, weights["combine.structure"])
+
+    def _apply_g(
+        self, weights: Weights, s: Tensor, fed: Federation, got: Exchanged, mean: Sparse | None = None
+    ) -> Tensor:
+        return super()._apply_g(weights, s, fed, got, network.blocks(fed, got) if self._sage else None)
+
+    def _propagate(self, g: Tensor, fed: Federation, got: Exchanged) -> Tensor:
+        # A GraphSAGE propagates inside its layers.
+        return network.at_own_nodes(fed, got, g) if self._sage else super()._propagate(g, fed, got)
+
+    def _obtain(self, fed: Federation, columns: int) -> tuple[csr_matrix, ...]:
+        if not self._sage:
+            return super()._obtain(fed, columns)
+        matrices = [structure.adjacency(source.data) for source in fed.sources]
+        degrees = [np.diff(a.indptr) for a in matrices]
+        inverses = [diags(np.where(d > 0, 1.0 / np.maximum(d, 1), 0.0)) for d in degrees]
+        return tuple((inverse @ a).tocsr() for inverse, a in zip(inverses, matrices, strict=True))
+
+    def _initial(self, got: Exchanged, classes: int, seed: int, kind: type[Model] = MLP) -> Weights:
+        weights = super()._initial(got, classes, seed, SAGEHead if self._sage else MLP)
         if self.combine == "layer":
-            made |= net.combining_weights(self.model, fed.classes, seed)
-        return made
+            for name in ("combine.features", "combine.structure"):
+                weights[name] = network.initial(MLP, self.model, name, seed, classes, classes)[f"{name}1.weight"]
+        return weights
 
 
-class _Made(NamedTuple):
-    matrix: csr_matrix
-    features: Tensor | None
-    sent: int
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _relay(fed: Federation, name: str, scalars: Any, t: int = BEFORE_TRAINING) -> None:
+    """Count messages from client to client, which go through the server: up once, and down once."""
+    for direction in ("up", "down"):
+        fed.traffic.send(direction, name, np.asarray(scalars, dtype=float), round=t)
+
+
+def _per_run(fed: Federation, counts: Tensor | None = None) -> np.ndarray:
+    """Return the sum of a count `[clients]` over the clients of each run, or their number, `[runs]`."""
+    return np.bincount(fed.run.cpu().numpy(), None if counts is None else counts.cpu().numpy(), fed.runs)
+
+
+def _scalars(weights: Weights) -> int:
+    return sum(w[0].numel() for w in weights.values())
+
+
+# -- the registry's entry ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Choice:
+    """The registry's entry "FedStruct", which builds the method that the options of a run ask for.
+
+    `dataclasses.fields` of a `Choice` are the options of all three methods and those of this class. An option of a
+    method that is not chosen may be given only with a value that changes nothing.
+
+    Args:
+        sharing: "structure" for `FedStruct`, or "aggregates" for `SharedSums`.
+        graph: "known" for `KnownGraph`, or "unknown".
+    """
+
+    sharing: str = "structure"
+    graph: str = "unknown"
+
+    upload: ClassVar[str] = FedSGD.upload
+    _WITHOUT_EFFECT: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "prune": (0,),
+        "budget": powers.BUDGETS,
+        "backbone": ("decoupled",),
+        "combine": ("add",),
+    }
+
+    def __post_init__(self) -> None:
+        kinds = (SharedSums, KnownGraph, Choice)
+        options = {name: option for kind in kinds for name, option in kind.__dataclass_fields__.items()}
+        vars(self)["__dataclass_fields__"] = options
+
+    def __call__(self, *, sharing: str = "structure", graph: str = "unknown", **options: Any) -> StructureMethod:
+        """Build the method.
+
+        Raises:
+            ArgumentError: an option has a value that the chosen method does not allow.
+        """
+        one_of("sharing", sharing, ("structure", "aggregates"))
+        one_of("graph", graph, ("unknown", "known"))
+        known = graph == "known"
+        require(not known or sharing == "structure", "sharing", "'structure' where the server knows the graph", sharing)
+        kind = KnownGraph if known else SharedSums if sharing == "aggregates" else FedStruct
+        for name in {*options} & {*self._WITHOUT_EFFECT} - {option.name for option in fields(kind)}:
+            value, allowed = options.pop(name), self._WITHOUT_EFFECT[name]
+            require(value in allowed, name, f"{' or '.join(map(repr, allowed))} for graph {graph!r}", value)
+        return kind(**options)
+
+
+choice = Choice()

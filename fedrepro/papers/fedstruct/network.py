@@ -1,101 +1,183 @@
-"""FedStruct's network on structure features: g, an MLP before the propagation (Eq. 8), or a GraphSAGE (Appendix H).
+"""Compute the structure branch: g on structure features, and the matrices that carry its output to the clients.
 
-As in the authors' code: normalization of the input, ReLU then dropout between layers and none on the input, biases.
-All take stacked features `[slices, nodes, columns]`, one slice per run (or per client), each with its own weights.
+The network g is an MLP before the propagation (Eq. 8), or a GraphSAGE on the whole graph (Appendix H). It follows the
+authors' code: its input is normalized and not dropped, ReLU and dropout stand between its layers, and its layers have
+biases. Its tensors are stacked, `[slices, nodes, columns]`, one slice per run (or per client, where weights differ).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.sparse import coo_matrix, csr_matrix
 from torch import Tensor
 
-from fedrepro.engine.federation import Weights
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import random
-from fedrepro.engine.nn.models import MLP, Model, SAGEHead
+from fedrepro.engine.nn.models import Model
 from fedrepro.engine.nn.sparse import Sparse
 
 EPS = 1e-5
-SIZES = ("features", "classes", "hidden", "layers", "stack", "dropout", "input_norm")  # of a model
+# The fields of a model that g does not take from the feature model f.
+SIZES = ("features", "classes", "hidden", "layers", "stack", "dropout", "input_norm")
 
 
-def structure_weights(
-    model: Model, columns: int, hidden: Sequence[int], classes: int, seed: int, *, norm: bool, sage: bool
-) -> Weights:
-    """Initial weights of g by name, drawn as those of f (`model`): an MLP, or a GraphSAGE stack and a linear layer."""
-    kind = SAGEHead if sage else MLP
-    return _drawn(kind, model, "structure", seed, columns, classes, tuple(hidden), norm)
+class Exchanged(NamedTuple):
+    """The values that an exchange before training leaves, per run.
+
+    Args:
+        matrices: A- if powers are pruned, A^ if they are not, or D^-1 A for a GraphSAGE; each `[nodes, nodes]`.
+        features: S, `[runs, nodes, columns]`; None for Hop2Vec, whose S is a weight.
+        nodes: number of nodes of each run's graph.
+        columns: number of columns of S.
+    """
+
+    matrices: tuple[csr_matrix, ...]
+    features: Tensor | None
+    nodes: int
+    columns: int
 
 
-def combining_weights(model: Model, classes: int, seed: int) -> Weights:
-    """Theta_c in its two halves (Eq. 51), `[classes, classes]` each."""
-    made = {}
-    for part in ("features", "structure"):
-        made[f"combine.{part}"] = _drawn(MLP, model, f"combine.{part}", seed, classes, classes)[
-            f"combine.{part}1.weight"
-        ]
-    return made
+# -- the weights of g -------------------------------------------------------------------------------------------------
 
 
-def _drawn(
-    kind: type[Model], like: Model, name: str, seed: int, width: int, classes: int, stack: tuple[int, ...] = (),
+def weights_of_g(weights: Weights) -> Weights:
+    """Return the weights of g by name, without S."""
+    return {name: w for name, w in weights.items() if name.startswith("structure") and name != "structure"}
+
+
+def initial(
+    kind: type[Model],
+    like: Model,
+    name: str,
+    seed: int,
+    columns: int,
+    classes: int,
+    stack: tuple[int, ...] = (),
     norm: bool = False,
-) -> Weights:  # fmt: skip
-    """A model's initial weights under other names, from a seed of their own; what is not a size is as in `like`."""
-    common = {f.name: getattr(like, f.name) for f in fields(Model) if f.name not in SIZES}
-    sizes: dict[str, Any] = {"features": width, "classes": classes, "stack": stack, "layers": 1, "input_norm": norm}
+) -> Weights:
+    """Return the initial weights of a model of a `kind`, under names that begin with `name`.
+
+    They are drawn by the rule of the model `like`, from a seed of their own, so that none equals a weight of `like`.
+    """
+    rules = {f.name: getattr(like, f.name) for f in fields(Model) if f.name not in SIZES}
+    sizes: dict[str, Any] = {"features": columns, "classes": classes, "stack": stack, "layers": 1, "input_norm": norm}
     key = int(random.keys("weights of", name, seed) >> np.uint64(1))
-    made = kind(**sizes, **common).init([key], torch.float64)
-    return {n.replace("layer", name).replace("norm", name): w[0] for n, w in made.items()}
+    weights = kind(**sizes, **rules).init([key], torch.float64)
+    return {n.replace("layer", name).replace("norm", name): w[0] for n, w in weights.items()}
 
 
-def structure_mlp(weights: Weights, s: Tensor, key: Tensor, clock: tuple[int, int] | None, dropout: float) -> Tensor:
-    """g of every node's structure features: `[slices, nodes, classes]` from `[slices, nodes, columns]`.
-
-    Args:
-        key: `[slices * nodes]` 64-bit keys of the dropout masks. clock: round and step; None in evaluation.
-    """
-    if "structure.scale" in weights:
-        normal = F.layer_norm(s, s.shape[2:], eps=EPS)
-        s = normal * weights["structure.scale"][:, None] + weights["structure.shift"][:, None]
-    depth = sum(name.startswith("structure") and name.endswith(".weight") for name in weights)
-    for i in range(1, depth + 1):
-        s = torch.bmm(s, weights[f"structure{i}.weight"]) + weights[f"structure{i}.bias"][:, None]
-        if i < depth:
-            s = mask(F.relu(s), key, clock, dropout, i)
-    return s
+# -- the layers of g --------------------------------------------------------------------------------------------------
 
 
-def structure_sage(
-    weights: Weights, s: Tensor, mean: Sparse, key: Tensor, clock: tuple[int, int] | None, dropout: float
+def structure_network(
+    weights: Weights, s: Tensor, mean: Sparse | None = None, drop: Callable[[Tensor, int], Tensor] | None = None
 ) -> Tensor:
-    """The same by a GraphSAGE stack on the whole graph, with BatchNorm (of the batch's own statistics) on the input.
+    """Return g(s_u) of every node, `[slices, nodes, classes]`.
 
     Args:
-        mean: D^-1 A of the whole graph, one block per slice `[slices * nodes, slices * nodes]`.
+        weights: the weights of g, one slice each.
+        s: structure features, `[slices, nodes, columns]`.
+        mean: D^-1 A of the whole graph, one block per slice `[slices * nodes, slices * nodes]`. With it g is a
+            GraphSAGE whose input passes through BatchNorm; without it g is an MLP whose input passes through LayerNorm.
+        drop: dropout of a hidden layer, given the layer's number; None in evaluation.
     """
     if "structure.scale" in weights:
-        var, average = torch.var_mean(s, 1, correction=0, keepdim=True)
-        s = (s - average) * (var + EPS).rsqrt()
+        if mean is None:
+            s = F.layer_norm(s, s.shape[2:], eps=EPS)
+        else:
+            # The statistics are those of the batch in evaluation, too: the batch is always the whole graph.
+            var, average = torch.var_mean(s, 1, correction=0, keepdim=True)
+            s = (s - average) * (var + EPS).rsqrt()
         s = s * weights["structure.scale"][:, None] + weights["structure.shift"][:, None]
     depth = sum(name.startswith("structure") and name.endswith(".weight") for name in weights)
-    for i in range(1, depth + 1):
-        out = torch.bmm(s, weights[f"structure{i}.weight"])
-        if i < depth:
-            out = (mean @ out.flatten(0, 1)).view_as(out) + torch.bmm(s, weights[f"structure{i}.root"])
-        out = out + weights[f"structure{i}.bias"][:, None]
-        s = mask(F.relu(out), key, clock, dropout, i) if i < depth else out
+    for layer in range(1, depth + 1):
+        out = torch.bmm(s, weights[f"structure{layer}.weight"])
+        if mean is not None and layer < depth:
+            out = (mean @ out.flatten(0, 1)).view_as(out) + torch.bmm(s, weights[f"structure{layer}.root"])
+        s = out + weights[f"structure{layer}.bias"][:, None]
+        if layer < depth:
+            s = F.relu(s) if drop is None else drop(F.relu(s), layer)
     return s
 
 
-def mask(x: Tensor, key: Tensor, clock: tuple[int, int] | None, p: float, layer: int) -> Tensor:
-    """Inverted dropout of `[slices, nodes, width]`; the mask is a function of key, round, step, layer and column."""
-    if clock is None or p == 0:
+def mask(x: Tensor, layer: int, key: Tensor, clock: tuple[int, int], p: float) -> Tensor:
+    """Apply inverted dropout to `[slices, nodes, width]`.
+
+    The mask is a function of key, round, step, layer and column. All clients of a run share the keys `[slices * nodes]`
+    and therefore the masks.
+    """
+    if p == 0:
         return x
     rows = random.row_keys(key, "dropout", f"structure{layer}", *clock).view(*x.shape[:2], 1)
     return x * random.scales(rows, torch.arange(x.shape[2], device=x.device), p, x.dtype)
+
+
+def dropout_keys(fed: Federation, nodes: int) -> Tensor:
+    """Return keys `[slices * nodes]` made of the run's seed and the node's id, equal at all clients of a run."""
+    seeds = np.asarray(fed.seeds)[runs_of(fed).cpu().numpy()]
+    keys = random.keys("structure", seeds[:, None], np.arange(nodes)[None])
+    return torch.from_numpy(keys.astype(np.int64).ravel()).to(fed.device)
+
+
+# -- matrices over the batch ------------------------------------------------------------------------------------------
+
+
+def runs_of(fed: Federation) -> Tensor:
+    """Return the run of each weight slice, `[slices]`."""
+    runs = fed.run.new_empty(fed.slices)
+    runs[fed.slice_of] = fed.run
+    return runs
+
+
+def client_rows(fed: Federation, got: Exchanged) -> Sparse:
+    """Return each client's rows of A-, `[nodes, slices * graph nodes]`; halo nodes have empty rows."""
+
+    def build() -> Sparse:
+        run = fed.run[fed.batch.batch].cpu().numpy()
+        ids, slices = fed.batch.node_id.cpu().numpy(), fed.node_slice.cpu().numpy()
+        is_own = (fed.batch.ring == 0).cpu().numpy()
+        parts = []
+        for number, matrix in enumerate(got.matrices):
+            rows = np.flatnonzero((run == number) & is_own)
+            part = matrix[ids[rows]].tocoo()
+            parts.append((rows[part.row], slices[rows[part.row]] * got.nodes + part.col, part))
+        return _sparse(fed, parts, (fed.nodes, fed.slices * got.nodes))
+
+    return _cached(fed, got, "rows", build)
+
+
+def blocks(fed: Federation, got: Exchanged) -> Sparse:
+    """Return the run's matrix once per slice, block-diagonal, `[slices * graph nodes, slices * graph nodes]`."""
+
+    def build() -> Sparse:
+        matrices = [got.matrices[run].tocoo() for run in runs_of(fed).tolist()]
+        parts = [(m.row + np.int64(k * got.nodes), m.col + np.int64(k * got.nodes), m) for k, m in enumerate(matrices)]
+        return _sparse(fed, parts, (fed.slices * got.nodes, fed.slices * got.nodes))
+
+    return _cached(fed, got, "blocks", build)
+
+
+def at_own_nodes(fed: Federation, got: Exchanged, rows: Tensor) -> Tensor:
+    """Return the rows `[slices * graph nodes, classes]` of each client's own nodes, and zeros at halo nodes."""
+    index = fed.node_slice * got.nodes + fed.batch.node_id
+    return torch.where((fed.batch.ring == 0)[:, None], rows[index], 0.0)
+
+
+def _sparse(fed: Federation, parts: list[tuple[Any, Any, coo_matrix]], shape: tuple[int, int]) -> Sparse:
+    """Return the matrix with the given rows, columns and values of each part."""
+    row, col = (torch.from_numpy(np.concatenate([p[i] for p in parts]).astype(np.int64)).to(fed.device) for i in (0, 1))
+    values = torch.from_numpy(np.concatenate([matrix.data for _, _, matrix in parts])).to(fed.device, fed.dtype)
+    return Sparse.of(row, col, values, shape)
+
+
+def _cached(fed: Federation, got: Exchanged, name: str, build: Callable[[], Sparse]) -> Sparse:
+    """Build a matrix once per federation and exchange."""
+    # The exchange is kept with its matrix: its id could otherwise be that of a later object.
+    matrix: Sparse = fed.cached(("fedstruct", name, id(got)), lambda: (got, build()))[1]
+    return matrix

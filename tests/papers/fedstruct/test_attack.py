@@ -1,4 +1,4 @@
-"""What FedStruct's clients learn of others: scores that find edges, exact cases, and controls that find nothing."""
+"""Check what FedStruct's clients learn of others: scores that find edges, exact cases, and controls that do not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from fedrepro.data import partition
 from fedrepro.engine.federation import Federation
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedstruct import attack as attacks
-from fedrepro.papers.fedstruct import powers as fedstruct_powers
-from fedrepro.papers.fedstruct import structure
+from fedrepro.papers.fedstruct import powers, structure
 from fedrepro.runs.run import Run
 
 NODES, CLIENTS = 90, 3
@@ -31,13 +30,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attack(name: str, **options: Any) -> dict[str, float]:
-    run = Run(task="attack", paper="fedstruct", method=f"fedstruct-{name}", dataset="Cora~standin", clients=CLIENTS,
-              options=options)  # fmt: skip
+    method = f"fedstruct-{name}"
+    run = Run("attack", "fedstruct", method, dataset="Cora~standin", clients=CLIENTS, options=options)
     return getattr(attacks, name)(run)["result"]
 
 
 def test_auc_is_the_share_of_ordered_pairs() -> None:
-    """Against all pairs, ties counting half."""
+    """The area under the curve equals a count over all pairs, with ties as a half."""
     rng = np.random.default_rng(0)
     score, positive = rng.integers(6, size=60).astype(float), rng.random(60) < 0.3
     pairs = [(p > n) + 0.5 * (p == n) for p in score[positive] for n in score[~positive]]
@@ -46,19 +45,19 @@ def test_auc_is_the_share_of_ordered_pairs() -> None:
 
 
 def test_a_score_that_knows_nothing_and_one_that_knows_all() -> None:
-    """Random scores: 0.5 and the density. The adjacency matrix itself: 1 and 1. Other nodes' edges: about 0.5."""
+    """Random scores yield 0.5 and the density, the adjacency matrix 1 and 1, other nodes' edges about 0.5."""
     noise = np.random.default_rng(1).random((NODES, NODES))
     blind, sighted = (attacks.rated(m, A, HELD, 0) for m in (noise + noise.T, A.toarray()))
     assert abs(blind["auc"] - 0.5) < 0.06 and blind["precision"] < 3 * blind["density"] + 0.02
     assert sighted["auc"] == sighted["precision"] == sighted["self"] == sighted["between"] == 1
     order = np.random.default_rng(2).permutation(NODES)
-    power = list(fedstruct_powers.powers(DATA, PARTS, 3, 0))[-1].matrix[HELD[0]]
+    power = list(powers.powers(DATA, PARTS, 3, 0))[-1].matrix[HELD[0]]
     wrong = attacks.rated(attacks.from_combined(power)[np.ix_(order, order)], A, HELD, 0)
     assert abs(wrong["auc"] - 0.5) < 0.08
 
 
 def test_only_pairs_that_the_attacker_does_not_hold_count() -> None:
-    """Their number, and the edges among them."""
+    """The numbers of pairs and of edges are those among nodes of other clients."""
     found = attacks.rated(A.toarray(), A, HELD, 1)
     others = np.setdiff1d(np.arange(NODES), HELD[1])
     assert found["pairs"] == len(others) * (len(others) - 1) / 2
@@ -68,20 +67,20 @@ def test_only_pairs_that_the_attacker_does_not_hold_count() -> None:
 @pytest.mark.parametrize("view", attacks.VIEWS)
 @pytest.mark.parametrize("prune", [0, 6])
 def test_every_view_finds_edges(view: str, prune: int) -> None:
-    """Far better than guessing, with and without pruning."""
+    """Every view is far better than guessing, with and without pruning."""
     found = attack("edges", view=view, prune=prune, structure_depth=3, attackers=1)
     assert found["auc"] > 0.6 and found["precision"] > 1.5 * found["density"]
 
 
 def test_pruning_costs_the_attacker_something() -> None:
-    """The rows of all powers: fewer entries, fewer edges found."""
+    """From fewer entries of all powers the attacker finds fewer edges."""
     full, some = (attack("edges", view="powers", prune=p, structure_depth=6, attackers=1) for p in (0, 2))
     assert full["precision"] > some["precision"]
 
 
 def test_enough_exact_powers_give_the_graph_away() -> None:
-    """Where the rows of the powers span the space, least squares is the whole of A^."""
-    step = fedstruct_powers.transition(DATA)
+    """If the rows of the powers span the space, least squares returns all of A^."""
+    step = powers.transition(DATA)
     rng = np.random.default_rng(0)
     x = csr_matrix(rng.random((2 * NODES, NODES)))
     found = attacks.from_powers([x, csr_matrix(x @ step)])
@@ -89,11 +88,11 @@ def test_enough_exact_powers_give_the_graph_away() -> None:
     assert attacks.rated(found, A, HELD, 0)["precision"] == 1
 
 
-def test_a_node_met_alone_is_an_open_book(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of the second power: the row of a node that alone is joined to one of the attacker's nodes is exact."""
+def test_the_only_neighbour_is_found_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of the second power yield the exact row of a node that is the only neighbour of an attacker's node."""
     monkeypatch.setattr(attacks, "_either_way", lambda m: m)
     own, found = HELD[0], attacks.from_blocks(DATA, HELD, 0, 0)
-    step = fedstruct_powers.transition(DATA).toarray()
+    step = powers.transition(DATA).toarray()
     alone = set()
     for part in HELD[1:]:
         through = A[own][:, part].toarray()
@@ -106,7 +105,7 @@ def test_a_node_met_alone_is_an_open_book(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_labels_are_told_by_hop2vec() -> None:
-    """After training S tells labels far better than the majority; at its start it tells nothing."""
+    """After training S tells labels far better than the majority, and before training it tells nothing."""
     data = {"model": "DGCN", "hidden": 8, "depth": 1, "width": 16, "structure_hidden": (8,), "structure_depth": 2}
     late = attack("labels", **data, prune=10, rounds=60, lr=0.03)
     early = attack("labels", **data, prune=10, rounds=1, lr=1e-6)
@@ -115,7 +114,7 @@ def test_labels_are_told_by_hop2vec() -> None:
 
 
 def test_the_first_gradient_tells_labels() -> None:
-    """Eq. 16: the gradient of s_u sums y^ - y over the nodes near u, u itself among them."""
+    """The gradient of s_u sums y^ - y over the nodes near u, u among them (Eq. 16)."""
     options = {"model": "DGCN", "hidden": 8, "depth": 1, "structure_depth": 1, "prune": 0, "rounds": 1}
     direct = attack("labels", **options, head="direct")
     behind = attack("labels", **options, width=16, structure_hidden=(8,))
@@ -123,13 +122,13 @@ def test_the_first_gradient_tells_labels() -> None:
 
 
 def test_fixed_features_have_no_gradient() -> None:
-    """Deg: nothing to read off a gradient; the nearest node by degree says little."""
+    """Degrees have no gradient to read labels from, and the nearest node by degree says little."""
     found = attack("labels", model="DGCN", hidden=8, structure="Deg", width=8, structure_hidden=(8,), prune=5, rounds=2)
     assert found["gradient"] is None and 0 <= found["nearest"] < 0.8
 
 
 def test_odd_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown view, a graph too large, one power alone."""
+    """An unknown view, a graph that is too large and a single power are refused."""
     with pytest.raises(ArgumentError, match="view must be one of"):
         attack("edges", view="rows")
     with pytest.raises(ArgumentError, match="structure_depth must be"):

@@ -1,4 +1,4 @@
-"""FedStruct, against plain PyG layers and dense powers of D~^-1 (A+I), and against central training."""
+"""Compare FedStruct with plain PyG layers on dense powers of D~^-1 (A+I), and with central training."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
+from fedrepro import registry
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.method import State
 from fedrepro.engine.nn.models import DGCN, MLP, SAGEHead
 from fedrepro.engine.training import client_gradients, train
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.fedstruct import powers, structure
-from fedrepro.papers.fedstruct.method import FedStruct
+from fedrepro.papers.fedstruct import network, powers, structure
+from fedrepro.papers.fedstruct.method import FedStruct, KnownGraph, SharedSums, StructureMethod, choice
 
 NODES, CLIENTS, DEPTH = 48, 4, 3
 MODEL = DGCN(7, 3, hidden=5, depth=2, input_norm=True)
@@ -48,19 +49,19 @@ EVERY = pytest.mark.parametrize("options", KINDS, ids=lambda o: "-".join(str(v) 
 
 
 def graph(seed: int = 0) -> tuple[Data, list[Tensor]]:
-    """A small graph and its parts; client 0 has one node, client 1 no training node."""
+    """Return a small graph and its parts: client 0 has one node, and client 1 no training node."""
     data, parts = block_model(NODES, seed=seed), parts_of(NODES, CLIENTS, seed)
     data.train_mask[parts[1]] = False
     data.train_mask[parts[0]] = True
     return data, parts
 
 
-def build(options: dict[str, Any], **more: Any) -> FedStruct:
-    return FedStruct(**{"model": MODEL, **SMALL, **options, **more})
+def build(options: dict[str, Any], **more: Any) -> StructureMethod:
+    return choice(**{"model": MODEL, **SMALL, **options, **more})
 
 
-def start(options: dict[str, Any], seed: int = 0, **more: Any) -> tuple[FedStruct, Federation, State]:
-    """A method before its first round, with weights none of which is zero."""
+def start(options: dict[str, Any], seed: int = 0, **more: Any) -> tuple[StructureMethod, Federation, State]:
+    """Return a method before its first round, with weights none of which is zero."""
     data, parts = graph(seed)
     method = build(options, **more)
     fed, state = method.start(Federation.of(data, parts, seed, dtype=torch.float64))
@@ -74,10 +75,12 @@ def start(options: dict[str, Any], seed: int = 0, **more: Any) -> tuple[FedStruc
 class Reference(nn.Module):
     """FedStruct in plain layers: one weight set, dense matrices, one graph per client."""
 
-    def __init__(self, method: FedStruct, fed: Federation, state: State) -> None:
+    def __init__(self, method: StructureMethod, fed: Federation, state: State) -> None:
         super().__init__()
         source, shared = fed.sources[0], {name: w[0] for name, w in state.shared.items()}
         self.method, self.data = method, source.data
+        self.sage = isinstance(method, KnownGraph) and method.backbone == "GraphSAGE"
+        self.layer = isinstance(method, KnownGraph) and method.combine == "layer"
         self.graphs = [client_graph(source.data, part) for part in source.parts]
         self.f = Plain(method.model, {n: w for n, w in shared.items() if n.startswith(("layer", "norm"))})
         own = {n.replace(".", "_"): nn.Parameter(w.clone()) for n, w in shared.items() if n[0] in "sc"}
@@ -88,14 +91,13 @@ class Reference(nn.Module):
             step = dense_operator("row", source.data.edge_index, NODES)
             beta = method.weights_of_powers
             full = sum(b * np.linalg.matrix_power(step, k) for k, b in enumerate(beta))
-            self.a = torch.from_numpy(got.matrices[0].toarray() if method.prune else np.asarray(full))
+            self.a = torch.from_numpy(got.matrices[0].toarray() if getattr(method, "prune", 0) else np.asarray(full))
 
     def embeddings(self) -> Tensor:
-        """sum_u A-_vu g(s_u) at every node."""
-        w, method = self.own, self.method
+        """Return sum_u A-_vu g(s_u) at every node."""
+        w, sage = self.own, self.sage
         h = w["structure"] if self.s is None else self.s
         layers = [n for n in w if n.endswith("_weight")]
-        sage = method.backbone == "GraphSAGE"
         if "structure_scale" in w:
             how = (h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt() if sage else F.layer_norm(h, h.shape[1:])
             h = how * w["structure_scale"] + w["structure_shift"]
@@ -111,25 +113,25 @@ class Reference(nn.Module):
         return h if sage else self.a @ h
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """f and the structure embeddings, in the order of the graph's nodes."""
+        """Return f and the structure embeddings, in the order of the graph's nodes."""
         h = torch.zeros(NODES, 3, dtype=torch.float64)
         for g in self.graphs:
             h = h.index_add(0, g.node_id, self.f(g))
         if self.method.structure == "none":
             return h, torch.zeros_like(h)
         z = self.embeddings()
-        if self.method.combine == "layer":
+        if self.layer:
             return h @ self.own["combine_features"], z @ self.own["combine_structure"]
         return h, z
 
     def loss(self) -> Tensor:
-        """The mean over all training nodes (Eq. 3 and 5)."""
+        """Return the mean over all training nodes (Eq. 3 and 5)."""
         logits = sum(self.forward())
         logits = logits.softmax(1) if self.method.double_softmax else logits
         return F.cross_entropy(logits[self.data.train_mask], self.data.y[self.data.train_mask])
 
     def weights(self) -> Weights:
-        """Under the package's names."""
+        """Return the weights under the package's names."""
         return {**self.f.slice(), **{n.replace("_", "."): w.detach() for n, w in self.own.items()}}
 
 
@@ -163,11 +165,8 @@ def test_training_is_central_training_of_the_reference(options: dict[str, Any], 
     rule = torch.optim.Adam if optimizer == "adam" else torch.optim.SGD
     stepper = rule(reference.parameters(), **decay)
 
-    class From(FedStruct):
-        def start(self, _: Federation) -> tuple[Federation, State]:
-            return fed, state
-
-    made = train(From(**{item.name: getattr(method, item.name) for item in fields(method)}), fed, 4)
+    vars(method)["start"] = lambda _: (fed, state)
+    made = train(method, fed, 4)
     for _ in range(4):
         stepper.zero_grad()
         reference.loss().backward()
@@ -178,14 +177,14 @@ def test_training_is_central_training_of_the_reference(options: dict[str, Any], 
 
 
 def test_the_structure_branch_alone_and_the_features_alone() -> None:
-    """`inference` names the part that predicts; the two add up to the whole."""
+    """The option `inference` names the part that predicts, and the two parts add up to the whole."""
     _, fed, state = start(KINDS[0])
     both, z, h = (build(KINDS[0], inference=part).predict(fed, state) for part in ("both", "structure", "features"))
     assert gap(both, z + h) < 1e-15 and gap(both, z) > 0.1 and gap(both, h) > 0.1
 
 
 def test_facts_are_the_accuracies_of_the_parts() -> None:
-    """At the last weights, over validation and test nodes."""
+    """The accuracies are those at the last weights, over validation and test nodes."""
     method, fed, state = start(KINDS[0])
     facts = method.facts(fed, state)[0]
     h, z = method.parts(state.shared, fed.shared(), state)
@@ -198,7 +197,7 @@ def test_facts_are_the_accuracies_of_the_parts() -> None:
 
 
 def test_without_structure_it_is_fedsgd() -> None:
-    """`structure="none"` trains the feature branch alone, bitwise as FedSGD does, dropout included."""
+    """With `structure="none"` only the feature branch trains, bitwise as FedSGD does, dropout included."""
     data, parts = graph()
     fed = Federation.of(data, parts, dtype=torch.float64)
     model = replace(MODEL, dropout=0.4)
@@ -213,7 +212,7 @@ def test_without_structure_it_is_fedsgd() -> None:
 
 @EVERY
 def test_the_servers_gradient_is_the_mean_of_the_clients(options: dict[str, Any]) -> None:
-    """Weighted by training nodes (Eq. 5), with dropout on: all clients draw the same masks for g."""
+    """The mean is weighted by training nodes (Eq. 5); dropout is on, since all clients draw the same masks for g."""
     method, fed, state = start(options, model=replace(MODEL, dropout=0.4))
     each = client_gradients(method, fed, state, t=2)
     leaves = {name: w.clone().requires_grad_() for name, w in state.shared.items()}
@@ -226,7 +225,7 @@ def test_the_servers_gradient_is_the_mean_of_the_clients(options: dict[str, Any]
 
 
 def with_edges(fed: Federation, client: int) -> Federation:
-    """Every second edge inside all other clients taken away, after the exchange."""
+    """Remove every second edge inside all other clients, after the exchange."""
     batch = fed.batch.clone()
     other = batch.batch[batch.edge_index[1]] != client
     batch.edge_index = batch.edge_index[:, ~other | (other.cumsum(0) % 2 == 0)]
@@ -234,7 +233,7 @@ def with_edges(fed: Federation, client: int) -> Federation:
 
 
 def with_labels(fed: Federation, client: int) -> Federation:
-    """Other labels at all other clients."""
+    """Change the labels at all other clients."""
     batch = fed.batch.clone()
     batch.y = torch.where(batch.batch == client, batch.y, (batch.y + 1) % 3)
     return replace(fed, batch=batch, _cache={})
@@ -243,7 +242,7 @@ def with_labels(fed: Federation, client: int) -> Federation:
 @EVERY
 @pytest.mark.parametrize("change", [with_edges, with_labels])
 def test_a_client_computes_from_what_it_received(options: dict[str, Any], change: Any) -> None:
-    """What others do to their edges or labels after the exchange leaves a client's gradient bitwise as it was."""
+    """Other clients' edges and labels, changed after the exchange, leave a client's gradient bitwise as it was."""
     method, fed, state = start(options, model=replace(MODEL, dropout=0.4))
     before = client_gradients(method, fed, state)
     for client in range(CLIENTS):
@@ -253,7 +252,7 @@ def test_a_client_computes_from_what_it_received(options: dict[str, Any], change
 
 
 def test_a_client_needs_its_rows_and_s_alone() -> None:
-    """FedStruct Proposition 1: other clients' rows of A- do not matter to a client, its own rows and S do."""
+    """Other clients' rows of A- do not matter to a client, and its own do (Proposition 1)."""
     method, fed, state = start(KINDS[1])
     before = client_gradients(method, fed, state)
     got, mine = state.more.exchanged, fed.sources[0].parts[3].numpy()
@@ -267,7 +266,7 @@ def test_a_client_needs_its_rows_and_s_alone() -> None:
 
 
 def test_runs_side_by_side_are_runs_alone() -> None:
-    """Three rounds of three seeds, each with its own graph, dropout on: to 1e-10 the runs alone."""
+    """Three rounds of three seeds on three graphs, with dropout, equal the runs by themselves to 1e-10."""
     method = build(KINDS[1], model=replace(MODEL, dropout=0.4), lr=0.02)
     alone = [Federation.of(*graph(seed), seed, dtype=torch.float64) for seed in (0, 1, 2)]
     together = train(method, Federation.stack(alone), 3).state.shared
@@ -280,7 +279,7 @@ def test_runs_side_by_side_are_runs_alone() -> None:
 
 
 def test_s_has_a_gradient_and_moves() -> None:
-    """In the median of 20 rounds at least 1e-3 of the classifier's gradient; S ends elsewhere than it began."""
+    """The gradient of S is at least 1e-3 of the classifier's in the median of 20 rounds, and S moves."""
     data, parts = graph()
     ratios = []
 
@@ -298,7 +297,7 @@ def test_s_has_a_gradient_and_moves() -> None:
 
 @pytest.mark.parametrize("kind", ["Deg", "Fed*", "GDV", "GDV-73", "N2V"])
 def test_fixed_features_matter(kind: str) -> None:
-    """The features of other nodes in their place change predictions."""
+    """Features of other nodes change predictions."""
     method, fed, state = start({"structure": kind, "prune": 0})
     before = method.predict(fed, state)
     got = state.more.exchanged
@@ -309,123 +308,36 @@ def test_fixed_features_matter(kind: str) -> None:
 
 def test_dropout_hides_the_expected_share() -> None:
     """A hidden entry of g survives with probability 1 - p and is then divided by it; masks change with the round."""
-    from fedrepro.papers.fedstruct import network as net
-
     x, key = torch.ones(1, 500, 40, dtype=torch.float64), torch.arange(500) * 7919 + 13
-    out = net.mask(x, key, (3, 0), 0.7, 1)
+    out = network.mask(x, 1, key, (3, 0), 0.7)
     assert set(out.unique().tolist()) == {0.0, 1 / (1 - 0.7)}
     assert abs(float((out > 0).double().mean()) - 0.3) < 0.01
-    assert gap(out, net.mask(x, key, (4, 0), 0.7, 1)) > 0 and torch.equal(x, net.mask(x, key, None, 0.7, 1))
-
-
-# -- powers -----------------------------------------------------------------------------------------------------------
-
-
-def test_unpruned_powers_are_the_matrix_powers() -> None:
-    """Made from blocks client by client, they equal those of the dense matrix to 1e-14 and have row sums 1."""
-    data, parts = graph()
-    step = dense_operator("row", data.edge_index, NODES)
-    for number, power in enumerate(powers.powers(data, parts, 6, 0), start=1):
-        assert np.abs(power.matrix.toarray() - np.linalg.matrix_power(step, number)).max() < 1e-14
-        assert np.abs(power.matrix.sum(1) - 1).max() < 1e-14
-
-
-def test_the_largest_entries_of_a_power_are_kept() -> None:
-    """p n of them, none smaller than one left out, after each multiplication, and not scaled up."""
-    data, parts = graph()
-    p, before = 3, dense_operator("row", data.edge_index, NODES)
-    step = before
-    for power in list(powers.powers(data, parts, 5, p))[1:]:
-        whole, kept = step @ before, power.matrix.toarray()
-        assert power.matrix.nnz == p * NODES == (kept > 0).sum()
-        assert np.abs((kept - whole)[kept > 0]).max() < 1e-14
-        assert whole[kept > 0].min() >= whole[kept == 0].max() - 1e-14
-        before = kept
-
-
-def test_the_largest_entries_of_each_block_are_kept() -> None:
-    """Each client k sends at most ceil(p / K) n_i numbers of each block, none smaller than one left out."""
-    data, parts = graph()
-    p, a = 5, dense_operator("row", data.edge_index, NODES)
-    loops = (a > 0).astype(float)
-    quota = [-(-p // CLIENTS) * len(part) for part in parts]
-    second = list(powers.powers(data, parts, 2, p, "blocks"))[1]
-    expected, sent = np.zeros((NODES, NODES)), 0
-    held = [part.numpy() for part in parts]
-    sums = {}
-    for i, rows in enumerate(held):
-        for j, cols in enumerate(held):
-            for k, through in enumerate(held):
-                b = loops[np.ix_(rows, through)] @ a[np.ix_(through, cols)]
-                entries = np.sort(b[b > 0])[::-1][: quota[i]]
-                sums[i, j] = sums.get((i, j), 0) + entries.sum()
-                sent += len(entries) if i != k else 0
-            expected[np.ix_(rows, cols)] = sums[i, j]
-    degree = loops.sum(1)
-    found = second.matrix.toarray() * degree[:, None]
-    for i, rows in enumerate(held):
-        for j, cols in enumerate(held):
-            assert abs(found[np.ix_(rows, cols)].sum() - sums[i, j]) < 1e-12  # ties aside, the same entries
-    assert second.sent == sent
-    assert second.matrix.nnz < (a @ a > 0).sum()
-
-
-def test_ties_do_not_favour_low_numbers() -> None:
-    """On a cycle all entries of a row are alike; what is kept is spread over the rows."""
-    n = 200
-    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-    data = Data(edge_index=torch.cat([ring, ring.flip(0)], 1), num_nodes=n)
-    made = list(powers.powers(data, [torch.arange(n)], 2, 2))[1].matrix  # 5 entries a row: 3/9, 2 of 2/9, 2 of 1/9
-    per_row = np.diff(made.indptr)
-    halves = per_row[: n // 2].sum(), per_row[n // 2 :].sum()
-    assert made.nnz == 2 * n and max(halves) < 1.15 * min(halves)
-    assert made.data.min() > 0.2
-
-
-@pytest.mark.parametrize("budget", powers.BUDGETS)
-def test_the_error_falls_with_p(budget: str) -> None:
-    """To zero once everything is kept."""
-    data, parts = graph()
-    full = list(powers.powers(data, parts, 4, 0))[-1].matrix.toarray()
-    errors = []
-    for p in (2, 6, 15, CLIENTS * NODES):
-        kept = list(powers.powers(data, parts, 4, p, budget))[-1].matrix.toarray()
-        errors.append(np.linalg.norm(kept - full) / np.linalg.norm(full))
-    assert errors[0] > errors[1] > errors[2] > errors[3] and errors[3] < 1e-14
-
-
-def test_a_partition_must_cover_each_node_once() -> None:
-    """Overlapping or missing nodes are refused."""
-    data, parts = graph()
-    for wrong in (parts[:-1], [*parts, parts[0]]):
-        with pytest.raises(ArgumentError, match="disjoint"):
-            next(powers.powers(data, wrong, 2, 0))
+    assert gap(out, network.mask(x, 1, key, (4, 0), 0.7)) > 0 and torch.equal(x, network.mask(x, 1, key, (3, 0), 0.0))
 
 
 # -- traffic ----------------------------------------------------------------------------------------------------------
 
 
-def traffic(options: dict[str, Any]) -> tuple[FedStruct, Federation, dict[str, dict[str, float]], State]:
+def traffic(options: dict[str, Any]) -> tuple[StructureMethod, Federation, dict[str, dict[str, float]], State]:
     method = build(options)
     made = train(method, Federation.of(*graph()), 2)
     return method, made.fed, made.fed.traffic.summary(), made.state
 
 
 def test_before_training_blocks_and_structure_features_travel() -> None:
-    """S goes up once and down to the other clients; of the pruned blocks each number comes with two indices."""
+    """S goes up once and down to the other clients; each value of a pruned block comes with two indices."""
     _, fed, seen, _ = traffic(KINDS[1])
     source = fed.sources[0]
     sent = powers.combined(source.data, source.parts, [0, 0, 0, 1], 4)[1]
-    assert seen["before"] == {
-        "up.structure features": NODES * 6, "down.structure features": (CLIENTS - 1) * NODES * 6,
-        "up.power blocks": sent, "down.power blocks": sent,
-        "up.power indices": 2 * sent, "down.power indices": 2 * sent,
-    }  # fmt: skip
+    blocks = {"up.power blocks": sent, "down.power blocks": sent}
+    indices = {"up.power indices": 2 * sent, "down.power indices": 2 * sent}
+    features = {"up.structure features": NODES * 6, "down.structure features": (CLIENTS - 1) * NODES * 6}
+    assert seen["before"] == blocks | indices | features
     assert sent > 0
 
 
 def test_unpruned_rows_travel_whole() -> None:
-    """For each power from the second, each node and each other client it has a neighbour at: one row of n numbers."""
+    """A row of n numbers is sent for each power from the second, each node, and each other client with a neighbour."""
     _, _, seen, _ = traffic(KINDS[0])
     data, parts = graph()
     owner = powers.owners(parts, NODES)
@@ -435,7 +347,7 @@ def test_unpruned_rows_travel_whole() -> None:
 
 
 def test_each_round_weights_and_gradients_travel() -> None:
-    """Down and up with every client that has training nodes, S among them for Hop2Vec and not for others."""
+    """Every client with training nodes receives weights and sends gradients; S is among them only for Hop2Vec."""
     for options, s in ((KINDS[1], NODES * 6), (KINDS[5], 0)):
         _, _, seen, state = traffic(options)
         each = sum(w[0].numel() for w in state.shared.values())
@@ -444,7 +356,7 @@ def test_each_round_weights_and_gradients_travel() -> None:
 
 
 def test_aggregates_are_sent_in_place_of_s() -> None:
-    """Per labelled node and other client, c sums, and with a fixed S also c for every weight of g (Eq. 47 and 48)."""
+    """A labelled node and another client cost c sums, and with a fixed S also c per weight of g (Eq. 47 and 48)."""
     for options in ({"structure": "Deg", "prune": 4}, {"structure": "H2V", "head": "direct", "prune": 4}):
         plain, (method, fed, seen, state) = traffic(options), traffic({**options, "sharing": "aggregates"})
         assert identical(plain[3].shared, state.shared)
@@ -460,7 +372,7 @@ def test_aggregates_are_sent_in_place_of_s() -> None:
 
 
 def test_a_server_that_knows_the_graph_sends_embeddings_and_jacobians() -> None:
-    """Nothing before training; then c numbers per labelled node, and c for every weight they depend on."""
+    """The server sends nothing before training; then c numbers per labelled node, and c per weight of the branch."""
     _, fed, seen, state = traffic(KINDS[9])
     labelled = int(fed.batch.train_mask.sum())
     g = sum(w[0].numel() for n, w in state.shared.items() if n.startswith("structure"))
@@ -490,13 +402,34 @@ def test_a_server_that_knows_the_graph_sends_embeddings_and_jacobians() -> None:
     ],
 )
 def test_odd_options_are_refused(options: dict[str, Any], message: str) -> None:
-    """Each with the argument's name and what is allowed."""
+    """The error names the argument and what is allowed."""
     with pytest.raises(ArgumentError, match=message):
         build(options).start(Federation.of(*graph()))
 
 
+def test_options_choose_the_method() -> None:
+    """The registry's entry builds one of three classes, and knows the options of all three."""
+    assert type(build(KINDS[0])) is FedStruct and type(build(KINDS[9])) is KnownGraph
+    assert type(build({"structure": "Deg", "sharing": "aggregates"})) is SharedSums
+    known = {option.name for kind in (FedStruct, SharedSums, KnownGraph) for option in fields(kind)}
+    assert {option.name for option in fields(choice)} == known | {"sharing", "graph"}
+    assert registry.load("train", "FedStruct") is choice and choice.upload == FedStruct.upload
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backbone": "decoupled", "combine": "add", "graph": "unknown", "sharing": "structure"},
+        {"graph": "known", "prune": 0, "budget": "blocks"},
+    ],
+)
+def test_options_of_other_methods_may_be_named_without_effect(options: dict[str, Any]) -> None:
+    """A run may spell out a value that changes nothing, as stored runs do."""
+    assert build(options) == build({"graph": options["graph"]})
+
+
 def test_any_feature_model_will_do() -> None:
-    """An MLP or a GraphSAGE with a head in place of the decoupled GCN."""
+    """An MLP or a GraphSAGE with a head can take the place of the decoupled GCN."""
     for model in (MLP(7, 3, hidden=4), SAGEHead(7, 3, stack=(4, 3), input_norm=True)):
         method, fed, state = start(KINDS[1], model=model)
         expected = Reference(method, fed, state)()
@@ -504,7 +437,7 @@ def test_any_feature_model_will_do() -> None:
 
 
 def test_weights_of_g_are_drawn_apart_from_those_of_f() -> None:
-    """By the model's own rule, from a seed of their own: no column of g begins as one of f."""
+    """No column of g begins as one of f, although both are drawn by one rule."""
     data, parts = graph()
     for options in (KINDS[0], KINDS[9], KINDS[10]):
         method = build(options, model=replace(MODEL, stack=(6,)), width=7)
@@ -520,7 +453,7 @@ def test_weights_of_g_are_drawn_apart_from_those_of_f() -> None:
 
 
 def test_hop2vec_starts_small_and_by_seed() -> None:
-    """Normal with deviation 0.05, a function of the seed."""
+    """Hop2Vec starts normal with standard deviation 0.05, as a function of the seed."""
     s = structure.hop2vec(2000, 8, 3)
     assert abs(float(s.std()) - 0.05) < 0.001 and abs(float(s.mean())) < 0.002
     assert torch.equal(s, structure.hop2vec(2000, 8, 3)) and gap(s, structure.hop2vec(2000, 8, 4)) > 0.05

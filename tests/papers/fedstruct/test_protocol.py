@@ -1,4 +1,4 @@
-"""Algorithm 3 and the round of Section G.1 word by word, against central powers and automatic differentiation."""
+"""Compare Algorithm 3 and the round of Appendix G.1, message by message, with central powers and autograd."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fedrepro.engine.training import client_gradients
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedstruct import powers, protocol
 from fedrepro.papers.fedstruct.method import FedStruct
-from fedrepro.papers.fedstruct.theory import exchange as tasks
+from fedrepro.papers.fedstruct.theory import exchange
+from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 NODES, CLIENTS = 48, 4
@@ -32,7 +33,7 @@ def central(prune: int) -> np.ndarray:
 
 
 def test_without_pruning_the_blocks_are_the_central_powers() -> None:
-    """FS-I2: each client's rows of A- to 1e-14; and with a block left out they are not."""
+    """Each client's rows of A- are central to 1e-14, and without one block they are not (FS-I2)."""
     clients = protocol.acquire(DATA, PARTS, BETA)
     assert np.abs(protocol.assembled(clients).toarray() - central(0)).max() < 1e-14
     for client in clients:
@@ -50,34 +51,27 @@ def test_without_pruning_the_blocks_are_the_central_powers() -> None:
 
 @pytest.mark.parametrize("p", [1, 5, 9, 200])
 def test_with_pruning_it_is_the_form_used_in_training(p: int) -> None:
-    """The same entries bit for bit in place and to 1e-14 in value, and the same numbers sent."""
+    """Both forms keep the same entries, to 1e-14 in value, and send the same numbers."""
     traffic = Traffic()
     literal = protocol.assembled(protocol.acquire(DATA, PARTS, BETA, p, traffic))
     quick, sent = powers.combined(DATA, PARTS, [0.0, *BETA], p, "blocks")
     assert np.abs(literal.toarray() - quick.toarray()).max() < 1e-14
-    assert traffic.summary()["before"] == {
-        "up.power blocks": sent, "down.power blocks": sent,
-        "up.power indices": 2 * sent, "down.power indices": 2 * sent,
-    }  # fmt: skip
+    blocks = {"up.power blocks": sent, "down.power blocks": sent}
+    assert traffic.summary()["before"] == blocks | {"up.power indices": 2 * sent, "down.power indices": 2 * sent}
     error = np.abs(literal.toarray() - central(0)).max()
     assert (error > 0.01) == (p < 200) and (p < 200 or error < 1e-14)
 
 
 def test_rows_sent_whole_are_counted_as_in_training() -> None:
-    """Without pruning: the count of `fedstruct_traffic.full_blocks`."""
-    from fedrepro.papers.fedstruct.traffic import full_blocks
-
+    """Without pruning the messages are those that `powers.full_blocks` counts."""
     traffic = Traffic()
     protocol.acquire(DATA, PARTS, BETA, 0, traffic)
-    fed = Federation.of(DATA, PARTS)
-    assert traffic.summary()["before"] == {
-        "up.power blocks": full_blocks(fed.sources[0], len(BETA)),
-        "down.power blocks": full_blocks(fed.sources[0], len(BETA)),
-    }
+    sent = powers.full_blocks(Federation.of(DATA, PARTS).sources[0], len(BETA))
+    assert traffic.summary()["before"] == {"up.power blocks": sent, "down.power blocks": sent}
 
 
 def test_a_client_starts_from_its_own_edges() -> None:
-    """Edges between two other clients change nothing a client holds before the exchange, and do after it."""
+    """Edges between two other clients change nothing that a client holds before the exchange, and do after it."""
     source, target = DATA.edge_index
     owner = powers.owners(PARTS, NODES)
     far = torch.from_numpy((owner[source] != 3) & (owner[target] != 3))
@@ -98,12 +92,14 @@ def test_a_client_starts_from_its_own_edges() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"structure": "Deg", "prune": 4}, {"structure": "GDV", "prune": 6, "structure_hidden": (5, 4)},
-        {"structure": "Deg", "prune": 4, "norm": False}, {"structure": "H2V", "head": "direct", "prune": 4},
+        {"structure": "Deg", "prune": 4},
+        {"structure": "GDV", "prune": 6, "structure_hidden": (5, 4)},
+        {"structure": "Deg", "prune": 4, "norm": False},
+        {"structure": "H2V", "head": "direct", "prune": 4},
     ],
-)  # fmt: skip
+)
 def test_sums_give_the_same_predictions_and_gradients(options: dict[str, Any]) -> None:
-    """FS-A5: predictions and every client's gradient equal the original's, to 1e-12."""
+    """Predictions and every client's gradient equal those of FedStruct to 1e-12 (FS-A5)."""
     method = FedStruct(model=DGCN(7, 3, hidden=4, depth=1), width=6, **{"structure_hidden": (4,), **options})
     fed, state = method.start(Federation.of(DATA, PARTS, dtype=torch.float64))
     traffic = Traffic()
@@ -124,7 +120,7 @@ def test_sums_give_the_same_predictions_and_gradients(options: dict[str, Any]) -
 
 
 def test_hop2vec_with_g_cannot_share_sums() -> None:
-    """Its gradient needs g's Jacobian at others' structure features."""
+    """The gradient of such a Hop2Vec needs the Jacobian of g at others' structure features."""
     method = FedStruct(model=DGCN(7, 3, hidden=4), width=6, prune=4)
     with pytest.raises(ArgumentError, match="'direct' for H2V"):
         protocol.aggregate_round(method, *method.start(Federation.of(DATA, PARTS)), Traffic())
@@ -133,14 +129,20 @@ def test_hop2vec_with_g_cannot_share_sums() -> None:
 # -- the tasks --------------------------------------------------------------------------------------------------------
 
 RUN = Run(
-    task="check", paper="fedstruct", method="fedstruct-powers", dataset="Cora~standin",
-    prepare="undirected+no-self-loops", split="10/10/80", partition="random", clients=3,
-)  # fmt: skip
+    task="check",
+    paper="fedstruct",
+    method="fedstruct-powers",
+    dataset="Cora~standin",
+    prepare="undirected+no-self-loops",
+    split="10/10/80",
+    partition="random",
+    clients=3,
+)
 
 
 def test_the_example_and_its_misprints() -> None:
-    """FS-I3: which of the printed matrices follow from the printed adjacency matrix, and which do not."""
-    found = tasks.example(Run(task="check", paper="fedstruct", method="fedstruct-example"))["result"]
+    """Some of the printed matrices follow from the printed adjacency matrix, and some do not (FS-I3)."""
+    found = exchange.example(Run(task="check", paper="fedstruct", method="fedstruct-example"))["result"]
     agree = {name for name, same in found["agrees"].items() if same}
     assert agree == {"B_221", "B_231", "B_213", "B_223", "A~_2^[1]", "A~_1^[3]"}
     assert {m["place"] for m in found["misprints"]} >= {"B_211", "B_233", "Eq. 39: A~_2^[3]", "Eq. 38: known entries"}
@@ -153,27 +155,27 @@ def test_the_example_and_its_misprints() -> None:
 
 
 def test_powers_are_checked_on_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FS-A3: literal equals quick; errors against p; counts beside the paper's bounds."""
-    monkeypatch.setattr(tasks.tasks, "graph", lambda run: DATA)
+    """The literal form equals that of training; errors and counts are compared with p and the bounds (FS-A3)."""
+    monkeypatch.setattr(tasks, "graph", lambda run: DATA)
     run = RUN.replace(options={"prune": 4, "structure_depth": 4}, clients=CLIENTS)
-    some = tasks.powers(run)["result"]
-    full = tasks.powers(run.replace(options={"prune": 0, "structure_depth": 4}))["result"]
+    some = exchange.powers(run)["result"]
+    full = exchange.powers(run.replace(options={"prune": 0, "structure_depth": 4}))["result"]
     assert some["difference"] < 1e-14 and full["difference"] < 1e-14 and full["full_difference"] < 1e-14
     assert some["relative_error"] > 0.05 and full["relative_error"] < 1e-14
     assert 0 < some["row_sum"] < 1 and abs(full["row_sum"] - 1) < 1e-14
     assert some["bound"] == 4 * CLIENTS * 4 * NODES and some["text_bound"] == 4 * 4 * NODES
     assert some["blocks"] < full["blocks"] and some["indices"] == 2 * some["blocks"] and full["indices"] == 0
-    whole = tasks.powers(run.replace(options={"prune": 4, "structure_depth": 4, "budget": "matrix"}))["result"]
+    whole = exchange.powers(run.replace(options={"prune": 4, "structure_depth": 4, "budget": "matrix"}))["result"]
     assert whole["kept_per_node"] <= 4 and whole["difference"] is None
 
 
 def test_communication_is_counted_beside_the_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FS-T1 and FS-T9: what a run would send, from the same ledger as training, and the orders of the tables."""
-    monkeypatch.setattr(tasks.tasks, "graph", lambda run: DATA)
+    """The messages of a run come from the ledger of training, next to the orders of Tables 1 and 9."""
+    monkeypatch.setattr(tasks, "graph", lambda run: DATA)
     options = {"model": "DGCN", "hidden": 4, "width": 6, "structure_hidden": (4,), "structure_depth": 3, "prune": 4}
     run = RUN.replace(task="traffic", method="FedStruct", clients=CLIENTS, options={**options, "rounds": 5})
-    hop = tasks.communication(run)["result"]
-    deg = tasks.communication(run.replace(options={**options, "rounds": 5, "structure": "Deg"}))["result"]
+    hop = exchange.communication(run)["result"]
+    deg = exchange.communication(run.replace(options={**options, "rounds": 5, "structure": "Deg"}))["result"]
     theta = hop["sizes"]["theta"]
     assert hop["formula"]["before"] == 3 * CLIENTS * 4 * NODES
     assert deg["formula"]["before"] == CLIENTS * 6 * NODES + 3 * CLIENTS * 4 * NODES
@@ -182,14 +184,16 @@ def test_communication_is_counted_beside_the_formulas(monkeypatch: pytest.Monkey
     assert hop["training"]["up.gradients"] == 5 * CLIENTS * (theta + NODES * 6)
     assert deg["training"]["down.weights"] == 5 * CLIENTS * deg["sizes"]["theta"] and hop["sizes"]["S"] == NODES * 6
     known = {**options, "prune": 0, "graph": "known", "rounds": 5, "structure": "Deg"}
-    server = tasks.communication(run.replace(options=known))["result"]
+    server = exchange.communication(run.replace(options=known))["result"]
     assert server["before"] == {} and server["formula"]["before"] == 0
     assert server["formula"]["training"] == 5 * CLIENTS * theta + 5 * NODES * 6 * theta
 
 
 def test_sums_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FS-A5 as a task: equal to rounding, and how many numbers Eq. 48 really takes beside the count in the text."""
+    """The round of sums is equal to rounding, and Eq. 48 takes more numbers than the text counts (FS-A5)."""
     for structure in ("Deg", "H2V"):
-        found = tasks.aggregates(RUN.replace(method="fedstruct-aggregates", options={"structure": structure}))["result"]
+        found = exchange.aggregates(RUN.replace(method="fedstruct-aggregates", options={"structure": structure}))[
+            "result"
+        ]
         assert found["prediction"] < 1e-12 and found["gradient"] < 1e-12
         assert (found["sent"] > found["claimed"]) == (structure == "Deg")

@@ -1,4 +1,4 @@
-"""FedStruct's propositions: identities to rounding, and controls that must fail."""
+"""Check FedStruct's propositions: identities to rounding, and controls that must fail."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from graphs import block_model, unequal_parts
 
 from fedrepro.data import partition
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.fedstruct.theory import algorithms as fedstruct_algorithms
-from fedrepro.papers.fedstruct.theory import exchange as fedstruct_exchange
-from fedrepro.papers.fedstruct.theory import gradients as fedstruct
-from fedrepro.papers.fedstruct.theory import properties as fedstruct_properties
+from fedrepro.papers.fedstruct.theory import algorithms, exchange, gradients, properties, setup
+from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 DATA, PARTS = block_model(48, seed=3), unequal_parts(48, 4, 3)
@@ -28,14 +26,14 @@ def check(name: str, **options: Any) -> Run:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedstruct_exchange.tasks, "graph", lambda run: DATA)
+    monkeypatch.setattr(tasks, "graph", lambda run: DATA)
     monkeypatch.setattr(partition, "partition", lambda *_: PARTS)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_gradients_are_those_of_automatic_differentiation(seed: int) -> None:
-    """Lemma 1 and Propositions 1 to 4 to 1e-12; every control differs by more than 1e-2."""
-    found = fedstruct.gradients(check("gradients", seed=seed))["result"]
+    """Lemma 1 and Propositions 1 to 4 hold to 1e-12, and every control differs by more than 1e-2."""
+    found = gradients.gradients(check("gradients", seed=seed))["result"]
     right = {"lemma1", "prop1_outside", "prop2", "prop3", "prop4"}
     assert max(found[name] for name in right) < 1e-12
     assert min(value for name, value in found.items() if name not in right) > 1e-2
@@ -43,18 +41,18 @@ def test_gradients_are_those_of_automatic_differentiation(seed: int) -> None:
 
 
 def test_proposition_4_as_printed_holds_for_one_client_alone() -> None:
-    """Its sums run over all labelled nodes: with a single client, and only then, these are the client's."""
-    at = fedstruct.Setting(0)
-    at.parts = (torch.arange(fedstruct.NODES),)
+    """The printed sums run over all labelled nodes, which are the client's only if there is one client."""
+    at = gradients.Setting(0)
+    at.parts = (torch.arange(setup.NODES),)
     of_g, of_f = at.jacobians()
-    made = fedstruct._proposition4(at, at.labelled(0), of_g, of_f, True)
-    automatic = at.automatic(("theta_s", "theta_f", "theta_c_s", "theta_c_f"), 0, "layer")
+    made = gradients.proposition4(at, at.labelled(0), of_g, of_f)
+    automatic = at.automatic(gradients.WEIGHTS, 0, "layer")
     assert max(float((a - b).abs().max()) for a, b in zip(made, automatic)) < 1e-11
 
 
 def test_the_filter_needs_the_inverse() -> None:
-    """FS-I1: with U^-1 to 1e-11; with U^T as printed not, unless the matrix is the symmetric one."""
-    found = fedstruct.polynomial_filter(check("filter"))["result"]
+    """The filter holds with U^-1 to 1e-11; with U^T as printed only for the symmetric matrix (FS-I1)."""
+    found = gradients.polynomial_filter(check("filter"))["result"]
     assert found["inverse"] < 1e-11 and found["symmetric"] < 1e-11
     assert found["transpose"] > 0.1 and found["orthogonality"] > 0.01
 
@@ -71,29 +69,29 @@ def test_the_filter_needs_the_inverse() -> None:
     ],
 )
 def test_counting_equations(options: dict[str, Any], prevented: bool, recovered: float) -> None:
-    """FS-I5: the rank decides, and the text's condition is neither necessary nor sufficient once g or rounds enter."""
-    found = fedstruct.counting(check("counting", **options))["result"]
+    """The rank decides; the text's condition is neither necessary nor sufficient with g or several rounds (FS-I5)."""
+    found = gradients.counting(check("counting", **options))["result"]
     assert found["prevented"] is prevented and found["recovered"] == recovered
     assert (found["nullity"] == 0) == (recovered == 1.0) and (found["error"] < 1e-9) == (recovered == 1.0)
     assert found["rank"] + found["nullity"] == found["unknowns"]
 
 
 def test_the_figure_of_combined_matrices(small: None) -> None:
-    """FS-F3: means over cells add up to the mass, and pruning only takes away."""
+    """Means over cells add up to the mass, and pruning only removes mass (FS-F3)."""
     run = check("combined", structure_depth=3, prune=4, cells=12).replace(dataset="Cora~standin", clients=4)
-    found = fedstruct_exchange.combined(run)["result"]
+    found = exchange.combined(run)["result"]
     full, pruned = np.array(found["full"]), np.array(found["pruned"])
     assert full.shape == pruned.shape == (12, 12) and abs(full.sum() * 16 - 48) < 1e-9  # cells of 4 x 4 nodes
     assert (pruned <= full + 1e-12).all() and pruned.sum() < full.sum()
     assert 0 < found["inside_full"] < 1 and found["rank_full"] <= 48 and found["sizes"] == [len(p) for p in PARTS]
-    plain = fedstruct_exchange.combined(run.replace(options={**run.options, "ranks": False}))["result"]
+    plain = exchange.combined(run.replace(options={**run.options, "ranks": False}))["result"]
     assert plain == {**found, "rank_full": None, "rank_pruned": None}
 
 
 def test_the_properties_of_the_generators(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FS-T3: Hop2Vec alone depends on labels; with Node2Vec it tells a cycle's nodes apart, with Deg it is local."""
-    monkeypatch.setattr(fedstruct_properties, "DIMENSION", 54)
-    found = fedstruct_properties.structures(check("structures").replace(dataset="Cora~standin", clients=4))["result"]
+    """Only Hop2Vec depends on labels; it and Node2Vec tell a cycle's nodes apart; it and Deg are local (FS-T3)."""
+    monkeypatch.setattr(properties, "DIMENSION", 54)
+    found = properties.structures(check("structures").replace(dataset="Cora~standin", clients=4))["result"]
     assert {k for k, v in found.items() if v["task_dependent"]} == {"H2V"}
     assert {k for k, v in found.items() if v["global"]} == {"H2V", "N2V"}
     assert {k for k, v in found.items() if v["local"]} == {"H2V", "Deg"}
@@ -102,8 +100,8 @@ def test_the_properties_of_the_generators(small: None, monkeypatch: pytest.Monke
 
 
 def test_routes_of_fedgcn(small: None) -> None:
-    """FS-I4: pairs of a node and a client, fewer than cross-client edges; one-node clients give edges away."""
-    found = fedstruct_properties.fedgcn(check("fedgcn").replace(dataset="Cora~standin", clients=4))["result"]
+    """Routes are pairs of a node and a client, fewer than cross-client edges; clients of one node reveal edges."""
+    found = properties.fedgcn(check("fedgcn").replace(dataset="Cora~standin", clients=4))["result"]
     owner = {int(v): c for c, part in enumerate(PARTS) for v in part}
     pairs = [(u, v) for u, v in DATA.edge_index.T.tolist() if owner[u] != owner[v]]
     assert found["cross_client_edges"] == len(pairs) and found["edges"] == DATA.edge_index.shape[1]
@@ -112,23 +110,23 @@ def test_routes_of_fedgcn(small: None) -> None:
 
 
 def test_large_graphs_need_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No full power is made of a graph above the limit."""
-    monkeypatch.setattr(fedstruct_exchange.tasks, "graph", lambda run: DATA)
+    """No full power is computed of a graph above the limit."""
+    monkeypatch.setattr(tasks, "graph", lambda run: DATA)
     monkeypatch.setattr(partition, "partition", lambda *_: PARTS)
-    monkeypatch.setattr(fedstruct_exchange, "DENSE", 40)
+    monkeypatch.setattr(exchange, "DENSE", 40)
     run = check("powers", prune=0).replace(dataset="Cora~standin", clients=4)
     with pytest.raises(ArgumentError, match="prune must be positive"):
-        fedstruct_exchange.powers(run)
-    some = fedstruct_exchange.powers(run.replace(options={"prune": 3}))["result"]
+        exchange.powers(run)
+    some = exchange.powers(run.replace(options={"prune": 3}))["result"]
     assert some["relative_error"] is None and some["difference"] < 1e-14
 
 
 @pytest.mark.parametrize("structure", ["Deg", "H2V"])
 @pytest.mark.parametrize("graph", ["unknown", "known"])
 def test_the_boxes_are_the_method(structure: str, graph: str) -> None:
-    """FS-A1, A2, A4: theta, S and predictions to 1e-12 after four rounds; not so without one client's gradient."""
+    """Theta, S and predictions agree to 1e-12 after four rounds, and not without one client's gradient."""
     run = check("algorithm", structure=structure, graph=graph, rounds=4)
-    found = fedstruct_algorithms.algorithm(run)["result"]
+    found = algorithms.algorithm(run)["result"]
     assert max(found["weights"], found["predictions"], found["structure"] or 0) < 1e-12
     assert (found["structure"] is None) == (structure == "Deg")
     assert found["moved"] > 0.05 and found["one_step_control"] > 1e-3

@@ -1,1 +1,1 @@
-"""FedStruct's bounds and identities as plain functions."""
+"""Check FedStruct's bounds and identities as plain functions of a `Run`."""
