@@ -1,10 +1,10 @@
-"""Errors that say which argument was wrong, what was allowed and what was given.
+"""Define errors that name the wrong argument, the allowed values and the given value.
 
 FedreproError
-├── ArgumentError    (also a ValueError)    a value no function here can take
-├── DataError        (also an OSError)      a graph cannot be had, or a file is not what it should be
-├── StoreError       (also an OSError)      a result cannot be written or read
-└── DivergedError    (also an ArithmeticError)  training produced a loss that is not a number
+├── ArgumentError    (also a ValueError)        a value is not allowed
+├── DataError        (also an OSError)          a graph is not available, or a file has a wrong checksum or format
+├── StoreError       (also an OSError)          a result cannot be written or read
+└── DivergedError    (also an ArithmeticError)  training produced a loss that is not finite
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ T = TypeVar("T")
 
 
 class FedreproError(Exception):
-    """Base of every error this package raises on purpose."""
+    """The base of every error that this package raises on purpose."""
 
 
 class ArgumentError(FedreproError, ValueError):
-    """A value no function here can take."""
+    """A value that is not allowed."""
 
 
 class DataError(FedreproError, OSError):
-    """A graph cannot be had, or a file is not what it should be."""
+    """A graph that is not available, or a file with a wrong checksum or format."""
 
 
 class StoreError(FedreproError, OSError):
-    """A result cannot be written or read."""
+    """A result that cannot be written or read."""
 
 
 class DivergedError(FedreproError, ArithmeticError):
-    """Training produced a loss that is not a number."""
+    """A training whose loss is not finite."""
 
 
 def did_you_mean(given: object, allowed: Iterable[object]) -> str:
-    """`" Did you mean 'metis'?"` when a near match exists, else an empty string."""
+    """Return `" Did you mean 'metis'?"` if there is a near match, else an empty string."""
     names = {str(name).lower(): str(name) for name in allowed}
     near = difflib.get_close_matches(str(given).lower(), names, n=1, cutoff=0.5)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
@@ -47,7 +47,7 @@ def one_of(argument: str, given: T, allowed: Iterable[T]) -> T:
     """Return `given` if it is among `allowed`.
 
     Raises:
-        ArgumentError: it is not; the message lists what is allowed and the nearest match.
+        ArgumentError: it is not. The message lists the allowed values and the nearest match.
     """
     choices = list(allowed)
     if given in choices:
@@ -57,7 +57,7 @@ def one_of(argument: str, given: T, allowed: Iterable[T]) -> T:
 
 
 def require(condition: bool, argument: str, allowed: str, given: object) -> None:
-    """Raise unless `condition` holds.
+    """Raise an error unless a condition holds.
 
     Raises:
         ArgumentError: with the sentence "<argument> must be <allowed>. Got <given>."

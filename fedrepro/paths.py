@@ -29,5 +29,5 @@ def smoke() -> Path:
 
 def raw_folders() -> list[Path]:
     """Return the folders searched for raw graphs, in order: `$FEDREPRO_DATA`, then `data/raw`."""
-    given = os.environ.get("FEDREPRO_DATA")
-    return ([Path(given)] if given else []) + [root() / "data" / "raw"]
+    extra = os.environ.get("FEDREPRO_DATA")
+    return ([Path(extra)] if extra else []) + [root() / "data" / "raw"]

@@ -1,7 +1,7 @@
-"""Graphs in one form, and readers of the formats in which they are published.
+"""Read the formats in which graphs are published, and bring graphs into one standard form.
 
-The readers written here cannot execute code (numpy without pickles, JSON, CSV); `read_pyg` may unpickle, so only
-files with a known checksum are given to it.
+The readers written here cannot execute code (numpy without pickles, JSON, CSV). `read_pyg` may unpickle, so it gets
+only files with a known checksum.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fedrepro.errors import DataError
 PARTS = ("train", "val", "test")
 
 SPARSE_BELOW = 0.25
-"""Features with a smaller share of non-zero entries are kept as `torch.sparse_csr`."""
+"""Features with a smaller share of non-zero entries are sparse, here and in the engine."""
 
 Reader = Callable[[Path, tuple[str, ...]], Data]
-"""Takes the folder of a data set and its files, relative to it."""
+"""A function of the folder of a data set and its files, relative to that folder."""
 
 
 def features_of(matrix: Any) -> torch.Tensor:
-    """Features as float32: `torch.sparse_csr` where less than a quarter is non-zero, else dense.
+    """Return features as float32, as `torch.sparse_csr` if less than a quarter is non-zero, else dense.
 
     Args:
         matrix: a SciPy sparse matrix, an array or a dense tensor `[nodes, features]`.
@@ -47,7 +47,7 @@ def features_of(matrix: Any) -> torch.Tensor:
 
 
 def csr_tensor(matrix: Any) -> torch.Tensor:
-    """A SciPy CSR matrix as `torch.sparse_csr`, indices int64 and sorted."""
+    """Return a SciPy CSR matrix as `torch.sparse_csr`, with sorted int64 indices."""
     matrix.sort_indices()
     with _quiet():
         return torch.sparse_csr_tensor(
@@ -60,7 +60,7 @@ def csr_tensor(matrix: Any) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch says whenever a process makes its first sparse tensor."""
+    """Silence the warnings that torch gives at the first sparse tensor of a process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
@@ -68,7 +68,7 @@ def _quiet() -> Iterator[None]:
 
 
 def csr_matrix(x: torch.Tensor) -> Any:
-    """A sparse tensor of torch as a SciPy CSR matrix."""
+    """Return a sparse tensor of torch as a SciPy CSR matrix."""
     with _quiet():
         x = x.to_sparse_csr()
     parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
@@ -80,15 +80,15 @@ def read(kind: str, folder: Path, files: tuple[str, ...], **arguments: Any) -> D
 
     Args:
         kind: a key of `READERS`, or the name of a class of PyG's data sets.
-        folder: where the files are.
+        folder: the folder of the files.
         files: their paths in that folder.
-        arguments: of the class of PyG.
+        arguments: arguments of the class of PyG.
     """
     return READERS[kind](folder, files) if kind in READERS else read_pyg(kind, folder, files, **arguments)
 
 
 def read_pyg(dataset: str, folder: Path, files: tuple[str, ...], **arguments: Any) -> Data:
-    """Read files through the class `dataset` of PyG. It writes beside the raw files, so it gets a scratch root."""
+    """Read files through a class of PyG, which gets a scratch folder since it writes next to the raw files."""
 
     def slim(data: Data) -> Data:
         data.x = features_of(data.x)
@@ -100,7 +100,8 @@ def read_pyg(dataset: str, folder: Path, files: tuple[str, ...], **arguments: An
             link.parent.mkdir(parents=True, exist_ok=True)
             _link(link, (folder / file).resolve())
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")  # pickles of old numpy and scipy; torch.jit at import
+            # The files are pickles of old versions of numpy and scipy, and the import warns of torch.jit.
+            warnings.simplefilter("ignore")
             from torch_geometric import datasets
 
             data: Data = getattr(datasets, dataset)(scratch, pre_transform=slim, **arguments)[0]
@@ -110,12 +111,12 @@ def read_pyg(dataset: str, folder: Path, files: tuple[str, ...], **arguments: An
 def _link(link: Path, target: Path) -> None:
     try:
         link.symlink_to(target)
-    except OSError:  # a file system without links
+    except OSError:  # The file system has no links.
         shutil.copyfile(target, link)
 
 
 def read_heterophilous(folder: Path, files: tuple[str, ...]) -> Data:
-    """The npz of a heterophilous graph (Platonov et al. 2023): edges listed once, ten splits."""
+    """Read the npz of a heterophilous graph (Platonov et al. 2023), which lists edges once and has ten splits."""
     with np.load(folder / files[0], allow_pickle=False) as file:
         x = torch.from_numpy(file["node_features"]).float()
         edges = torch.from_numpy(file["edges"]).long().t().contiguous()
@@ -127,9 +128,9 @@ def read_heterophilous(folder: Path, files: tuple[str, ...]) -> Data:
 
 
 def read_ogb_csv(folder: Path, files: tuple[str, ...]) -> Data:
-    """The compressed CSV files inside a zip of ogb (Hu et al. 2020), edges directed as listed, split by time.
+    """Read the compressed CSV files of ogb (Hu et al. 2020), with edges directed as listed and the split by time.
 
-    Read directly: ogb's own loader asks on standard input, calls home and unpickles.
+    ogb's own loader is not used, since it asks on standard input, uses the network and unpickles.
     """
     import pandas as pd
 
@@ -146,9 +147,9 @@ def read_ogb_csv(folder: Path, files: tuple[str, ...]) -> Data:
 
 
 def read_graphsaint(folder: Path, files: tuple[str, ...]) -> Data:
-    """GraphSAINT's format (Zeng et al. 2020): adj_full.npz, feats.npy, class_map.json, role.json.
+    """Read GraphSAINT's format (Zeng et al. 2020): adj_full.npz, feats.npy, class_map.json and role.json.
 
-    Its adj_train.npz is not needed: it is the sub-graph of adj_full.npz on the training nodes.
+    Its adj_train.npz is the subgraph of adj_full.npz on the training nodes and is not needed.
     """
     with np.load(folder / "raw/adj_full.npz", allow_pickle=False) as file:
         adjacency = sp.csr_matrix((file["data"], file["indices"], file["indptr"]), file["shape"]).tocoo()
@@ -172,13 +173,14 @@ READERS: dict[str, Reader] = {
 
 
 def _mask(index: torch.Tensor, nodes: int) -> torch.Tensor:
+    """Return the mask `[nodes]` that is true at some node ids."""
     mask = torch.zeros(nodes, dtype=torch.bool)
     mask[index] = True
     return mask
 
 
 def pack(data: Data) -> bytes:
-    """A graph in standard form as the bytes of an npz without pickles."""
+    """Return a graph in standard form as the bytes of an npz without pickles."""
     arrays = {
         "y": data.y.numpy(),
         "edge_index": data.edge_index.numpy(),
@@ -198,7 +200,7 @@ def pack(data: Data) -> bytes:
 
 
 def unpack(file: Path, name: str) -> Data:
-    """The graph that `pack` made the content of `file` from."""
+    """Read back the graph that `pack` wrote."""
     with file.open("rb") as content, np.load(content, allow_pickle=False) as arrays:
         if "x" in arrays:
             x = torch.from_numpy(arrays["x"])
@@ -213,10 +215,10 @@ def unpack(file: Path, name: str) -> Data:
 
 
 def standard(given: Data, name: str) -> Data:
-    """A graph in the form that `load` promises.
+    """Return a graph in the form that `datasets.load` promises.
 
     Raises:
-        DataError: `given` is no graph; the message says what is wrong with it.
+        DataError: `given` is no graph. The message says what is wrong with it.
     """
 
     def need(condition: bool, what: str) -> None:

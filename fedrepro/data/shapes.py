@@ -1,4 +1,4 @@
-"""What is known of the real graphs: their sizes and statistics, which the stand-ins copy."""
+"""List the sizes and statistics of the real graphs, which their stand-ins copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """What a stand-in copies from a real graph; counts as `fedrepro.data.statistics.summarize` makes them."""
+    """The statistics that a stand-in copies from a real graph, counted by `fedrepro.data.statistics.summarize`."""
 
     nodes: int
     edges: int
@@ -42,7 +42,7 @@ class Shape:
 
 
 def _graded(nodes: int, classes: int, largest: float) -> tuple[int, ...]:
-    """Class sizes falling geometrically, the largest a share `largest` of all nodes."""
+    """Return class sizes that fall geometrically, where the largest is a share `largest` of all nodes."""
     low, high = 1e-6, 1.0
     for _ in range(60):
         ratio = (low + high) / 2
@@ -94,9 +94,10 @@ _MEASURED = {
     ),
 }
 
-# Sizes from published tables: FedStruct, Table 4; Feras, Table 1; FedSheafHN, Table 7. PyG counts twice Feras's edges
-# for Reddit and the same for Flickr, so the former are pairs and the latter both directions; for PPI pairs are assumed.
-# Assumed too: degrees, class sizes, density, split sizes, and homophily but for Amazon Ratings.
+# The sizes come from published tables: FedStruct, Table 4; Feras, Table 1; FedSheafHN, Table 7. PyG counts twice as many
+# edges as Feras prints for Reddit, and as many for Flickr. So Feras's edges are pairs for Reddit and both directions
+# for Flickr. For PPI they are assumed to be pairs. Degrees, class sizes, density, split sizes and homophily (except that
+# of Amazon Ratings) are assumed.
 _PUBLISHED = {
     "Amazon Ratings": Shape(
         24492, 186100, 93050, 300, _graded(24492, 5, 0.37),

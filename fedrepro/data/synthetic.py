@@ -1,8 +1,8 @@
-"""Synthetic graphs: contextual stochastic block models, and stand-ins for the real data sets.
+"""Generate synthetic graphs: contextual stochastic block models, and stand-ins for the real data sets.
 
-A stand-in is a degree-corrected stochastic block model with a fixed degree sequence whose published
-statistics equal those of a real graph. It carries the name of that graph followed by `~standin`, and
-shows that a method runs, never what it scores on the real graph.
+A stand-in is a degree-corrected stochastic block model with a fixed degree sequence. Its statistics equal the published
+ones of a real graph, and its name is that graph's name followed by `~standin`. It shows that a method runs, and not how
+the method scores on the real graph.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ def csbm(
     noise: str = "1/sqrt(p)",
     noise_seed: int | None = None,
 ) -> Data:
-    """Contextual stochastic block model with two classes (GFL-APPNP, Section 5; Deshpande et al. 2018).
+    """Draw a contextual stochastic block model with two classes (GFL-APPNP, Section 5; Deshpande et al. 2018).
 
-    `v_i = +-1` is a fair coin; an edge has probability `(degree +- lam sqrt(degree)) / nodes`, plus within a
-    class; `x_i = sqrt(mu / nodes) v_i u + z_i / sqrt(features)` with `u ~ N(0, I / features)`, `z_i ~ N(0,
-    I)`.
+    The class v_i = +-1 of each node is a fair coin. With N nodes and p features,
+
+        P(edge i-j) = (degree + lam sqrt(degree)) / N  within a class, and with - in place of + between classes,
+        x_i = sqrt(mu / N) v_i u + z_i / sqrt(p),  u ~ N(0, I / p),  z_i ~ N(0, I).
 
     Args:
         nodes: number of nodes N.
-        degree: mean degree d.
-        lam: strength of the graph; negative means heterophilic.
+        degree: mean degree.
+        lam: strength of the graph. A negative value means a heterophilic graph.
         mu: strength of the features.
         features: number of features p.
-        seed: of the classes v, the edges and the direction u.
-        noise: `"1/sqrt(p)"`, or `"1/p"` as the paper prints it (GFL-Q2), with which features alone tell the
-            classes.
-        noise_seed: of the noise z alone, so that features can be redrawn over one graph; None means `seed`.
+        seed: seed of the classes v, the edges and the direction u.
+        noise: scale of z, `"1/sqrt(p)"`, or `"1/p"` as the paper prints it, with which the features by themselves
+            determine the classes (GFL-Q2).
+        noise_seed: seed of only the noise z, so that features can be redrawn over one graph. None means `seed`.
 
     Returns:
-        `x` `[nodes, features]`, `y` `[nodes]` (0 where v = -1), `edge_index` in both directions, no
-        self-loops, and `parameters` with the arguments, `v` `[nodes]`, `u` `[features]` and `phi = 2/pi
-        arctan(lam sqrt(N/p) / mu)`.
+        `x` `[nodes, features]`, `y` `[nodes]` (0 if v = -1), `edge_index` in both directions without self-loops, and
+        `parameters` with the arguments, `v` `[nodes]`, `u` `[features]` and `phi = 2/pi arctan(lam sqrt(N/p) / mu)`.
 
     Raises:
         ArgumentError: a size is not positive, or an edge probability is not within [0, 1].
@@ -73,7 +73,7 @@ def csbm(
     row, col = np.triu_indices(nodes, 1)
     linked = rng.random(row.size) < np.where(v[row] == v[col], inside, outside) / nodes
     z = np.random.default_rng([seed if noise_seed is None else noise_seed, zlib.crc32(b"noise")])
-    scale = math.sqrt(features) if noise == "1/sqrt(p)" else features  # GFL-Q2
+    scale = math.sqrt(features) if noise == "1/sqrt(p)" else features
     x = math.sqrt(mu / nodes) * np.outer(v, u) + z.standard_normal((nodes, features)) / scale
     data = Data(x=torch.from_numpy(x).float(), edge_index=_both(row[linked], col[linked], nodes))
     data.y = torch.from_numpy((v + 1) // 2)
@@ -93,28 +93,28 @@ def csbm(
 
 
 def _both(row: Array, col: Array, nodes: int) -> torch.Tensor:
-    """Both directions of every edge, sorted by (row, col)."""
+    """Return both directions of every edge, sorted by (row, col)."""
     keys = np.sort(np.concatenate([row * nodes + col, col * nodes + row]).astype(np.int64))
     return torch.from_numpy(np.stack([keys // nodes, keys % nodes]))
 
 
 def standin(name: str, seed: int = 0) -> Data:
-    """A random graph with the statistics of a real one, named `"<name>~standin"`.
+    """Draw a random graph with the statistics of a real one, named `"<name>~standin"`.
 
-    Equal to the real graph: nodes, directed and undirected edges, self-loops, features, class sizes, sizes of
-    the public split. Homophily within 0.02; degree quantiles (50, 90, 99) and feature density within 10%. A GCN
-    is at least 3 points better than an MLP and stays below 98% (F1-micro for PPI).
+    Nodes, directed and undirected edges, self-loops, features, class sizes and sizes of the public split equal those of
+    the real graph. Homophily differs by at most 0.02, and degree quantiles (50, 90, 99) and feature density by at most
+    10%. A GCN scores at least 3 points more than an MLP and less than 98% (F1-micro for PPI).
 
-    Amazon Ratings, ogbn-arxiv, PPI, Flickr and Reddit copy what the papers print, their sizes (and the homophily of
-    Amazon Ratings). Their degree quantiles, class sizes and feature density, the other homophilies and the exact
-    split sizes are assumed, not measured.
+    Amazon Ratings, ogbn-arxiv, PPI, Flickr and Reddit copy the sizes that the papers print, and Amazon Ratings its
+    homophily. Their degree quantiles, class sizes, feature density, other homophilies and exact split sizes are assumed
+    and not measured.
 
     Args:
-        name: of the real data set, such as `"Cora"`.
-        seed: another seed, another graph.
+        name: name of the real data set, such as `"Cora"`.
+        seed: another seed gives another graph.
 
     Returns:
-        The graph as `fedrepro.data.datasets.load` returns it.
+        The graph in the form of `fedrepro.data.datasets.load`.
 
     Raises:
         ArgumentError: no data set of this name has a stand-in.
@@ -125,8 +125,8 @@ def standin(name: str, seed: int = 0) -> Data:
     classes = rng.permutation(np.repeat(np.arange(len(shape.classes)), shape.classes))
     # `block` decides edges and features; the class differs from it on a few nodes.
     block = classes.copy()
-    some = rng.permutation(shape.nodes)[: round(shape.flipped * shape.nodes)]
-    block[some] = rng.permutation(block[some])
+    flipped = rng.permutation(shape.nodes)[: round(shape.flipped * shape.nodes)]
+    block[flipped] = rng.permutation(block[flipped])
     pairs = _pairs(rng, shape, block, classes)
     data = Data(x=_features(rng, shape, block), edge_index=_orient(rng, shape, *pairs))
     labels = _labels(rng, shape, classes) if shape.labels else classes
@@ -138,7 +138,7 @@ def standin(name: str, seed: int = 0) -> Data:
 
 
 def _pairs(rng: np.random.Generator, shape: Shape, block: Array, classes: Array) -> tuple[Array, Array]:
-    """The ends of `shape.pairs` distinct undirected edges."""
+    """Draw the ends of `shape.pairs` distinct undirected edges."""
     degree = rng.permutation(_degrees(shape))
     counts = _mixing(shape, degree, block, classes)
     row, col, cell = _match(rng, degree, block, counts)
@@ -146,16 +146,16 @@ def _pairs(rng: np.random.Generator, shape: Shape, block: Array, classes: Array)
 
 
 def _degrees(shape: Shape) -> Array:
-    """A degree sequence `[nodes]`, ascending, with the given quantiles and sum `2 pairs`.
+    """Return an ascending degree sequence `[nodes]` with the given quantiles and the sum `2 pairs`.
 
-    Between the known quantiles the quantile function is `low (high / low)^(t^gamma)`; one gamma gives the
-    mean.
+    Between the known quantiles the quantile function is `low (high / low)^(t^gamma)`. Bisection finds the gamma that
+    gives the sum.
     """
-    place = np.linspace(0, 1, shape.nodes)[shape.isolated :]
-    knots = np.array([place[0], 0.5, 0.9, 0.99, 1.0])
+    quantile = np.linspace(0, 1, shape.nodes)[shape.isolated :]
+    knots = np.array([quantile[0], 0.5, 0.9, 0.99, 1.0])
     values = np.array([shape.smallest, *shape.degrees])
-    part = np.clip(np.searchsorted(knots, place, side="right") - 1, 0, 3)
-    t = (place - knots[part]) / (knots[part + 1] - knots[part])
+    part = np.clip(np.searchsorted(knots, quantile, side="right") - 1, 0, 3)
+    t = (quantile - knots[part]) / (knots[part + 1] - knots[part])
     low, high = values[part], values[part + 1]
 
     def sequence(gamma: float) -> Array:
@@ -174,18 +174,19 @@ def _degrees(shape: Shape) -> Array:
 
 
 def _mixing(shape: Shape, degree: Array, block: Array, classes: Array) -> Array:
-    """Ends of edges `[blocks, blocks]` from block k to block l: symmetric, with the homophily of classes."""
+    """Return the numbers of edge ends `[blocks, blocks]` from block k to l, symmetric and with the given homophily."""
     size = len(shape.classes)
     ends = np.bincount(block, degree, size)
     share = sp.coo_matrix((degree, (block, classes)), (size, size)).toarray() / np.maximum(ends, 1)[:, None]
-    same = share @ share.T  # probability that a node of block k and one of block l have the same class
+    # The probability that a node of block k and one of block l have the same class.
+    same_class = share @ share.T
     step = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
     ring = shape.ring * (np.minimum(step, size - step) == 1)
     low, high = -20.0, 20.0
     for _ in range(60):
         middle = (low + high) / 2
         expected = _scaled(np.exp(middle * np.eye(size) + ring), ends)
-        low, high = (middle, high) if (expected * same).sum() / ends.sum() < shape.homophily else (low, middle)
+        low, high = (middle, high) if (expected * same_class).sum() / ends.sum() < shape.homophily else (low, middle)
     counts = np.floor(expected).astype(np.int64)
     counts[np.diag_indices(size)] -= counts.diagonal() % 2
     left = (ends - counts.sum(1)).astype(np.int64)
@@ -199,7 +200,7 @@ def _mixing(shape: Shape, degree: Array, block: Array, classes: Array) -> Array:
 
 
 def _scaled(affinity: Array, ends: Array) -> Array:
-    """`diag(a) affinity diag(a)` with row sums `ends` (Sinkhorn)."""
+    """Return `diag(a) affinity diag(a)` with row sums `ends`, by Sinkhorn's iteration."""
     a = np.sqrt(ends)
     for _ in range(2000):
         step = np.sqrt(ends / np.maximum(a * (affinity @ a), 1e-300))
@@ -211,7 +212,7 @@ def _scaled(affinity: Array, ends: Array) -> Array:
 
 
 def _match(rng: np.random.Generator, degree: Array, block: Array, counts: Array) -> tuple[Array, Array, Array]:
-    """Pair ends of edges at random, `counts[k, l]` of them between k and l; loops, repetitions may occur."""
+    """Pair edge ends at random, `counts[k, l]` of them between blocks k and l, with loops and repetitions."""
     stubs = rng.permutation(np.repeat(np.arange(degree.size), degree))
     stubs = stubs[np.argsort(block[stubs], kind="stable")]
     pieces = np.split(stubs, np.cumsum(counts.ravel())[:-1])
@@ -229,12 +230,13 @@ def _match(rng: np.random.Generator, degree: Array, block: Array, counts: Array)
 
 
 def _simple(rng: np.random.Generator, row: Array, col: Array, cell: Array, block: Array) -> tuple[Array, Array]:
-    """Remove loops and repeated edges by exchanging ends with edges of the same two blocks: no degree changes.
+    """Remove loops and repeated edges by exchanging ends with edges of the same two blocks, which keeps all degrees.
 
-    What no exchange mends, as among hubs, becomes new edges between nodes of these blocks.
+    Edges that no exchange repairs, as between hubs, become new edges between nodes of these blocks.
     """
     nodes = block.size
-    size = math.isqrt(int(cell[-1])) + 1  # the last cell is that of the last block with itself
+    # The last cell is that of the last block with itself.
+    size = math.isqrt(int(cell[-1])) + 1
 
     def key(a: Array, b: Array) -> Array:
         lower: Array = np.minimum(a, b) * nodes + np.maximum(a, b)
@@ -262,7 +264,8 @@ def _simple(rng: np.random.Generator, row: Array, col: Array, cell: Array, block
     attempt = 0
     while (bad := np.flatnonzero(~good)).size:
         attempt += 1
-        if attempt <= 30:  # ends in proportion to degree, while that finds any
+        # Ends are first drawn in proportion to degree, then uniformly, for blocks where that finds no new edge.
+        if attempt <= 30:
             ends = [end[rng.integers(starts[cell[bad]], starts[cell[bad] + 1])] for end in (row, col)]
         else:
             blocks = (cell[bad] // size, cell[bad] % size)
@@ -275,7 +278,7 @@ def _simple(rng: np.random.Generator, row: Array, col: Array, cell: Array, block
 
 
 def _new(keys: Array, taken: Array, nodes: int) -> Array:
-    """Which keys are neither loops, nor in the ascending `taken`, nor among the keys before them."""
+    """Return whether each key is no loop, not in the ascending `taken`, and not among the keys before it."""
     fresh = np.zeros(keys.size, bool)
     fresh[np.unique(keys, return_index=True)[1]] = True
     seen = taken[np.minimum(np.searchsorted(taken, keys), taken.size - 1)] == keys
@@ -284,7 +287,7 @@ def _new(keys: Array, taken: Array, nodes: int) -> Array:
 
 
 def _orient(rng: np.random.Generator, shape: Shape, row: Array, col: Array) -> torch.Tensor:
-    """`edge_index` `[2, edges]`: as many pairs in both directions as in the real graph, and loops."""
+    """Return `edge_index` with loops and as many pairs in both directions as in the real graph, `[2, edges]`."""
     mutual = shape.edges - shape.loops - shape.pairs
     order, turned = rng.permutation(row.size), rng.random(row.size) < 0.5
     row, col = np.where(turned, col, row)[order], np.where(turned, row, col)[order]
@@ -296,7 +299,7 @@ def _orient(rng: np.random.Generator, shape: Shape, row: Array, col: Array) -> t
 
 
 def _features(rng: np.random.Generator, shape: Shape, block: Array) -> torch.Tensor:
-    """Features `[nodes, features]`; each block's distribution is `shape.separation` from another's on average."""
+    """Draw features `[nodes, features]`, where two blocks' distributions are `shape.separation` apart on average."""
     size = len(shape.classes)
     if shape.density == 1:
         centres = rng.standard_normal((size, shape.features), dtype=np.float32)
@@ -315,10 +318,10 @@ def _features(rng: np.random.Generator, shape: Shape, block: Array) -> torch.Ten
 
 
 def _words(rng: np.random.Generator, shape: Shape, size: int) -> Array:
-    """Probability `[blocks, features]` of each word in a document of each block.
+    """Return the probability of each word in a document of each block, `[blocks, features]`.
 
-    Words have a popularity (a power of their rank); each block uses a tenth of the vocabulary more often than
-    the others.
+    The popularity of a word is a power of its rank. Each block uses a tenth of the vocabulary more often than the other
+    blocks. Bisection finds the factor that gives the wanted separation.
     """
     popularity = rng.permutation((10.0 + np.arange(shape.features)) ** -0.8)
     topic = rng.random((size, shape.features)) < 0.1
@@ -339,21 +342,21 @@ def _words(rng: np.random.Generator, shape: Shape, size: int) -> Array:
 
 
 def _separation(p: Array) -> float:
-    """Mean over pairs of blocks of the distance of their word probabilities in standard deviations."""
+    """Return the distance between the word probabilities of two blocks, in standard deviations, averaged over pairs."""
     k, other = np.triu_indices(len(p), 1)
     mean = (p[k] + p[other]) / 2
     return float(np.sqrt(((p[k] - p[other]) ** 2 / (mean * (1 - mean))).sum(1)).mean())
 
 
 def _labels(rng: np.random.Generator, shape: Shape, classes: Array) -> Array:
-    """Labels `[nodes, labels]` in {0, 1}: a community has 30% of them, and each of its nodes 9 of 10 of these."""
+    """Draw labels `[nodes, labels]` in {0, 1}. A community has 30% of them, and its nodes each of these with 90%."""
     usual = rng.random((len(shape.classes), shape.labels)) < 0.3
     chance = np.where(usual, 0.9, 0.05)[classes]
     return (rng.random(chance.shape) < chance).astype(np.float32)
 
 
 def _public(rng: np.random.Generator, shape: Shape, classes: Array) -> torch.Tensor:
-    """Masks `[nodes, splits, 3]` of the public split's sizes; 20 training nodes a class where it has that."""
+    """Draw masks `[nodes, splits, 3]` of the public split's sizes, with 20 training nodes per class if it has these."""
     assert shape.split is not None
     masks = np.zeros((shape.nodes, shape.splits, 3), bool)
     train, val, test = shape.split
