@@ -28,6 +28,12 @@ class Client(NamedTuple):
     graph: Data
 
 
+def normal(a: Tensor) -> Tensor:
+    """Return D^-1/2 A D^-1/2 of a dense matrix, with its row sums D."""
+    d = torch.diag(a.sum(1) ** -0.5)
+    return d @ a @ d
+
+
 def clients_of(data: Data, parts: Sequence[Tensor]) -> list[Client]:
     """What each client holds, in float64."""
     held = []

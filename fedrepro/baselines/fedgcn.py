@@ -1,13 +1,33 @@
-"""FedGCN (Yao et al. 2023): sums over neighbourhoods are exchanged once, then a GCN is trained by FedAvg.
+"""Train by FedGCN, which exchanges sums over neighbourhoods once.
 
-With S = D~^-1/2 (A+I) D~^-1/2 of the whole graph, each client sends to the server its part of (S X)_v for every node v
-that has a neighbour with it; the server adds the parts and sees only sums. With as many rounds of sums as
-layers a GCN is exact:
+Y. Yao, W. Jin, S. Ravi and C. Joe-Wong, "FedGCN: Convergence-Communication Tradeoffs in Federated Training of Graph
+Convolutional Networks", NeurIPS 2023, arXiv:2201.12433. Clients exchange sums over neighbourhoods
+once, and FedAvg then trains a GCN without any further exchange of features. With S = D~^-1/2 (A+I) D~^-1/2 of the
+whole graph `[nodes, nodes]` and the features X `[nodes, features]`, client z adds to the sum of node v
+
+    s_z(v) = sum over the neighbours u of v that z holds of S_vu x_u,        sum_z s_z(v) = (S X)_v               (1)
+
+Before training (`FedGCN.start`):
+
+1. every client sends s_z(v) for each node v that has a neighbour with it;
+2. the server adds the parts, and sees only sums if they are encrypted;
+3. the server sends each client the sums of its nodes and, with two hops, of their neighbours.
+
+In each round:
+
+4. the clients train relu((S X) W1 + b1) followed by S (.) W2 + b2 (`FedGCN.forward`);
+5. the server averages the weights (`Method.aggregate`).
+
+A GCN is exact if there are as many rounds of sums as layers. The option `hops` counts them:
 
     hops  a client receives                          layer 1                  layer 2
-    0     nothing                                    inner edges              inner edges (= FedAvg of a GCN)
-    1     (SX)_v of its own nodes                    exact                    inner edges, global degrees: not exact
+    0     nothing                                    inner edges              inner edges (FedAvg of a GCN)
+    1     (S X)_v of its own nodes                   exact                    inner edges, global degrees: not exact
     2     and of their neighbours in other clients   exact there too          exact
+
+The FedGAT paper does not say with which of them it compares (FG-Q12); we take FedGCN's own choice of 2. The authors'
+code sends no sums. It gives each client the raw features of its two-hop ball, in which the degrees of the outer nodes
+are wrong, so its second layer is not exact.
 """
 
 from __future__ import annotations
@@ -21,8 +41,8 @@ from scipy.sparse import coo_matrix, csr_matrix, diags
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.client_graphs import Source
+from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State
 from fedrepro.engine.nn import layers
@@ -33,9 +53,10 @@ from fedrepro.errors import one_of, require
 
 @dataclass(frozen=True, kw_only=True)
 class FedGCN(FedAvg):
-    """Args:
-    hops: 0, 1 or 2 (see the table above); the FedGAT paper does not say which it compares with (FG-Q12), 2 is
-        FedGCN's own choice.
+    """FedAvg of a two-layer GCN whose clients hold neighbourhood sums as features.
+
+    Args:
+        hops: rounds of sums: 0, 1 or 2, as in the table above.
     """
 
     hops: int = 2
@@ -52,19 +73,19 @@ class FedGCN(FedAvg):
 
     @property
     def receptive(self) -> int | None:
-        """Only the second layer propagates once sums are exchanged."""
+        """Return 1 once sums are exchanged, since only the second layer propagates then."""
         return super().receptive if self.hops == 0 else 1
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """The exchange of sums; afterwards each client holds rows of S X as its features."""
+        """Exchange the sums (steps 1 to 3) and return clients that hold rows of S X as features."""
         if self.hops == 0:
             return super().start(fed)
-        summed = fed.halo(self.hops - 1, graphs=[_propagated(source) for source in fed.sources])
+        summed = fed.halo(self.hops - 1, graphs=[_propagate(source) for source in fed.sources])
         _count(fed, summed)
         return super().start(summed)
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """relu((SX) W1 + b1) at every node held, then S (. W2) + b2 at own nodes."""
+        """Return relu((S X) W1 + b1) at every node held, then S (.) W2 + b2 at the clients' own nodes."""
         if self.hops == 0:
             return super().forward(weights, fed, state)
         x = layers.dropout(fed, fed.input, self.model.first_dropout, "layer1")
@@ -73,8 +94,8 @@ class FedGCN(FedAvg):
         return layers.gcn(fed, h, weights["layer2.weight"], weights["layer2.bias"], kind="given", reach=0)
 
 
-def _propagated(source: Source) -> Data:
-    """The run's graph with S X as features, self-loops among its edges and S as their weights."""
+def _propagate(source: Source) -> Data:
+    """Return a run's graph with S X as features, self-loops among its edges and S as edge weights."""
     data = source.data
     row, col = data.edge_index.numpy()
     proper, n = row != col, data.num_nodes
@@ -84,19 +105,20 @@ def _propagated(source: Source) -> Data:
     s = (scale @ coo_matrix((np.ones(len(target)), (target, source_node)), shape=(n, n)) @ scale).tocoo()
     x = (s.tocsr() @ _scipy(data.x)).tocsr()
     x.sort_indices()
-    made = data.clone()
-    made.edge_index = torch.from_numpy(np.stack([s.col, s.row]).astype(np.int64))
-    made.edge_weight = torch.from_numpy(s.data)
+    summed = data.clone()
+    summed.edge_index = torch.from_numpy(np.stack([s.col, s.row]).astype(np.int64))
+    summed.edge_weight = torch.from_numpy(s.data)
     density = x.nnz / (x.shape[0] * x.shape[1])
     if density < 0.25:
         ptr, col, value = (torch.from_numpy(a) for a in (x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data))
-        made.x = torch.sparse_csr_tensor(ptr, col, value, size=x.shape)
+        summed.x = torch.sparse_csr_tensor(ptr, col, value, size=x.shape)
     else:
-        made.x = torch.from_numpy(x.toarray())
-    return made
+        summed.x = torch.from_numpy(x.toarray())
+    return summed
 
 
 def _scipy(x: Tensor) -> csr_matrix:
+    """Return a matrix of features in SciPy's format, in double precision."""
     sparse = Sparse.from_tensor(x)
     return csr_matrix(
         (sparse.value.double().numpy(), sparse.pattern.col.numpy(), sparse.pattern.ptr.numpy()), shape=sparse.shape
@@ -104,19 +126,22 @@ def _scipy(x: Tensor) -> csr_matrix:
 
 
 def _count(fed: Federation, summed: Federation) -> None:
-    """Up: one part of width `features` for every (node, client holding a neighbour of it); down: every row a client
-    holds.
+    """Count the exchange of sums.
+
+    Up travels one part of width `features` for every pair of a node and a client that holds a neighbour of it, down
+    every row that a client holds.
     """
     up = []
     for source in fed.sources:
-        pairs = set()
+        parts = set()
         row, col = source.data.edge_index.numpy()
-        for client, part in enumerate(source.parts):
+        for client, nodes in enumerate(source.parts):
             held = np.zeros(source.data.num_nodes, dtype=bool)
-            held[part.numpy()] = True
-            reached = np.union1d(col[held[row]], part.numpy())  # a node's own client holds it, hence sends a part
-            pairs.add((client, len(reached)))
-        up.append(fed.features * sum(count for _, count in pairs))
-    held_rows = torch.bincount(summed.run[summed.batch.batch], minlength=summed.runs).cpu().numpy()
+            held[nodes.numpy()] = True
+            # A client holds its own nodes, hence sends a part of their sums too.
+            reached = np.union1d(col[held[row]], nodes.numpy())
+            parts.add((client, len(reached)))
+        up.append(fed.features * sum(count for _, count in parts))
+    rows = torch.bincount(summed.run[summed.batch.batch], minlength=summed.runs).cpu().numpy()
     fed.traffic.send("up", "neighbour sums", np.asarray(up, dtype=float))
-    fed.traffic.send("down", "neighbour sums", fed.features * held_rows)
+    fed.traffic.send("down", "neighbour sums", fed.features * rows)

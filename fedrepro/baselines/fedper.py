@@ -1,7 +1,19 @@
-"""FedPer (Arivazhagan et al. 2019): the first layers are averaged, the last ones stay with their client.
+"""Train by FedPer, from "Federated Learning with Personalization Layers".
 
-A client trains base and head together; only the base travels. Read after local training: a client that has just
-received a base holds a head fitted to another one.
+M. G. Arivazhagan, V. Aggarwal, A. K. Singh and S. Choudhary, arXiv:1912.00818, 2019. A network is a base b, which the
+server averages, and a head h_i, which never leaves client i. With weights p_i of the clients,
+
+    (b_i, h_i) = local steps on L_i(b, h_i)         b <- sum_i p_i b_i                                           (1)
+
+In each round:
+
+1. the server sends b to the clients (`Method.begin_round`);
+2. every client trains base and head together (`Method.local_steps`);
+3. the server averages the bases; each client keeps its head with its optimizer state (`Method.aggregate`).
+
+The algorithm is FedAvg's, and `FedPer.personal` names the weights that do not travel. All clients of a run start from
+the same head, which is our choice. A score should be read after local training, because a client that has just
+received b holds a head that was fitted to another base.
 """
 
 from __future__ import annotations
@@ -15,9 +27,11 @@ from fedrepro.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class FedPer(FedAvg):
-    """Args:
-    personal_layers: how many weight layers, from the last, stay with the client; 0 is FedAvg, all of them Local.
-        Clients of a run start from the same head.
+    """FedAvg of all layers but the last, which stay with their client.
+
+    Args:
+        personal_layers: number of layers, from the last, that form the head. With 0 the method is FedAvg, with all
+            layers it is Local.
     """
 
     personal_layers: int = 1
@@ -29,5 +43,5 @@ class FedPer(FedAvg):
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """Names of the head's weights."""
+        """Return the names of the head's weights."""
         return last_layers(self.model, self.personal_layers)

@@ -1,9 +1,18 @@
-"""FedProx (Li et al. 2020): FedAvg whose local objective keeps a client near the weights it received.
+"""Train by FedProx, from "Federated Optimization in Heterogeneous Networks".
 
-    F_i(w) = L_i(w) + mu/2 ||w - w_received||^2
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar and V. Smith, MLSys 2020, arXiv:1812.06127. The local objective
+keeps a client near the weights w^t that it received in round t:
 
-The penalty has no gradient at the received weights, so with one full-batch step in a round FedProx is FedAvg for
-every mu.
+    F_i(w) = L_i(w) + mu/2 ||w - w^t||^2                                                                         (1)
+
+In each round:
+
+1. the server sends w^t to the clients (`Method.begin_round`);
+2. every client takes `local_epochs` steps on F_i instead of L_i (`FedProx.local_loss`);
+3. the server averages the weights that come back (`FedProx.aggregate`).
+
+The penalty has no gradient at w^t. With one full-batch step per round FedProx is therefore FedAvg for every mu.
+Public codes scale the term in several ways; we use (1), with the square and the factor 1/2.
 """
 
 from __future__ import annotations
@@ -22,8 +31,10 @@ from fedrepro.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class FedProx(FedAvg):
-    """Args:
-    mu: weight of the proximal term; 0 is FedAvg to the last bit.
+    """FedAvg with a proximal term in the local objective.
+
+    Args:
+        mu: weight of the proximal term. With 0 the method is FedAvg to the last bit.
     """
 
     mu: float = 0.01
@@ -34,24 +45,24 @@ class FedProx(FedAvg):
 
     @property
     def receptive(self) -> int | None:
-        """The proximal term looks at no node."""
+        """Return the model's hops, since the proximal term depends on no node."""
         return self.model.hops
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Cross-entropy plus the proximal term, `[clients]`; the anchor is what the server sent this round."""
+        """Return F_i of equation (1), `[clients]`."""
         loss = super().local_loss(weights, fed, state, t)
         if self.mu == 0:
             return loss
         return loss + self.mu / 2 * squared_distance(weights, fed.broadcast(state.shared))
 
     def aggregate(self, state: State, update: Update) -> State:
-        """FedAvg's, remembering how far clients moved."""
-        moved = squared_distance(update.after, update.before).sqrt() * update.active
-        total = torch.zeros(update.fed.runs, dtype=moved.dtype, device=moved.device)
-        drift = total.index_add(0, update.fed.run, moved)
+        """Average as FedAvg does, and keep the mean distance that the clients moved."""
+        distance = squared_distance(update.after, update.before).sqrt() * update.active
+        total = torch.zeros(update.fed.runs, dtype=distance.dtype, device=distance.device)
+        drift = total.index_add(0, update.fed.run, distance)
         count = torch.bincount(update.fed.run[update.active], minlength=update.fed.runs)
         return replace(super().aggregate(state, update), more=drift / count)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """`drift`: mean distance of the clients from the weights they received, in the last round."""
+        """Return `drift`, the mean distance of the clients from the weights they received in the last round."""
         return [{"drift": float(value)} for value in state.more]

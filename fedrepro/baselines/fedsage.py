@@ -1,14 +1,28 @@
-"""FedSage+ (Zhang et al. 2021): clients generate their missing neighbours, then train on the mended graphs.
+"""Train by FedSage+, from "Subgraph Federated Learning with Missing Neighbor Generation".
 
-    1. every client trains a generator of missing neighbours (`neighgen`), against its own hidden nodes and against
-       neighbours of random nodes of the other clients; generators are never averaged
-    2. every client adds what it generates to its graph: one new node per neighbour, joined to its host alone
-    3. federated training of the classifier on the mended graphs; new nodes carry no label and enter no score
+K. Zhang, C. Yang, X. Li, L. Sun and S. M. Yiu, NeurIPS 2021, arXiv:2106.13430. Clients generate the neighbours that
+they miss, and then train a GraphSAGE together. FedSage is the same without generation. Before training:
 
-FedStruct's public code trains the generator another way and knows how many neighbours are missing (`scheme`, `count`),
-and steps along averaged gradients (`FedSageSGD`).
-FS-Q5 "FedSage+ ideal": nothing is generated; a client is given the true features of all neighbours of its nodes at
-other clients, one copy each, joined to all its nodes that know them, without edges among copies.
+1. every client trains a generator of missing neighbours, against its own hidden nodes and against neighbours of random
+   nodes of the other clients (`NeighGen.train`, see `neighgen` for equations). Generators are never averaged;
+2. every client generates neighbours of all its nodes (`NeighGen.generate`);
+3. every client adds them to its graph, one new node per neighbour, joined to its host only (`mend`).
+
+In each round:
+
+4. the clients train the classifier on their mended graphs (`Method.local_steps`). New nodes carry no label and enter no
+   score;
+5. the server averages the weights (`FedSage`), or takes a step along the averaged gradients (`FedSageSGD`).
+
+FedStruct's public code trains the generator in another way, knows how many neighbours are missing, and uses step 5 with
+gradients: `scheme="fedstruct"`, `count="true"`, `FedSageSGD`.
+
+FedStruct also compares with an ideal FedSage+, in which nothing is generated (FS-Q5, `neighbours="ideal"`). We read it
+so that a client receives the true features of all neighbours of its nodes at other clients. It holds one copy of each,
+joined to all its nodes that know it, without edges among copies (`add_true_neighbours`). This is an upper bound that
+gives up privacy.
+
+Some repositories call FedSage+ a method that adds noise to true neighbour features. This is not that method.
 """
 
 from __future__ import annotations
@@ -22,7 +36,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from fedrepro.baselines.impaired import Held
+from fedrepro.baselines.impaired import ClientView
 from fedrepro.baselines.neighgen import Losses, NeighGen
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
@@ -31,11 +45,12 @@ from fedrepro.engine.method import Method, State, Update
 from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import one_of, require
 
-SPARSE_BELOW = 0.1  # share of generated rows, which have no zeros
+# Share of generated rows, which have no zeros, below which features stay sparse.
+SPARSE_BELOW = 0.1
 
 
 class Generated(NamedTuple):
-    """One client's new nodes: features `[new, features]`, whose neighbour each is `[new]`, and where training ended."""
+    """One client's new nodes: features `[new, features]`, their hosts `[new]`, and the generator's last losses."""
 
     x: Tensor
     host: Tensor
@@ -43,7 +58,7 @@ class Generated(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the method below keeps, and what is reported of the generators, one dictionary a run."""
+    """The memory of the method that trains the classifier, and facts about the generators, one dictionary per run."""
 
     inner: Any
     facts: list[dict[str, float]]
@@ -51,18 +66,19 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mending(Method):
-    """A method on mended graphs.
+    """A method on mended graphs, to be combined with one that trains the classifier.
 
     Args:
-        neighbours: "generated"; "none" (FedSage, the graphs as they are); "ideal" (FS-Q5).
-        count: how many neighbours a node gets: as "predicted", or the "true" number of its cut edges, at most `most`.
-        scheme, generator_epochs, generator_lr, generator_weight_decay, generator_dropout, hidden_share, most,
-            encoder_hidden, latent, generator_hidden, generator_width, cross: see `NeighGen`. Time and memory grow
-            with `generator_width * most * features`. Half of the nodes are hidden as in the authors' settings; with a
-            tenth, as FedStruct does, sparse graphs leave so few hidden neighbours that none is predicted.
-        row_sum: generated rows are divided by the sum of their absolute values, for graphs whose features were
-            divided by theirs: what tanh returns is many times longer and drowns the real rows.
-        scaled: see `NeighGen`.
+        neighbours: "generated", "none" (FedSage, the graphs as they are), or "ideal" (FS-Q5).
+        count: number of neighbours that a node gets: as "predicted", or the "true" number of its cut edges, at most
+            `most`.
+        scheme, generator_epochs, generator_lr, generator_weight_decay, generator_dropout, most, cross, scaled,
+            encoder_hidden, latent, generator_hidden, generator_width: see `NeighGen`. Time and memory grow with
+            `generator_width * most * features`.
+        hidden_share: share of hidden nodes, one half as in the authors' settings. With a tenth, as in FedStruct,
+            sparse graphs have so few hidden neighbours that none is predicted.
+        row_sum: whether generated rows are divided by the sum of their absolute values, for graphs whose features
+            were divided by theirs. Without it a row of tanh is many times longer than the real rows.
     """
 
     neighbours: str = "generated"
@@ -94,7 +110,7 @@ class Mending(Method):
 
     @property
     def generator(self) -> NeighGen:
-        """The generator with this method's options."""
+        """Return the generator with this method's options."""
         return NeighGen(
             self.generator_epochs, self.generator_lr, self.generator_weight_decay, self.generator_dropout,
             self.hidden_share, self.most, self.encoder_hidden, self.latent, self.generator_hidden,
@@ -102,50 +118,53 @@ class Mending(Method):
         )  # fmt: skip
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """The generators' training and the mended graphs; then as without."""
+        """Train the generators and mend the graphs (steps 1 to 3), then start the method that trains the classifier."""
         facts: list[dict[str, float]] = [{} for _ in fed.seeds]
         if self.neighbours == "ideal":
-            fed = ideal(fed)
+            fed = add_true_neighbours(fed)
         if self.neighbours == "generated":
-            held = [Held.of(fed, client) for client in range(fed.clients)]
-            made = [self._generated(held, client, fed) for client in range(fed.clients)]
-            self._count(fed, held, made)
-            facts = [_facts(fed, held, made, run, self.most) for run in range(fed.runs)]
-            fed = mended(fed, made, self.most)
+            held = [ClientView.of(fed, client) for client in range(fed.clients)]
+            generated = [self._generated(held, client, fed) for client in range(fed.clients)]
+            self._count(fed, held, generated)
+            facts = [_summarize(fed, held, generated, run, self.most) for run in range(fed.runs)]
+            fed = mend(fed, generated, self.most)
         fed, state = super().start(fed)
         return fed, replace(state, more=Memory(state.more, facts))
 
     def aggregate(self, state: State, update: Update) -> State:
-        """As without."""
-        made = super().aggregate(replace(state, more=state.more.inner), update)
-        return replace(made, more=Memory(made.more, state.more.facts))
+        """Aggregate as the method that trains the classifier does."""
+        after = super().aggregate(replace(state, more=state.more.inner), update)
+        return replace(after, more=Memory(after.more, state.more.facts))
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """`_facts` of each run where neighbours were generated."""
-        found: list[dict[str, float]] = state.more.facts
-        return found
+        """Return per run the facts of `_summarize` if neighbours were generated."""
+        summaries: list[dict[str, float]] = state.more.facts
+        return summaries
 
-    def _generated(self, held: list[Held], client: int, fed: Federation) -> Generated:
-        """New nodes of one client; none where it has no training node to learn from."""
-        mine = held[client]
-        if not bool(mine.train.any()):
-            return Generated(mine.x[:0], mine.edges[0, :0], Losses(0.0, 0.0, 0))
+    def _generated(self, held: list[ClientView], client: int, fed: Federation) -> Generated:
+        """Train one client's generator and return its new nodes; none for a client without training nodes."""
+        view = held[client]
+        if not bool(view.train.any()):
+            return Generated(view.x[:0], view.edges[0, :0], Losses(0.0, 0.0, 0))
         same_run = (fed.run == fed.run[client]).nonzero().squeeze(1).tolist()
-        weights, losses = self.generator.train(mine, [held[j] for j in same_run if j != client], fed.classes)
-        return Generated(*self.generator.generate(weights, mine), losses)
+        weights, losses = self.generator.train(view, [held[j] for j in same_run if j != client], fed.classes)
+        return Generated(*self.generator.generate(weights, view), losses)
 
-    def _count(self, fed: Federation, held: list[Held], made: list[Generated]) -> None:
-        """In each epoch a client sends its latent rows at training nodes and its fGen to every other client, which
-        sends back the gradient of L_f(j): the message of a deployment (the public codes read the features instead).
+    def _count(self, fed: Federation, held: list[ClientView], made: list[Generated]) -> None:
+        """Count the messages that a deployment would need, since the public codes read other clients' features.
+
+        In each epoch a client sends its latent rows at training nodes and its fGen to every other client, which sends
+        back the gradient of L_f(j).
         """
         sizes = [self.latent * self.generator_hidden, self.generator_hidden * self.generator_width]
         sizes += [self.generator_width * self.most * fed.features]
         biases = self.generator_hidden + self.generator_width + self.most * fed.features
         generator, up, down = sum(sizes) + biases, np.zeros(fed.runs), np.zeros(fed.runs)
-        for client, (mine, new) in enumerate(zip(held, made)):
-            rows, run = int(mine.train.sum()) * self.latent, int(fed.run[client])
+        for client, (view, new) in enumerate(zip(held, made)):
+            rows, run = int(view.train.sum()) * self.latent, int(fed.run[client])
             up[run] += self.generator_epochs * new.losses.others * (generator + rows)
-            back = rows if self.scheme == "fedstruct" else 0  # the encoder learns from it too
+            # In FedStruct's scheme the encoder learns from L_f(j) too.
+            back = rows if self.scheme == "fedstruct" else 0
             down[run] += self.generator_epochs * new.losses.others * (generator + back)
         if self.cross:
             fed.traffic.send("up", "generator", up)
@@ -161,11 +180,12 @@ class FedSage(Mending, FedAvg):
 class FedSageSGD(Mending, FedSGD):
     """FedSage+ with FedSGD of the classifier, as in FedStruct's tables."""
 
-    average: str = "train"  # FedSGD's, which `Mending` would hide
+    # The default of FedSGD, which that of `Mending` would hide.
+    average: str = "train"
 
 
-def mended(fed: Federation, made: Sequence[Generated], most: int) -> Federation:
-    """The same clients with their new nodes, in both directions joined to their hosts, at `ring` 1."""
+def mend(fed: Federation, made: Sequence[Generated], most: int) -> Federation:
+    """Return the same clients with their new nodes at `ring` 1, joined to their hosts in both directions."""
     graphs = []
     owner = fed.batch.batch[fed.batch.edge_index[1]]
     for client, new in enumerate(made):
@@ -175,13 +195,13 @@ def mended(fed: Federation, made: Sequence[Generated], most: int) -> Federation:
         edges = [fed.batch.edge_index[:, owner == client] - first, added, added.flip(0)]
         graph = Data(edge_index=torch.cat(edges, dim=1), num_nodes=len(rows) + len(new.host))
         for name in ("y", "ring", "train_mask", "val_mask", "test_mask"):
-            own = fed.batch[name][rows]
-            graph[name] = torch.cat([own, own.new_zeros(len(new.host), *own.shape[1:])])
+            values = fed.batch[name][rows]
+            graph[name] = torch.cat([values, values.new_zeros(len(new.host), *values.shape[1:])])
         graph.ring[len(rows) :] = 1
         count = torch.bincount(new.host, minlength=len(rows))
-        place = torch.arange(len(new.host), device=fed.device) - (count.cumsum(0) - count)[new.host]
+        rank = torch.arange(len(new.host), device=fed.device) - (count.cumsum(0) - count)[new.host]
         ids, total = fed.batch.node_id[rows], fed.sources[int(fed.run[client])].data.num_nodes
-        graph.node_id = torch.cat([ids, total + ids[new.host] * most + place])
+        graph.node_id = torch.cat([ids, total + ids[new.host] * most + rank])
         graphs.append(graph)
     batch = Batch.from_data_list(graphs)
     x = _with_rows(fed.x, torch.cat([new.x for new in made]), batch.ring > 0)
@@ -189,20 +209,23 @@ def mended(fed: Federation, made: Sequence[Generated], most: int) -> Federation:
 
 
 def _with_rows(own: Tensor | Sparse, new: Tensor, where: Tensor) -> Tensor | Sparse:
-    """The rows of `own` and of `new`, the latter at the places named; sparse as long as few rows are new."""
-    at = [(~where).nonzero().squeeze(1), where.nonzero().squeeze(1)]
+    """Return the rows of `own`, and those of `new` at the indices `where`; sparse as long as few rows are new."""
+    index = [(~where).nonzero().squeeze(1), where.nonzero().squeeze(1)]
     shape = (len(where), new.shape[1])
     if isinstance(own, Sparse) and len(new) < SPARSE_BELOW * len(where):
-        row = [at[0][own.pattern.row], at[1].repeat_interleave(shape[1])]
+        row = [index[0][own.pattern.row], index[1].repeat_interleave(shape[1])]
         col = [own.pattern.col, torch.arange(shape[1], device=new.device).repeat(len(new))]
         return Sparse.of(torch.cat(row), torch.cat(col), torch.cat([own.value, new.flatten()]), shape)
     x = new.new_zeros(shape)
-    x[at[0]], x[at[1]] = own.dense() if isinstance(own, Sparse) else own, new
+    x[index[0]], x[index[1]] = own.dense() if isinstance(own, Sparse) else own, new
     return x
 
 
-def ideal(fed: Federation) -> Federation:
-    """FS-Q5: copies of the neighbours at other clients with their true features, joined in both directions."""
+def add_true_neighbours(fed: Federation) -> Federation:
+    """Give every client copies of its nodes' neighbours at other clients, with their true features (FS-Q5).
+
+    A copy is joined in both directions to the nodes that know it.
+    """
     extended = fed.halo(1)
     batch = extended.batch.clone()
     outer = batch.ring[batch.edge_index[0]] > 0
@@ -215,18 +238,20 @@ def ideal(fed: Federation) -> Federation:
     return replace(extended, batch=batch, _cache={})
 
 
-def _facts(
-    fed: Federation, held: Sequence[Held], made: Sequence[Generated], run: int, most: int
-) -> dict[str, float]:  # fmt: skip
-    """Of one run: neighbours generated and neighbours missing (at most `most` each) per node, and where the
-    generators' training ended, means over the clients that have one.
+def _summarize(
+    fed: Federation, held: Sequence[ClientView], made: Sequence[Generated], run: int, most: int
+) -> dict[str, float]:
+    """Return facts about the generators of one run.
+
+    `added` and `wanted` are the generated and the missing neighbours per node, at most `most` each. `generator_loss`
+    and `cross_loss` are the last L_f and L_f(j), as means over the clients that have a generator.
     """
-    mine = [(h, m) for at, h, m in zip(fed.run.tolist(), held, made) if at == run]
-    nodes = sum(len(h.x) for h, _ in mine)
-    trained = [m.losses for h, m in mine if bool(h.train.any())]
+    clients = [(view, new) for index, view, new in zip(fed.run.tolist(), held, made) if index == run]
+    nodes = sum(len(view.x) for view, _ in clients)
+    trained = [new.losses for view, new in clients if bool(view.train.any())]
     return {
-        "added": sum(len(m.host) for _, m in mine) / nodes,
-        "wanted": sum(int(h.missing.clamp(max=most).sum()) for h, _ in mine) / nodes,
+        "added": sum(len(new.host) for _, new in clients) / nodes,
+        "wanted": sum(int(view.missing.clamp(max=most).sum()) for view, _ in clients) / nodes,
         "generator_loss": float(np.mean([losses.own for losses in trained])),
         "cross_loss": float(np.mean([losses.cross for losses in trained])),
     }

@@ -1,19 +1,30 @@
-"""FGGP (Wan et al. 2024): class prototypes of all clients in place of a classifier, and a second view of each graph.
+"""Train by FGGP, from "Federated Graph Learning under Domain Shift with Generalizable Prototypes".
 
-One round of a client:
+G. Wan, W. Huang and M. Ye, AAAI 2024. Class prototypes of all clients replace the classifier, and every client also
+trains on a second view of its graph. The second view is sampled around A^u `[nodes, nodes]`, which holds the client's
+edges and the nearest neighbours of every node under the global model. An augmentor Z = GCN(X; A^u) `[nodes, hidden]`
+sets the probabilities of its edges. With the weighted class means b_c of view 1 and a_c of view 2 `[hidden]`:
 
-    view 1   the network on the client's graph
-    view 2   the same network on a graph sampled around A^u, the client's edges and the nearest neighbours of every node
-             under the global model; an augmentor Z = GCN(X; A^u) sets the probabilities
-             alpha Z Z^T / max + (1 - alpha) A^u, sampled straight through
-    loss     CE(view 1) + CE(view 2) + contrast of the views' class prototypes + reconstruction of A^u by Z Z^T
+    edges     p = alpha Z Z^T / max Z Z^T + (1 - alpha) A^u, sampled straight through                            (1)
+    loss      CE(view 1) + CE(view 2) + contrast(a, b) + reconstruction of A^u by Z Z^T                          (2)
+    predict   the class of the prototypes nearest to h_v, weighted by softmax(cosine / 0.1)                      (3)
 
-The server averages network and augmentor, clusters the clients' prototypes of each class (FINCH) and keeps the cluster
-means in a bank; a node's class is that of the prototypes nearest to its embedding under the averaged network.
+Every `refresh` rounds the server's model renews A^u (`FGGP._graphs`). In each round:
 
-This follows the authors' public code, for the paper's text was not at hand, but for: the bank starts empty, prototypes
-are keyed by class and not by position, a client's classifier stays with it instead of being reset, the pseudo-labels'
-confidence takes no gradient. What the code computes without using (distillation, a second contrast) is left out.
+1. the server sends network and augmentor; each client keeps its linear classifier (`Method.begin_round`);
+2. the client embeds its nodes in view 1, its graph (`FGGP.view`);
+3. the augmentor samples view 2 by (1), and the client embeds its nodes there (`second_view`);
+4. the client takes `local_epochs` steps on (2) (`FGGP.local_loss`). The prototypes weigh a training node by 1 with its
+   label, any other by its confidence with its predicted label (`soft_labels`, `class_means`, `contrast`);
+5. the client sends its prototypes of view 1, class by class, with the weights;
+6. the server averages the weights, clusters the prototypes of each class, and writes the cluster means into a bank
+   (`FGGP.aggregate`, `finch`, `Bank`);
+7. a node is predicted by (3) under the averaged network (`FGGP.predict`).
+
+The paper's text was not at hand, so this is the authors' public code, with four changes. The bank starts empty, and
+not with random vectors of class 0. Prototypes are keyed by class, and not by their position among the present classes.
+A client's classifier stays with it instead of being reset. The confidence takes no gradient. We leave out the parts
+that the code computes without using them, which are a distillation and a second contrast.
 """
 
 from __future__ import annotations
@@ -26,7 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedrepro.baselines.personal import clients_of, embed, last_layers, place, require_layers
+from fedrepro.baselines.personal import chunk_of, clients_of, embed, last_layers, require_layers
 from fedrepro.baselines.prototypes import Bank, class_means, cluster_means, contrast, finch
 from fedrepro.baselines.second_view import Graph, Sampled, second_view
 from fedrepro.engine.fedavg import FedAvg
@@ -39,7 +50,7 @@ from fedrepro.errors import one_of, require
 
 
 class Server(NamedTuple):
-    """Each run's bank, and each client's A^u."""
+    """The server's memory: each run's bank, and each client's A^u."""
 
     banks: tuple[Bank, ...]
     graphs: tuple[Graph, ...]
@@ -47,16 +58,19 @@ class Server(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FGGP(FedAvg):
-    """Args:
-    refresh: rounds between neighbour graphs.
-    neighbours: nearest neighbours of a node in A^u.
-    augment: whether there is a second view.
-    blend: alpha.
-    contrast, temperature: weight of the contrast of prototypes and its temperature.
-    reconstruct: weight of the augmentor's reconstruction loss.
-    prototypes: slots of a class in the bank.
-    cluster: "finch", or the "mean" of all clients' prototypes of a class.
-    nearest: how many prototypes vote.
+    """FedAvg of a GCN and an augmentor, with prototypes instead of a classifier.
+
+    Args:
+        refresh: number of rounds after which A^u is renewed.
+        neighbours: nearest neighbours of a node in A^u.
+        augment: whether there is a second view.
+        blend: alpha.
+        contrast: weight of the contrast of prototypes.
+        temperature: its temperature.
+        reconstruct: weight of the augmentor's reconstruction loss.
+        prototypes: slots of a class in the bank.
+        cluster: "finch", or the "mean" of all clients' prototypes of a class.
+        nearest: number of prototypes that vote.
     """
 
     average: str = "nodes"
@@ -87,11 +101,11 @@ class FGGP(FedAvg):
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """The linear classifier that both cross-entropies train."""
+        """Return the names of the linear classifier, which both cross-entropies train."""
         return last_layers(self.model, 1)
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Network, augmentor, empty banks, and the first neighbour graphs."""
+        """Draw network and augmentor, and make empty banks and the first A^u."""
         fed, state = super().start(fed)
         hidden = self.model.widths[0][1]
         shapes = {"augment1.weight": (self.model.features, hidden), "augment2.weight": (hidden, hidden)}
@@ -103,68 +117,71 @@ class FGGP(FedAvg):
         return fed, replace(state, more=Server(banks, self._graphs(fed, state)))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """The four losses, `[clients]`."""
+        """Return the loss (2), `[clients]`."""
         h, logits = self.view(weights, fed, lambda x: fed.operator("gcn") @ x)
         loss = layers.cross_entropy(fed, logits)
         if not self.augment:
             return loss
-        graphs = state.more.graphs[place(fed)]
+        graphs = state.more.graphs[chunk_of(fed)]
         sampled, reconstruction = self._second_views(weights, fed, graphs, t)
 
         def propagate(x: Tensor) -> Tensor:
-            return torch.cat([graph @ rows for graph, rows in zip(sampled, _split(fed, x))])
+            return torch.cat([graph @ rows for graph, rows in zip(sampled, _split_by_client(fed, x))])
 
         h2, logits2 = self.view(weights, fed, propagate, " of view 2")
         loss = loss + layers.cross_entropy(fed, logits2)
         if self.contrast:
             label, weight = soft_labels(fed, logits)
             a, b = (class_means(x, label, weight, fed.batch.batch, fed.clients, fed.classes) for x in (h2, h))
-            loss = loss + self.contrast * contrast(a, b, _present(fed, label), self.temperature)
+            loss = loss + self.contrast * contrast(a, b, _present_classes(fed, label), self.temperature)
         if self.reconstruct:
             loss = loss + self.reconstruct * reconstruction
         return loss
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Logits of the client's own classifier."""
+        """Return the logits of the client's classifier, `[nodes, classes]`."""
         return self.view(weights, fed, lambda x: fed.operator("gcn") @ x)[1]
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Averages, the clusters of prototypes, and new neighbour graphs where it is time."""
-        fed, made = update.fed, super().aggregate(state, update)
+        """Average the weights, cluster the prototypes, and renew A^u every `refresh` rounds."""
+        fed, averaged = update.fed, super().aggregate(state, update)
         with torch.no_grad():
             h, logits = self.view(update.after, fed, lambda x: fed.operator("gcn") @ x)
             label, weight = soft_labels(fed, logits)
             means = class_means(h, label, weight, fed.batch.batch, fed.clients, fed.classes)
-        present = _present(fed, label) & update.active[:, None]
+        present = _present_classes(fed, label) & update.active[:, None]
         banks, count = [], torch.zeros(fed.runs, device=fed.device)
         for run, bank in enumerate(state.more.banks):
             part = clients_of(fed, run)
             for c in range(fed.classes):
                 rows = means[part][present[part][:, c], c]
                 if len(rows):
-                    kept = cluster_means(rows, finch(rows)) if self.cluster == "finch" else rows.mean(0, keepdim=True)
-                    bank, count[run] = bank.written(c, kept), count[run] + len(kept)
+                    centres = (
+                        cluster_means(rows, finch(rows)) if self.cluster == "finch" else rows.mean(0, keepdim=True)
+                    )
+                    bank, count[run] = bank.written(c, centres), count[run] + len(centres)
             banks.append(bank)
         self._count(fed, update, present, count)
-        again = self.augment and (update.round + 1) % self.refresh == 0
-        graphs = self._graphs(fed, made) if again else state.more.graphs
-        return replace(made, more=Server(tuple(banks), graphs))
+        renew = self.augment and (update.round + 1) % self.refresh == 0
+        graphs = self._graphs(fed, averaged) if renew else state.more.graphs
+        return replace(averaged, more=Server(tuple(banks), graphs))
 
     def predict(self, fed: Federation, state: State) -> Tensor:
-        """Log of the votes of the nearest prototypes, `[nodes, classes]`, under the averaged network; before there are
-        any, each client's classifier.
+        """Return the log of the prototypes' votes (3) under the averaged network, `[nodes, classes]`.
+
+        Before there are prototypes each client's classifier predicts.
         """
         if not all(bool(bank.filled.any()) for bank in state.more.banks):
             return super().predict(fed, state)
         h, run = embed(self.model, state.shared, fed.shared()), fed.run[fed.batch.batch]
-        out = h.new_empty(len(h), fed.classes)
+        votes = h.new_empty(len(h), fed.classes)
         for number, bank in enumerate(state.more.banks):
-            out[run == number] = bank.scores(h[run == number], self.nearest)
-        return out
+            votes[run == number] = bank.scores(h[run == number], self.nearest)
+        return votes
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Per run: prototypes in the bank, and edges a node has in A^u beside the client's."""
-        found = []
+        """Return per run the `prototypes` in the bank, and the `added_edges` of A^u per node."""
+        facts = []
         for run, bank in enumerate(state.more.banks):
             part = clients_of(fed, run)
             source, target = fed.batch.edge_index
@@ -172,15 +189,15 @@ class FGGP(FedAvg):
             nodes = int(fed.batch.ptr[part.stop] - fed.batch.ptr[part.start])
             total = sum(graph.edges for graph in state.more.graphs[part])
             added = (total - nodes - edges) / nodes if self.augment else 0.0
-            found.append({"prototypes": float(bank.filled.sum()), "added_edges": added})
-        return found
+            facts.append({"prototypes": float(bank.filled.sum()), "added_edges": added})
+        return facts
 
     # -- the views ----------------------------------------------------------------------------------------------------
 
     def view(
         self, weights: Weights, fed: Federation, propagate: Callable[[Tensor], Tensor], name: str = ""
     ) -> tuple[Tensor, Tensor]:
-        """Embedding `[nodes, hidden]` and logits under a propagation; with a name, under dropout masks of its own."""
+        """Return embedding `[nodes, hidden]` and logits under a propagation; `name` tells dropout masks apart."""
         last = len(self.model.widths)
         x: Tensor | Sparse = layers.dropout(fed, fed.input, self.model.first_dropout, f"layer1{name}")
         for i in range(1, last + 1):
@@ -193,47 +210,48 @@ class FGGP(FedAvg):
         return h, out
 
     def _augmentor(self, weights: Weights, fed: Federation, graphs: Sequence[Graph]) -> Tensor:
-        """Z `[nodes, hidden]`: a GCN of two layers on A^u, ReLU at the end."""
+        """Return Z `[nodes, hidden]`, from a GCN of two layers on A^u with a ReLU at the end."""
 
         def layer(x: Tensor | Sparse, weight: Tensor) -> Tensor:
-            rows = _split(fed, layers.linear(fed, x, weight))
-            return torch.cat([graph.operator @ mine for graph, mine in zip(graphs, rows)])
+            parts = _split_by_client(fed, layers.linear(fed, x, weight))
+            return torch.cat([graph.operator @ rows for graph, rows in zip(graphs, parts)])
 
         return F.relu(layer(layer(fed.input, weights["augment1.weight"]), weights["augment2.weight"]))
 
     def _second_views(
         self, weights: Weights, fed: Federation, graphs: Sequence[Graph], t: int
     ) -> tuple[list[Sampled], Tensor]:
-        """The clients' sampled graphs and their reconstruction losses `[clients]`."""
-        made, step = [], fed.clock.step if fed.clock else 0
-        for client, z in enumerate(_split(fed, self._augmentor(weights, fed, graphs))):
+        """Return the clients' sampled graphs and their reconstruction losses `[clients]`."""
+        views, step = [], fed.clock.step if fed.clock else 0
+        for client, z in enumerate(_split_by_client(fed, self._augmentor(weights, fed, graphs))):
             key = ("augment", fed.seeds[int(fed.run[client])], int(fed.number[client]), t, step)
-            made.append(second_view(z, graphs[client], self.blend, *key))
-        sampled, losses = zip(*made)
+            views.append(second_view(z, graphs[client], self.blend, *key))
+        sampled, losses = zip(*views)
         return list(sampled), torch.stack(losses)
 
     def _graphs(self, fed: Federation, state: State) -> tuple[Graph, ...]:
-        """A^u of every client: its edges, its nodes' nearest neighbours under the global model, the diagonal."""
+        """Return every client's A^u: its edges, its nodes' nearest neighbours under the global model, the diagonal."""
         if not self.augment:
             return ()
-        made = []
+        graphs = []
         with torch.no_grad():
             h = F.normalize(embed(self.model, state.shared, fed.shared()), dim=1)
         source, target = fed.batch.edge_index
-        for client, rows in enumerate(_split(fed, h)):
+        for client, rows in enumerate(_split_by_client(fed, h)):
             n, first = len(rows), int(fed.batch.ptr[client])
             graph = torch.eye(n, dtype=fed.dtype, device=fed.device)
-            # to five digits, ties by number: twins in a graph have the same embedding but for rounding
+            # Twins in a graph have the same embedding but for rounding, so cosines are compared to five digits and ties
+            # go to the smaller number.
             similarity = ((rows @ rows.T) * 1e5).round().fill_diagonal_(-torch.inf)
             near = torch.argsort(similarity, dim=1, descending=True, stable=True)[:, : min(self.neighbours, n - 1)]
             graph.scatter_(1, near, 1.0)
-            mine = fed.batch.batch[target] == client
-            graph[target[mine] - first, source[mine] - first] = 1.0
-            made.append(Graph.of(graph))
-        return tuple(made)
+            inner = fed.batch.batch[target] == client
+            graph[target[inner] - first, source[inner] - first] = 1.0
+            graphs.append(Graph.of(graph))
+        return tuple(graphs)
 
     def _count(self, fed: Federation, update: Update, present: Tensor, count: Tensor) -> None:
-        """Up: a prototype for each class a client has; down: this round's cluster means to every client."""
+        """Count a prototype up for each class of a client, and this round's cluster means down to every client."""
         width = self.model.widths[-1][0]
         up = torch.zeros_like(count).index_add(0, fed.run, present.sum(1).to(count.dtype))
         down = count * torch.bincount(fed.run, minlength=fed.runs)
@@ -242,20 +260,22 @@ class FGGP(FedAvg):
 
 
 def soft_labels(fed: Federation, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """A label and a weight for every node: its own and 1 where it trains, else the predicted one and its probability;
-    `[nodes]` each, without gradient.
+    """Return a label and a weight for every node, `[nodes]` each, without gradient.
+
+    A training node has its label and weight 1, any other its predicted label and the probability of that.
     """
     best = torch.softmax(logits.detach(), dim=1).max(1)
     train = fed.batch.train_mask
     return torch.where(train, fed.batch.y, best.indices), torch.where(train, 1.0, best.values)
 
 
-def _split(fed: Federation, x: Tensor) -> tuple[Tensor, ...]:
+def _split_by_client(fed: Federation, x: Tensor) -> tuple[Tensor, ...]:
+    """Return each client's rows."""
     return torch.split(x, fed.batch.ptr.diff().tolist())
 
 
-def _present(fed: Federation, label: Tensor) -> Tensor:
-    """`[clients, classes]` bool: whether a client has a node of a class."""
-    found = torch.zeros(fed.clients, fed.classes, dtype=torch.bool, device=fed.device)
-    found[fed.batch.batch, label] = True
-    return found
+def _present_classes(fed: Federation, label: Tensor) -> Tensor:
+    """Return whether a client has a node of a class, `[clients, classes]` bool."""
+    present = torch.zeros(fed.clients, fed.classes, dtype=torch.bool, device=fed.device)
+    present[fed.batch.batch, label] = True
+    return present

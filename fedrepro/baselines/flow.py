@@ -1,20 +1,33 @@
-"""Flow (Panchal et al. 2023): every instance is routed, layer by layer, through the global model or a local copy.
+"""Train by Flow, from "Flow: Per-instance Personalized Federated Learning".
 
-    h_k = act( q_k,global F_k(h_{k-1}; theta) + q_k,local F_k(h_{k-1}; theta_local) ),   q_k = softmax(policy exit k)
+K. Panchal, S. Choudhary, N. Parikh, L. Zhang and H. Guan, NeurIPS 2023. Every instance is routed, layer by layer,
+through the global model theta or a local copy of it. Layer k of the routed model mixes both before its activation:
 
-One round: a client copies the global model; half of its training instances fine-tune the copy; on the other half steps
-of the policy (models fixed) alternate with steps of the global model on its own route. Global model and policy are
-averaged; the copy is dropped. Routes are soft while training and hard in prediction.
+    h_k = act( q_k,global F_k(h_{k-1}; theta) + q_k,local F_k(h_{k-1}; theta_local) ),   q_k = softmax(exit k)   (1)
 
-On a graph an instance is a node, and a layer's rows are mixed by the target node's q; the policy sees the node's own
-features. Halves are drawn anew each round; a client with fewer than two training nodes uses them for both.
+A policy psi, which is a small network with one exit per layer, computes q_k `[instances, 2]` from the raw features. Its
+loss is that of the routed model and a penalty on the route g, a mean over instances and layers:
 
-Decisions the paper leaves open, or its public code takes otherwise:
+    L(routed) + penalty mean -log(q_k,g^2 + 1e-6)                                                                (2)
 
-    penalty    mean of -log(q^2 + 1e-6) on the global route, so that nodes go local where that pays ("global"); by its
-               index the code penalizes the local route in its image models ("local")
-    copy       made anew each round and never averaged; the code comments the reset out
-    steps      `local_epochs` for the copy, and as many pairs of steps for policy and global model
+In each round:
+
+1. the server sends theta and psi; every client sets theta_local <- theta (`Flow.begin_round`);
+2. every client splits its training instances into two random halves (`halves`);
+3. on the first half the client takes `local_epochs` steps of theta_local on its cross-entropy (`Flow.local_steps`);
+4. on the second half the client takes as many pairs of steps: psi on (2) with the models fixed (`Flow.routed_loss`),
+   then theta on the cross-entropy of the pure global route (`Flow.local_steps`);
+5. the server averages theta and psi; the copy is dropped (`Method.aggregate`).
+
+Routes are soft in training and hard in prediction (`Flow.forward`). On a graph an instance is a node, and its own q
+mixes its row of each layer. The policy reads only the node's own features. A client with fewer than two training nodes
+uses them for both halves.
+
+The paper leaves these decisions open, or its public code takes them otherwise:
+
+- The penalty is on the global route (g = global), so that a node goes local where that pays. By its index the code
+  penalizes the local route in its image models (`penalized="local"`).
+- The copy is made anew in each round and never averaged. The code comments the reset out, and averages the copy.
 """
 
 from __future__ import annotations
@@ -42,7 +55,7 @@ ROUTES = ("learned", "global", "local")
 
 
 class Half(NamedTuple):
-    """Training nodes of one half `[rows]`, and the matrix that averages over each client's `[clients, rows]`."""
+    """The training nodes of one half `[rows]`, and the matrix that averages over each client's `[clients, rows]`."""
 
     rows: Tensor
     mean: Sparse
@@ -50,11 +63,13 @@ class Half(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Flow(FedAvg):
-    """Args:
-    penalty: weight of the route's penalty.
-    penalized: the route it is on, "global" or "local".
-    policy_hidden: width of the policy's first hidden layer, halved from layer to layer.
-    route: "learned"; "global" and "local" fix every q.
+    """FedAvg of a global model and a policy that routes nodes through it or through a local copy.
+
+    Args:
+        penalty: weight of the penalty on a route.
+        penalized: that route, "global" or "local".
+        policy_hidden: width of the policy's first hidden layer, which is halved from layer to layer.
+        route: "learned"; "global" and "local" fix every q.
     """
 
     average: str = "train"
@@ -73,50 +88,54 @@ class Flow(FedAvg):
 
     @property
     def receptive(self) -> int | None:
-        """The policy sees a node's own features."""
+        """Return the model's hops, since the policy reads only a node's own features."""
         return self.model.hops
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """The global model and the policy."""
+        """Draw the global model and the policy."""
         fed, state = super().start(fed)
-        each = [self._policy(seed) for seed in fed.seeds]
-        policy = {name: torch.stack([w[name] for w in each]).to(fed.device, fed.dtype) for name in each[0]}
+        drawn = [self._policy(seed) for seed in fed.seeds]
+        policy = {name: torch.stack([w[name] for w in drawn]).to(fed.device, fed.dtype) for name in drawn[0]}
         return fed, State({**state.shared, **policy}, {})
 
     def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """What the server sent, and the copy of the global model."""
+        """Return the received weights and a local copy of the global model (step 1)."""
         received = super().begin_round(fed, state, t)
         return {**received, **{LOCAL + name: w for name, w in self.parts(received)[0].items()}}
 
     def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
-        """The copy on one half; policy and global model in turn on the other."""
+        """Yield the local steps of a round (steps 3 and 4).
+
+        First the local copy moves, on one half of the training nodes. Then policy and global model move in turn, on
+        the other half.
+        """
         model = tuple(self.parts(state.shared)[0])
         local = tuple(LOCAL + name for name in model)
         policy = tuple(name for name in state.shared if name.startswith(POLICY))
-        mine, theirs = halves(fed, t)
+        first, second = halves(fed, t)
         for epoch in range(self.local_epochs):
-            yield Step(local, partial(self._alone, fed=fed.at(t, epoch), half=mine, local=True))
+            yield Step(local, partial(self._alone, fed=fed.at(t, epoch), half=first, local=True))
         for epoch in range(self.local_epochs, 2 * self.local_epochs):
             seen = fed.at(t, epoch)
             if self.route == "learned":
-                yield Step(policy, partial(self.routed_loss, fed=seen, half=theirs))
-            yield Step(model, partial(self._alone, fed=seen, half=theirs, local=False))
+                yield Step(policy, partial(self.routed_loss, fed=seen, half=second))
+            yield Step(model, partial(self._alone, fed=seen, half=second, local=False))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """The policy's loss on all training nodes, `[clients]`."""
+        """Return the policy's loss on all training nodes, `[clients]`."""
         return self.routed_loss(weights, fed, Half(*fed.rows("train")))
 
     def routed_loss(self, weights: Weights, fed: Federation, half: Half) -> Tensor:
-        """Cross-entropy under soft routes, and the penalty, a mean over nodes and layers."""
+        """Return the policy's loss (2) on one half, `[clients]`."""
         q = self.routes(weights, fed)
         loss = self._mean_loss(self._mixed(weights, fed, q), fed, half)
-        at = 0 if self.penalized == "global" else 1
-        each = [-(part[half.rows, at].square() + 1e-6).log() for part in q]
-        regular = half.mean @ (sum(each[1:], each[0]) / len(each))[:, None]
+        side = 0 if self.penalized == "global" else 1
+        terms = [-(part[half.rows, side].square() + 1e-6).log() for part in q]
+        regular = half.mean @ (sum(terms[1:], terms[0]) / len(terms))[:, None]
         return loss + self.penalty * regular.squeeze(1)
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Logits: of the routed model where there is a copy (hard routes in evaluation), else of the global one."""
+        """Return the logits of the routed model (hard routes in evaluation), or of the global one without a copy."""
         model, copy = self.parts(weights)
         if self.route != "learned" or not copy:
             return self.model(copy if copy and self.route == "local" else model, fed)
@@ -126,7 +145,7 @@ class Flow(FedAvg):
         return self._mixed(weights, fed, q)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Per run: share of own nodes that the averaged policy sends to the local route, layer by layer."""
+        """Return per run the share of nodes that the averaged policy sends to the local route, layer by layer."""
         with torch.no_grad():
             q = self.routes(state.shared, fed.shared())
         run = fed.run[fed.batch.batch].masked_fill(fed.batch.ring > 0, -1)
@@ -138,25 +157,25 @@ class Flow(FedAvg):
     # -- the network --------------------------------------------------------------------------------------------------
 
     def parts(self, weights: Weights) -> tuple[Weights, Weights]:
-        """The global model and the local copy (empty where there is none), each under the model's names."""
+        """Return the global model and the local copy, which may be empty, each under the model's names."""
         model = {name: w for name, w in weights.items() if not name.startswith((LOCAL, POLICY))}
         copy = {name.removeprefix(LOCAL): w for name, w in weights.items() if name.startswith(LOCAL)}
         return model, copy
 
     def routes(self, weights: Weights, fed: Federation) -> list[Tensor]:
-        """q of every layer, `[nodes, 2]` each: global, local. Every hidden layer of the policy has an exit."""
-        found: list[Tensor] = []
+        """Return q of every layer, `[nodes, 2]` each: global, local. Every hidden layer of the policy has an exit."""
+        q: list[Tensor] = []
         h: Tensor | Sparse = fed.input
         for k in range(1, len(self.model.widths) + 1):
             name = f"{POLICY}{{}}{k}.{{}}"
             hidden = layers.linear(fed, h, *(weights[name.format("hidden", part)] for part in ("weight", "bias")))
             h = F.relu(hidden)
             out = layers.linear(fed, h, *(weights[name.format("exit", part)] for part in ("weight", "bias")))
-            found.append(torch.softmax(out, dim=1))
-        return found
+            q.append(torch.softmax(out, dim=1))
+        return q
 
     def _mixed(self, weights: Weights, fed: Federation, q: list[Tensor]) -> Tensor:
-        """Logits with the rows of both models mixed in every layer, before the activation."""
+        """Return the logits of the routed model, by (1)."""
         model, copy = self.parts(weights)
         h, model = first_input(self.model, fed, model)
         copy = first_input(self.model, fed, copy)[1] if self.model.input_norm else copy
@@ -168,43 +187,47 @@ class Flow(FedAvg):
         return h
 
     def _alone(self, weights: Weights, fed: Federation, half: Half, local: bool) -> Tensor:
-        """Cross-entropy of the pure local or global route."""
+        """Return the cross-entropy of the pure local or global route on one half, `[clients]`."""
         return self._mean_loss(self.model(self.parts(weights)[local], fed), fed, half)
 
     def _mean_loss(self, logits: Tensor, fed: Federation, half: Half) -> Tensor:
-        each = layers.node_losses(logits[half.rows], fed.batch.y[half.rows])
-        return (half.mean @ each[:, None]).squeeze(1)
+        """Return each client's mean cross-entropy over one half, `[clients]`."""
+        losses = layers.node_losses(logits[half.rows], fed.batch.y[half.rows])
+        return (half.mean @ losses[:, None]).squeeze(1)
 
     def _policy(self, seed: int) -> Weights:
-        made, width = {}, self.model.features
+        """Draw one run's policy, with Glorot's weights and zero biases."""
+        policy, width = {}, self.model.features
         for k in range(1, len(self.model.widths) + 1):
             hidden = max(2, self.policy_hidden >> (k - 1))
             for part, shape in (("hidden", (width, hidden)), ("exit", (hidden, 2))):
                 name = f"{POLICY}{part}{k}"
-                made[f"{name}.weight"] = glorot(*shape, seed=seed, name=f"{name}.weight")
-                made[f"{name}.bias"] = torch.zeros(shape[1])
+                policy[f"{name}.weight"] = glorot(*shape, seed=seed, name=f"{name}.weight")
+                policy[f"{name}.bias"] = torch.zeros(shape[1])
             width = hidden
-        return made
+        return policy
 
 
 def halves(fed: Federation, t: int) -> tuple[Half, Half]:
-    """Two random halves of every client's training nodes in round `t`, the first the smaller; both are all of them
-    where there are fewer than two.
+    """Split every client's training nodes at random for round `t`.
+
+    The first half is the smaller. Both halves are all training nodes of a client that has fewer than two.
     """
     rows, _ = fed.rows("train")
     client = fed.batch.batch[rows]
     key = random.row_keys(fed.node_key[rows], "halves", t).long()
     order = torch.argsort(client * 2**34 + key)
     count = torch.bincount(client, minlength=fed.clients)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(rows), device=rows.device) - (count.cumsum(0) - count)[client[order]]
-    first = place < count[client] // 2
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(rows), device=rows.device) - (count.cumsum(0) - count)[client[order]]
+    first = rank < count[client] // 2
     alone = count[client] < 2
     return _half(fed, rows[first | alone]), _half(fed, rows[~first | alone])
 
 
 def _half(fed: Federation, rows: Tensor) -> Half:
+    """Return a half with the matrix of its clients' means."""
     client = fed.batch.batch[rows]
     value = 1.0 / torch.bincount(client, minlength=fed.clients)[client].to(fed.dtype)
-    place = torch.arange(len(rows), device=rows.device)
-    return Half(rows, Sparse.of(client, place, value, (fed.clients, len(rows))))
+    column = torch.arange(len(rows), device=rows.device)
+    return Half(rows, Sparse.of(client, column, value, (fed.clients, len(rows))))

@@ -1,13 +1,28 @@
-"""pFedGraph (Ye et al. 2023): the server infers whom each client should average with.
+"""Train by pFedGraph, from "Personalized Federated Learning with Inferred Collaboration Graphs".
 
-    S_ij = cos(theta_i - theta^0, theta_j - theta^0), set to 1 above a threshold
-    w_i  = argmin over the simplex of sum_j [ alpha (w_j - p_j)^2 - S_ij w_j ] = projection of p + S_i / (2 alpha)
-    theta_i <- sum_j w_ij theta_j,   r_i = sum_j w_ij theta_j / ||theta_j||
+R. Ye, Z. Ni, F. Wu, S. Chen and Y. Wang, ICML 2023. The server infers with whom each client should average. Let
+theta_i be client i's trained weights, theta^0 the initial model, and p `[clients]` the clients' shares of the training
+nodes. The server computes for each client
 
-and from the second round on a client's loss has - penalty <r_i, theta> / ||theta||, which keeps it near its
-collaborators. The public code has a plus there, which repels ("coded"). Differences are to the initial model, not to
-the round's start, as in that code.
-A client without training nodes trains nothing and is in nobody's average; it receives the average with weights p.
+    S_ij = cos(theta_i - theta^0, theta_j - theta^0), set to 1 above a threshold                                 (1)
+    w_i  = argmin over the simplex of sum_j [ alpha (w_j - p_j)^2 - S_ij w_j ]                                   (2)
+    theta_i <- sum_j w_ij theta_j,      r_i = sum_j w_ij theta_j / ||theta_j||                                   (3)
+
+and from the second round on the client's loss keeps it near its collaborators:
+
+    L_i(theta) - penalty <r_i, theta> / ||theta||                                                                (4)
+
+In each round:
+
+1. the server sends theta_i and r_i to client i (`Method.begin_round`);
+2. every client takes `local_epochs` steps on (4) (`PFedGraph.local_loss`);
+3. the server computes w by (1) and (2) (`PFedGraph.collaboration`). The minimum of (2) is the Euclidean projection of
+   p + S_i / (2 alpha) onto the simplex (`project_onto_simplex`), so no solver is needed;
+4. the server mixes weights and references by (3) (`PFedGraph.aggregate`).
+
+The public code has a plus in (4), which repels (`penalty_sign="coded"`). As in that code, the differences in (1) are
+to the initial model and not to the start of the round. A client without training nodes trains nothing and is in
+nobody's average; it receives the average with weights p.
 """
 
 from __future__ import annotations
@@ -18,16 +33,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrepro.baselines.personal import clients_of, last_layers, place, receives, stacked
+from fedrepro.baselines.personal import chunk_of, clients_of, flatten_slices, last_layers, receivers
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Update
 from fedrepro.errors import one_of, require
 
 
 class Server(NamedTuple):
-    """The initial model `[runs, ...]`, the references r_i `[clients, ...]`, and each run's last w over those that
-    trained.
-    """
+    """The initial model `[runs, ...]`, the references r_i `[clients, ...]`, and each run's last w of its senders."""
 
     initial: Weights
     reference: Weights
@@ -36,12 +49,15 @@ class Server(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PFedGraph(Method):
-    """Args:
-    alpha: pull of w towards the shares p; large: FedAvg, small: alone or with near equals.
-    penalty: weight of the cosine with the reference.
-    penalty_sign: "attract", or as "coded".
-    threshold: similarities above it count as 1.
-    compare: which weights S is made of: "all", or the "head" (the last layer).
+    """A personal network per client, averaged by weights that the server infers.
+
+    Args:
+        alpha: pull of w towards the shares p. A large value gives FedAvg; with a small one a client averages with
+            itself and near equals only.
+        penalty: weight of the cosine with the reference.
+        penalty_sign: "attract" as in (4), or "coded".
+        threshold: similarities above it count as 1.
+        compare: the weights that enter S: "all", or the "head" (the last layer).
     """
 
     average: str = "train"
@@ -61,21 +77,21 @@ class PFedGraph(Method):
 
     @property
     def receptive(self) -> int | None:
-        """The penalty looks at no node."""
+        """Return the model's hops, since the penalty depends on no node."""
         return self.model.hops
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """One common model."""
+        """Draw one common model."""
         common = self.model.init(fed.seeds, fed.dtype, fed.device)
         return fed, State({}, {name: w[fed.run].clone() for name, w in common.items()}, Server(common, {}))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Cross-entropy, and from the second round on the cosine with the reference."""
+        """Return the loss (4), `[clients]`; in the first round the cross-entropy by itself."""
         loss = super().local_loss(weights, fed, state, t)
         reference: Weights = state.more.reference
         if not self.penalty or not reference:
             return loss
-        part = place(fed)
+        part = chunk_of(fed)
         inner = [(w * reference[name][part]).flatten(1).sum(1) for name, w in weights.items()]
         squares = [w.square().flatten(1).sum(1) for w in weights.values()]
         cosine: Tensor = sum(inner[1:], inner[0]) / sum(squares[1:], squares[0]).sqrt()
@@ -83,8 +99,8 @@ class PFedGraph(Method):
         return loss + sign * self.penalty * cosine
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Similarities, the simplex projection, and each client's own average and reference."""
-        fed, server, taking, found = update.fed, state.more, receives(update.fed, update.active), []
+        """Mix the weights of the clients that trained and their references for each client that receives, by (3)."""
+        fed, server, taking, collaborations = update.fed, state.more, receivers(update.fed, update.active), []
         personal = {name: w.clone() for name, w in update.after.items()}
         old = server.reference or {name: torch.zeros_like(w) for name, w in personal.items()}
         reference = {name: w.clone() for name, w in old.items()}
@@ -96,46 +112,54 @@ class PFedGraph(Method):
             w = self.collaboration(sent, {name: v[run] for name, v in server.initial.items()}, share)
             rows = share.expand(len(takers), -1).clone()
             rows[update.active[part][takers]] = w
-            length = stacked(sent, slice(None)).norm(dim=1).clamp(min=1e-12)
+            length = flatten_slices(sent, slice(None)).norm(dim=1).clamp(min=1e-12)
             for name, value in sent.items():
                 personal[name][part][takers] = (rows @ value.flatten(1)).view(-1, *value.shape[1:])
                 reference[name][part][takers] = ((rows / length) @ value.flatten(1)).view(-1, *value.shape[1:])
-            found.append(w)
+            collaborations.append(w)
         self._count(fed, update, taking)
-        return State({}, personal, Server(server.initial, reference, tuple(found)))
+        return State({}, personal, Server(server.initial, reference, tuple(collaborations)))
 
     def collaboration(self, sent: Weights, initial: Weights, share: Tensor) -> Tensor:
-        """w `[clients, clients]` of the clients that trained, from their weights and shares p `[clients]`."""
-        chosen = last_layers(self.model, 1) if self.compare == "head" else tuple(sent)
-        away = stacked({name: sent[name] - initial[name] for name in chosen}, slice(None))
+        """Return w of equation (2), `[senders, senders]`.
+
+        Args:
+            sent: weights of the clients that trained, `[senders, ...]`.
+            initial: theta^0.
+            share: p, `[senders]`.
+        """
+        names = last_layers(self.model, 1) if self.compare == "head" else tuple(sent)
+        away = flatten_slices({name: sent[name] - initial[name] for name in names}, slice(None))
         unit = away / away.norm(dim=1, keepdim=True).clamp(min=1e-12)
         similarity = unit @ unit.T
         similarity = torch.where(similarity > self.threshold, 1.0, similarity)
-        return onto_simplex(share + similarity / (2 * self.alpha))
+        return project_onto_simplex(share + similarity / (2 * self.alpha))
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """Per run, in the last round: mean `entropy` of the rows of w (0: alone; log of their number: uniform), and
-        mean `self_weight` w_ii.
+        """Return per run, for the last round, the mean `entropy` of the rows of w and the mean `self_weight` w_ii.
+
+        An entropy of 0 means that clients are alone; the logarithm of their number means uniform averages.
         """
-        found = []
+        facts = []
         for w in state.more.collaboration:
             entropy = -torch.special.xlogy(w, w).sum(1).mean()
-            found.append({"entropy": float(entropy), "self_weight": float(w.diagonal().mean())})
-        return found
+            facts.append({"entropy": float(entropy), "self_weight": float(w.diagonal().mean())})
+        return facts
 
     def _count(self, fed: Federation, update: Update, taking: Tensor) -> None:
-        """Up: the weights of those that trained. Down: the mixed weights, and the reference where it has a use."""
-        each = sum(w[0].numel() for w in update.after.values())
-        trained, received = (torch.bincount(fed.run[who], minlength=fed.runs).cpu().numpy() for who in
-                             (update.active, taking))  # fmt: skip
-        fed.traffic.send("up", "weights", trained * each, round=update.round)
-        fed.traffic.send("down", "weights", received * each, round=update.round)
+        """Count the trained weights up, the mixed weights down, and the reference down if the loss uses it."""
+        size = sum(w[0].numel() for w in update.after.values())
+        trained, received = (
+            torch.bincount(fed.run[who], minlength=fed.runs).cpu().numpy() for who in (update.active, taking)
+        )
+        fed.traffic.send("up", "weights", trained * size, round=update.round)
+        fed.traffic.send("down", "weights", received * size, round=update.round)
         if self.penalty:
-            fed.traffic.send("down", "reference", received * each, round=update.round)
+            fed.traffic.send("down", "reference", received * size, round=update.round)
 
 
-def onto_simplex(rows: Tensor) -> Tensor:
-    """Euclidean projection of each row onto the vectors that are non-negative and sum to 1: `[rows, columns]`."""
+def project_onto_simplex(rows: Tensor) -> Tensor:
+    """Project each row onto the non-negative vectors that sum to 1, in Euclidean distance: `[rows, columns]`."""
     down = rows.sort(dim=1, descending=True).values
     count = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=rows.dtype)
     excess = (down.cumsum(1) - 1) / count

@@ -1,9 +1,13 @@
-"""FGGP's second view of a client's graph: probabilities from an augmentor's output Z, a graph sampled from them, and
-the loss that makes Z Z^T rebuild the first one.
+"""Draw FGGP's second view of a client's graph, and compute the loss that makes the augmentor rebuild the first one.
 
-Matrices of nodes by nodes are passed over in square blocks, on and above the diagonal only: Z Z^T and the sampled
-graph are symmetric, and what stays in a CPU's cache costs a fraction of what does not. Comparisons write numbers, not
-booleans, which on a CPU take four times as long.
+The method is in `fedrepro.baselines.fggp`. With the augmentor's output Z `[nodes, hidden]` and the first view A^u
+`[nodes, nodes]`, an edge i < j of the second view exists with probability
+
+    p = alpha Z Z^T / max Z Z^T + (1 - alpha) A^u                                                                (1)
+
+Matrices of nodes by nodes are passed over in square blocks, on and above the diagonal only, because Z Z^T and the
+sampled graph are symmetric. A block stays in a CPU's cache, which saves most of the time. Comparisons write numbers
+and not booleans, which take four times as long on a CPU.
 """
 
 from __future__ import annotations
@@ -20,18 +24,21 @@ from torch.autograd.function import once_differentiable
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.sparse import Sparse
 
-EDGE = 1e-6  # probabilities as near to 0 or 1 take no gradient, and uniform numbers are kept as far away
-FEW = 16  # columns, below which a product with a symmetric matrix is taken from the other side
+# Probabilities within this distance of 0 or 1 take no gradient, and uniform numbers are kept as far from both.
+MARGIN = 1e-6
+# Number of columns below which a product with a symmetric matrix is taken from the other side.
+FEW_COLUMNS = 16
 
 
 class Block(NamedTuple):
     """Some rows i and columns j of an `[nodes, nodes]` matrix, a square on the diagonal or a rectangle above it.
 
     Args:
-        rows, columns: which, as slices; on the diagonal the same.
-        pair: places, in the flattened block, of the pairs i <= j with a one of A^u at (i, j) or (j, i).
-        ones: how many of the two are, `[pairs]`; on the diagonal 1.
-        edge: whether (i, j) is, as a number, `[pairs]`.
+        rows: the rows as a slice.
+        columns: the columns as a slice, equal to `rows` on the diagonal.
+        pair: indices, in the flattened block, of the pairs i <= j with a one of A^u at (i, j) or (j, i).
+        ones: number of ones at the two entries, `[pairs]`; 1 on the diagonal.
+        edge: entry (i, j) of A^u, `[pairs]`.
     """
 
     rows: slice
@@ -42,12 +49,12 @@ class Block(NamedTuple):
 
     @property
     def diagonal(self) -> bool:
-        """Whether entries below the diagonal are in it, which do not count."""
+        """Return whether the block has entries below the diagonal, which do not count."""
         return self.rows == self.columns
 
 
 class Graph(NamedTuple):
-    """A client's A^u, 0/1 with a full diagonal, not symmetric: `D^-1/2 A^u D^-1/2`, how many ones, its blocks."""
+    """A client's A^u, 0/1 with a full diagonal, not symmetric: `D^-1/2 A^u D^-1/2`, number of ones, blocks."""
 
     operator: Sparse
     edges: int
@@ -55,24 +62,24 @@ class Graph(NamedTuple):
 
     @property
     def rest(self) -> float:
-        """How many entries are no ones, for each that is."""
+        """Return the number of zeros of A^u per one."""
         return self.operator.shape[0] ** 2 / self.edges - 1
 
     @property
     def weight(self) -> float:
-        """Of an entry's cross-entropy in the reconstruction loss."""
+        """Return the weight of an entry's cross-entropy in the reconstruction loss."""
         others = self.operator.shape[0] ** 2 - self.edges
         return 1 / (2 * others) if others else 0.0
 
     def empty(self, like: Tensor) -> list[Tensor]:
-        """Room for every block of a matrix, `[rows, columns]` each, in one piece of memory."""
+        """Allocate every block of a matrix, `[rows, columns]` each, in one piece of memory."""
         shapes = [[part.stop - part.start for part in (block.rows, block.columns)] for block in self.blocks]
         sizes = [rows * columns for rows, columns in shapes]
         return [part.view(shape) for part, shape in zip(torch.split(like.new_empty(sum(sizes)), sizes), shapes)]
 
     @classmethod
     def of(cls, dense: Tensor) -> Graph:
-        """From the matrix `[nodes, nodes]`."""
+        """Cut the matrix `[nodes, nodes]` into blocks."""
         n = len(dense)
         number = -(-n // math.isqrt(random.PIECE)) if dense.device.type == "cpu" else 1
         bounds = [n * part // number for part in range(number + 1)]
@@ -93,9 +100,9 @@ class Graph(NamedTuple):
 class Sampled:
     """A sampled graph, 0/1, symmetric, with a full diagonal.
 
-    What comes back to its entries is a sum of products of tall matrices; `returned` holds those, and `handle` is what
-    automatic differentiation sees in the graph's place: it calls on them when all are there. Ask for the gradients
-    at Z and at what was multiplied in one call.
+    The gradient at its entries is a sum of products of tall matrices, which `returned` collects in the backward pass.
+    Automatic differentiation sees the scalar `handle` instead of the graph, so that it reads `returned` when all
+    products are there. The gradients at Z and at the multiplied matrices must be asked for in one call.
 
     Args:
         a: `[nodes, nodes]`.
@@ -108,38 +115,40 @@ class Sampled:
         self.returned: list[tuple[Tensor, Tensor]] = []
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        """`D^-1/2 A D^-1/2 X` with the row sums D, `[nodes, columns]`."""
+        """Return `D^-1/2 A D^-1/2 X` with the row sums D, `[nodes, columns]`."""
         product: Tensor = _Product.apply(self.handle, x, self)  # type: ignore[no-untyped-call]
         return product
 
     def times(self, x: Tensor) -> Tensor:
-        """`A X`; a CPU multiplies a few columns several times faster as rows, and A is symmetric."""
-        return self.a @ x if x.shape[1] >= FEW else (x.T @ self.a).T
+        """Return `A X`. A CPU multiplies a few columns several times faster as rows, and A is symmetric."""
+        return self.a @ x if x.shape[1] >= FEW_COLUMNS else (x.T @ self.a).T
 
 
 def second_view(z: Tensor, graph: Graph, blend: float, *key: int | str) -> tuple[Sampled, Tensor]:
-    """A sampled graph and the reconstruction loss, a scalar; both pass a gradient to `z`.
+    """Return a sampled graph and the reconstruction loss, a scalar. Both pass a gradient to `z`.
 
-    An edge i < j is where u > 1 - p, with p = blend Z Z^T / max Z Z^T + (1 - blend) A^u and u uniform. Backward it is
-    the relaxed Bernoulli of temperature 1, sigmoid(logit p + logit u) = p u / (p u + (1 - p)(1 - u)), whose slope in p
-    is u (1 - u) / (p u + (1 - p)(1 - u))^2.
+    An edge i < j exists if u > 1 - p, with p of equation (1) and u uniform. The backward pass takes instead the relaxed
+    Bernoulli of temperature 1, sigmoid(logit p + logit u) = p u / (p u + (1 - p)(1 - u)), whose slope in p is
+    u (1 - u) / (p u + (1 - p)(1 - u))^2.
 
-    The loss tells the entries of A^u from the rest by Z Z^T: cross-entropy with both weighing the same, 0 for a
-    complete A^u.
+    The loss is the cross-entropy that tells the ones of A^u from its zeros by Z Z^T, with the same weight for both. It
+    is 0 for a complete A^u.
 
     Args:
         z: `[nodes, hidden]`, no entry negative.
-        blend: in [0, 1].
-        key: what the uniform numbers are a function of, beside the place in the matrix.
+        graph: A^u.
+        blend: alpha, in [0, 1].
+        key: the key of the uniform numbers, which also depend on the entry of the matrix.
     """
-    factor = blend / z.square().sum(1).max().clamp(min=1e-12)  # the largest of Z Z^T is on its diagonal
+    # The largest entry of Z Z^T is on its diagonal.
+    factor = blend / z.square().sum(1).max().clamp(min=1e-12)
     a, loss = z.new_empty(len(z), len(z)), z.new_zeros(())
     grams, draws, drawn_by = graph.empty(z), graph.empty(z), random.keys(*key)
     with torch.no_grad():
         for block, gram, u in zip(graph.blocks, grams, draws):
             torch.mm(z[block.rows], z[block.columns].T, out=gram)
             u.copy_(random.uniform_block(block.rows, block.columns, len(z), drawn_by))
-            p = _chance(gram, factor, block, blend)
+            p = _probability(gram, factor, block, blend)
             drawn = torch.gt(u, p.neg_().add_(1), out=p)
             if block.diagonal:
                 drawn.triu_(1)
@@ -149,13 +158,14 @@ def second_view(z: Tensor, graph: Graph, blend: float, *key: int | str) -> tuple
                 a[block.columns, block.rows] = drawn.T
             loss += _cross_entropy(gram, block, graph.rest)
     sampled = Sampled(a)
-    held = _Held(sampled.returned, graph, blend, grams, draws)  # not `sampled`, whose handle leads back here: a cycle
-    sampled.handle, loss = _SecondView.apply(z, factor, loss * graph.weight, held)  # type: ignore[no-untyped-call]
+    # It does not hold `sampled`, whose handle leads back here: the cycle would keep the matrices in memory.
+    saved = _Saved(sampled.returned, graph, blend, grams, draws)
+    sampled.handle, loss = _SecondView.apply(z, factor, loss * graph.weight, saved)  # type: ignore[no-untyped-call]
     return sampled, loss
 
 
-class _Held(NamedTuple):
-    """What the backward pass of a second view needs; Z Z^T and the uniform numbers block by block."""
+class _Saved(NamedTuple):
+    """The values that the backward pass needs: Z Z^T and the uniform numbers block by block."""
 
     returned: list[tuple[Tensor, Tensor]]
     graph: Graph
@@ -165,10 +175,10 @@ class _Held(NamedTuple):
 
 
 class _SecondView(torch.autograd.Function):
-    """The gradient of `second_view` in Z and in the factor of Z Z^T."""
+    """The operation `second_view`, whose gradient is taken in Z and in the factor of Z Z^T."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, factor: Tensor, loss: Tensor, held: _Held) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, z: Tensor, factor: Tensor, loss: Tensor, held: _Saved) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(z, factor)
         ctx.held = held
         return z.new_zeros(()), loss.clone()
@@ -178,15 +188,15 @@ class _SecondView(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor, to_loss: Tensor) -> tuple[Tensor | None, ...]:
         z, factor = ctx.saved_tensors
         returned, graph, blend, grams, draws = ctx.held
-        both = _both_ways(returned)
+        both = _symmetrize(returned)
         returned.clear()
         to_z, to_factor = torch.zeros_like(z), torch.zeros_like(factor)
         for block, gram, u in zip(graph.blocks, grams, draws):
-            # by pair i <= j: the sum of what comes back to the entries (i, j) and (j, i) of Z Z^T
+            # By pair i <= j: the sum of the gradients at the entries (i, j) and (j, i) of Z Z^T.
             pairs = _cross_entropy_slope(gram, block, graph.rest, to_loss * graph.weight)
             if both is not None:
                 to_p = both[0][block.rows] @ both[1][block.columns].T
-                to_p *= _slope(_chance(gram, factor, block, blend), u)
+                to_p *= _bernoulli_slope(_probability(gram, factor, block, blend), u)
                 if block.diagonal:
                     to_p.triu_(1)
                 to_factor += torch.dot(to_p.flatten(), gram.flatten())
@@ -197,7 +207,7 @@ class _SecondView(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """The product of a sampled graph's operator with X, `[nodes, columns]`."""
+    """The product of a sampled graph's operator with X, `[nodes, columns]`, and its gradient."""
 
     @staticmethod
     def forward(ctx: Any, handle: Tensor, x: Tensor, sampled: Sampled) -> Tensor:
@@ -214,16 +224,18 @@ class _Product(torch.autograd.Function):
         outer = sampled.scale * grad
         back = sampled.times(outer)
         to_scale = (grad * inner + x * back).sum(1, keepdim=True)
-        # to A: outer (scale x)^T, and its row sums' share to every entry of a row
+        # The gradient at A is outer (scale x)^T, and that of the row sums at every entry of a row.
         one = torch.ones_like(to_scale)
-        sampled.returned.append((torch.cat([outer, -0.5 * to_scale * sampled.scale**3], 1),
-                                 torch.cat([sampled.scale * x, one], 1)))  # fmt: skip
+        sampled.returned.append(
+            (torch.cat([outer, -0.5 * to_scale * sampled.scale**3], 1), torch.cat([sampled.scale * x, one], 1))
+        )
         return grad.new_zeros(()), sampled.scale * back, None
 
 
-def _both_ways(products: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
-    """Two matrices whose product `left right^T` is the sum of the products `p q^T` and of their transposes; none
-    for no products.
+def _symmetrize(products: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+    """Return two matrices whose product `left right^T` is the sum of the products `p q^T` and their transposes.
+
+    Returns None if there is no product.
     """
     if not products:
         return None
@@ -232,41 +244,42 @@ def _both_ways(products: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] |
 
 
 def _cross_entropy(gram: Tensor, block: Block, rest: float) -> Tensor:
-    """Sum over a block's pairs, both ways: log(1 + e^x), and rest * log(1 + e^-x) in its stead for A^u's ones."""
-    each, at = _softplus(gram), gram.flatten()[block.pair]
-    total = 2 * (each.triu() if block.diagonal else each).sum()
+    """Sum log(1 + e^x) over both entries of a block's pairs, or rest * log(1 + e^-x) for the ones of A^u."""
+    zeros, at_ones = _softplus(gram), gram.flatten()[block.pair]
+    total = 2 * (zeros.triu() if block.diagonal else zeros).sum()
     if block.diagonal:
-        total -= each.diagonal().sum()
-    return total + (block.ones * (rest * _softplus(-at) - _softplus(at))).sum()
+        total -= zeros.diagonal().sum()
+    return total + (block.ones * (rest * _softplus(-at_ones) - _softplus(at_ones))).sum()
 
 
 def _softplus(x: Tensor) -> Tensor:
-    return F.softplus(x, threshold=50)  # log(1 + e^x) = x to the last bit from there on, in double precision too
+    """Return log(1 + e^x). From 50 on it is x to the last bit, in double precision too."""
+    return F.softplus(x, threshold=50)
 
 
 def _cross_entropy_slope(gram: Tensor, block: Block, rest: float, scale: Tensor) -> Tensor:
-    """The derivative of `_cross_entropy` by pair, 0 below the diagonal, times a scalar."""
+    """Return the derivative of `_cross_entropy` by pair, 0 below the diagonal, times a scalar."""
     slope = torch.sigmoid(gram)
-    at = slope.flatten()[block.pair]
+    at_ones = slope.flatten()[block.pair]
     slope *= 2 * scale
     if block.diagonal:
         slope.diagonal().mul_(0.5)
         slope.triu_()
-    slope.view(-1).index_add_(0, block.pair, scale * block.ones * (rest * (at - 1) - at))
+    slope.view(-1).index_add_(0, block.pair, scale * block.ones * (rest * (at_ones - 1) - at_ones))
     return slope
 
 
-def _chance(gram: Tensor, factor: Tensor, block: Block, blend: float) -> Tensor:
-    """p for the pairs of a block."""
+def _probability(gram: Tensor, factor: Tensor, block: Block, blend: float) -> Tensor:
+    """Return p of equation (1) for the pairs of a block."""
     p = gram * factor
     p.view(-1).index_add_(0, block.pair, block.edge * (1 - blend))
     return p
 
 
-def _slope(p: Tensor, u: Tensor) -> Tensor:
-    """Of the relaxed Bernoulli in p."""
-    u = u.clamp(EDGE, 1 - EDGE)
+def _bernoulli_slope(p: Tensor, u: Tensor) -> Tensor:
+    """Return the slope of the relaxed Bernoulli in p."""
+    u = u.clamp(MARGIN, 1 - MARGIN)
     rest = 1 - u
     slope = torch.addcmul(rest, p, u - rest).square_()
     torch.div(u.mul_(rest), slope, out=slope)
-    return slope.mul_(p.sub_(0.5).abs_().le_(0.5 - EDGE))
+    return slope.mul_(p.sub_(0.5).abs_().le_(0.5 - MARGIN))

@@ -15,8 +15,9 @@ from fedrepro.baselines.fedgcn import FedGCN
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State
 from fedrepro.engine.nn import layers
-from fedrepro.engine.nn.models import GCN
+from fedrepro.engine.nn.models import GAT, GCN
 from fedrepro.engine.training import client_gradients, train
+from fedrepro.errors import ArgumentError
 
 NODES, FEATURES, CLASSES, HIDDEN = 40, 5, 3, 4
 MODEL = GCN(FEATURES, CLASSES, hidden=HIDDEN)
@@ -309,3 +310,12 @@ def test_only_the_layers_a_client_can_compute_are_looked_at() -> None:
         weights = fed.broadcast(state.shared)
         whole, part = (layers.cross_entropy(f, method.forward(weights, f, state)) for f in (fed, near))
         assert (whole - part).abs().max() < 1e-12
+
+
+def test_bad_options_of_fedgcn_are_refused() -> None:
+    """Three hops, a GAT and a GCN of three layers are refused by name."""
+    with pytest.raises(ArgumentError, match="hops"):
+        FedGCN(model=MODEL, hops=3)
+    for model in (GAT(FEATURES, CLASSES), GCN(FEATURES, CLASSES, layers=3)):
+        with pytest.raises(ArgumentError, match="a GCN of two layers"):
+            FedGCN(model=model)

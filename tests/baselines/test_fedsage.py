@@ -13,8 +13,8 @@ from plain import F64
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from fedrepro.baselines.fedsage import FedSage, FedSageSGD, _with_rows, ideal
-from fedrepro.baselines.impaired import Held, Impaired, Other, impaired
+from fedrepro.baselines.fedsage import FedSage, FedSageSGD, _with_rows, add_true_neighbours
+from fedrepro.baselines.impaired import ClientView, Impaired, OtherClient, hide_nodes
 from fedrepro.baselines.neighgen import NeighGen, least_distance
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
@@ -35,15 +35,15 @@ def generator(**options: Any) -> NeighGen:
     return FedSage(model=MODEL, **{**SMALL, "generator_dropout": 0.0, **options}).generator
 
 
-def held(clients: int = 3, seed: int = 0) -> list[Held]:
+def held(clients: int = 3, seed: int = 0) -> list[ClientView]:
     fed = Federation.of(*task(clients, seed), seed, dtype=F64)
-    return [Held.of(fed, client) for client in range(clients)]
+    return [ClientView.of(fed, client) for client in range(clients)]
 
 
 # -- the impaired graph -----------------------------------------------------------------------------------------------
 
 
-def near(h: Held, v: int) -> list[int]:
+def near(h: ClientView, v: int) -> list[int]:
     """Neighbours of a node within its client."""
     return sorted(int(u) for u, w in h.edges.T.tolist() if w == v)
 
@@ -54,7 +54,7 @@ def test_hidden_nodes_are_the_others_neighbours(share: float) -> None:
     force.
     """
     for h in held(3):
-        graph, n = impaired(h, share, 3), len(h.x)
+        graph, n = hide_nodes(h, share, 3), len(h.x)
         left = graph.nodes.tolist()
         hidden = sorted(set(range(n)) - set(left))
         assert len(hidden) == min(round(share * n), int((~h.train).sum()))
@@ -78,7 +78,7 @@ def test_missing_neighbours_are_those_at_other_clients() -> None:
     for client, part in enumerate(parts):
         mine = part.sort().values.tolist()
         cut = [sum(1 for u, w in data.edge_index.T.tolist() if w == v and u not in mine) for v in mine]
-        assert Held.of(fed, client).missing.tolist() == cut and sum(cut) > 0
+        assert ClientView.of(fed, client).missing.tolist() == cut and sum(cut) > 0
 
 
 # -- the losses, node by node -----------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def own_loss(rows: Tensor, kept: list[int], targets: list[Tensor]) -> Tensor:
     return total
 
 
-def mended_logits(w: dict[str, Tensor], h: Held, graph: Impaired, rows: Tensor, kept: list[int]) -> Tensor:
+def mended_logits(w: dict[str, Tensor], h: ClientView, graph: Impaired, rows: Tensor, kept: list[int]) -> Tensor:
     """PyG's SAGEConv on the impaired graph with the generated nodes of ALL its nodes that any training node sees."""
     x, edges = [h.x[graph.nodes]], [graph.edges]
     count = len(graph.nodes)
@@ -113,7 +113,7 @@ def mended_logits(w: dict[str, Tensor], h: Held, graph: Impaired, rows: Tensor, 
 
 
 def plain_losses(
-    gen: NeighGen, w: dict[str, Tensor], h: Held, graph: Impaired, others: list[Other], epoch: int
+    gen: NeighGen, w: dict[str, Tensor], h: ClientView, graph: Impaired, others: list[OtherClient], epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """L_d + L_f + L_c, L_f, and the sum of L_f(j), with loops over nodes and dense matrices; no dropout."""
     n = len(graph.nodes)
@@ -151,11 +151,11 @@ def plain_losses(
 def test_losses_are_their_plain_loops(scheme: str, count: str, scaled: bool) -> None:
     """Values and every gradient, over three clients and two epochs, to 1e-12; generated rows do count."""
     gen, clients, counted = generator(scheme=scheme, count=count, scaled=scaled), held(3), 0.0
-    others = [Other.of(h) for h in clients]
+    others = [OtherClient.of(h) for h in clients]
     for at, h in enumerate(clients):
         if not bool(h.train.any()):
             continue
-        graph = impaired(h, 0.4, 3)
+        graph = hide_nodes(h, 0.4, 3)
         met = [other for i, other in enumerate(others) if i != at and len(other.able)]
         w = gen.init(h, 3, graph.missing[graph.train] + 1)
         for epoch in (0, 1):
@@ -189,10 +189,12 @@ def test_a_perfect_generator_has_no_loss() -> None:
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
-def adam_loop(gen: NeighGen, w: dict[str, Tensor], names: list[str], h: Held, met: list[Other], epochs: range,
-              factor: float, share: float) -> None:  # fmt: skip
-    """torch's Adam on some of the weights, in place."""
-    graph = impaired(h, gen.hidden_share, gen.most)
+def adam_loop(
+    gen: NeighGen, w: dict[str, Tensor], names: list[str], h: ClientView, met: list[OtherClient], epochs: range,
+    factor: float, share: float,
+) -> None:  # fmt: skip
+    """Train some of the weights with torch's Adam, in place."""
+    graph = hide_nodes(h, gen.hidden_share, gen.most)
     leaves = {name: value.requires_grad_(name in names) for name, value in w.items()}
     adam = torch.optim.Adam([leaves[name] for name in names], lr=gen.lr, weight_decay=gen.weight_decay)
     for epoch in epochs:
@@ -207,9 +209,9 @@ def test_training_is_its_plain_loop(scheme: str) -> None:
     """Both phases with torch's Adam: weights agree to 1e-9; in the second phase of the original fGen alone moves."""
     gen, clients = generator(scheme=scheme, count="true"), held(3)
     h, rest = clients[2], clients[:2]
-    met = [other for other in map(Other.of, rest) if len(other.able)]
+    met = [other for other in map(OtherClient.of, rest) if len(other.able)]
     got, losses = gen.train(h, rest, 3)
-    graph = impaired(h, 0.4, 3)
+    graph = hide_nodes(h, 0.4, 3)
     w = gen.init(h, 3, graph.missing[graph.train])
     if scheme == "original":
         adam_loop(gen, w, list(w), h, [], range(4), 1.0, 1.0)
@@ -232,11 +234,11 @@ def test_others_reach_a_generator_through_the_cross_term_alone() -> None:
         assert identical(a, b) != cross
 
 
-def cross_share(clients: list[Held], **options: Any) -> float:
+def cross_share(clients: list[ClientView], **options: Any) -> float:
     """The gradient of the cross term at fGen's last matrix over that of all other losses, in the median of 5 epochs."""
-    gen, h, graph = generator(**options), clients[2], impaired(clients[2], 0.4, 3)
+    gen, h, graph = generator(**options), clients[2], hide_nodes(clients[2], 0.4, 3)
     w = gen.init(h, 3, graph.missing[graph.train] + 1)
-    met = [other for other in map(Other.of, clients[:2]) if len(other.able)]
+    met = [other for other in map(OtherClient.of, clients[:2]) if len(other.able)]
     ratios = []
     for epoch in range(5):
         leaves = {name: value.clone().requires_grad_() for name, value in w.items()}
@@ -291,7 +293,7 @@ def test_new_nodes_hang_on_their_hosts(sparse: bool) -> None:
     assert bool((after.batch.batch[source] == after.batch.batch[target]).all())
     new = {(int(u), int(v)) for u, v in zip(source, target) if not (own[u] and own[v])}
     assert new == {(v, u) for u, v in new} and len(new) == 2 * int((~own).sum())
-    wanted = torch.cat([Held.of(before, c).missing for c in range(5)]).clamp(max=3)
+    wanted = torch.cat([ClientView.of(before, c).missing for c in range(5)]).clamp(max=3)
     wanted[before.count("train")[before.batch.batch] == 0] = 0  # no generator without training nodes
     hosts = torch.tensor([v for u, v in new if not own[u]])
     assert torch.equal(torch.bincount(hosts, minlength=after.nodes)[own], wanted)
@@ -339,13 +341,13 @@ def test_generated_rows_can_be_divided_by_their_sums() -> None:
     """
     plain, scaled = generator(), generator(row_sum=True)
     clients = held(3)
-    h, graph = clients[2], impaired(clients[2], 0.4, 3)
+    h, graph = clients[2], hide_nodes(clients[2], 0.4, 3)
     w = plain.init(h, 3, graph.missing[graph.train] + 1)
     (before, host), (after, host_after) = plain.generate(w, h), scaled.generate(w, h)
     assert len(before) > 3 and torch.equal(host, host_after)
     assert gap(after, before / before.abs().sum(1, keepdim=True)) < 1e-14
     assert float((before.abs().sum(1) - 1).abs().min()) > 1e-3  # or nothing was scaled
-    met = [other for other in map(Other.of, clients[:2]) if len(other.able)]
+    met = [other for other in map(OtherClient.of, clients[:2]) if len(other.able)]
     leaves = {name: value.clone().requires_grad_() for name, value in w.items()}
     got, expected = scaled.losses(leaves, h, graph, met, 0), plain_losses(scaled, leaves, h, graph, met, 0)
     for a, b in zip(got, expected, strict=True):
@@ -386,7 +388,7 @@ def test_fedsage_without_neighbours_is_the_plain_method(kind: str) -> None:
 def test_ideal_neighbours_make_the_first_layer_central(sparse: bool) -> None:
     """GraphSAGE's first layer at own nodes equals that on the whole graph, to 1e-12; each copy is joined both ways."""
     data, parts = task(5, sparse=sparse)
-    fed = ideal(Federation.of(data, parts, dtype=F64))
+    fed = add_true_neighbours(Federation.of(data, parts, dtype=F64))
     x = data.x.to_dense().double() if sparse else data.x.double()
     w = MODEL.init([0], F64)
     first = GraphSAGE(features=7, classes=5, layers=1)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import operator
-import weakref
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +15,22 @@ import torch
 import torch.nn.functional as F
 from graphs import gap, largest_difference
 from loop import GCN, task, watch
-from plain import F64, Client, Weights, able, clients_of, detached, gcn, hidden, leaves, mean, optimizer_of, row, step
+from plain import (
+    F64,
+    Client,
+    Weights,
+    able,
+    clients_of,
+    detached,
+    gcn,
+    hidden,
+    leaves,
+    mean,
+    normal,
+    optimizer_of,
+    row,
+    step,
+)
 from torch import Tensor
 
 from fedrepro.baselines.fggp import FGGP, soft_labels
@@ -165,11 +178,6 @@ def neighbour_graph(w: Weights, c: Client, k: int) -> Tensor:
     return a
 
 
-def normal(a: Tensor) -> Tensor:
-    d = torch.diag(a.sum(1) ** -0.5)
-    return d @ a @ d
-
-
 def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, method: FGGP) -> Tensor:
     """The four losses of one client."""
     s = normal(a)
@@ -298,96 +306,34 @@ def test_others_prototypes_change_predictions() -> None:
         assert float((method.predict(made.fed, state).argmax(1) != everyone).double().mean()) >= 0.01
 
 
-def first_view(nodes: int, density: float) -> Tensor:
-    """A^u at random: 0/1, a full diagonal, not symmetric."""
-    generator = torch.Generator().manual_seed(0)
-    return (torch.rand(nodes, nodes, generator=generator) < density).to(F64).fill_diagonal_(1)
+def test_classifiers_predict_until_there_are_prototypes() -> None:
+    """Before the first aggregation the logits are those of the network, with each client's classifier."""
+    fed = Federation.of(*task(3), dtype=F64)
+    method = FGGP(model=GCN)
+    fed, state = method.start(fed)
+    weights = {**fed.broadcast(state.shared), **state.personal}
+    got = method.predict(fed, state)
+    for i, c in enumerate(clients_of(*task(3))):
+        first, last = int(fed.batch.ptr[i]), int(fed.batch.ptr[i + 1])
+        assert gap(got[first:last], gcn(row(weights, i), c)) < 1e-12
 
 
-def plain_view(z: Tensor, own: Tensor, blend: float, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The second view's graph, the gradient straight through; its normalization; the reconstruction loss."""
-    inner, n2 = z @ z.T, own.numel()
-    p = blend * inner / inner.max().clamp(min=1e-12) + (1 - blend) * own
-    soft = torch.sigmoid(torch.logit(p, 1e-6) + torch.logit(u, 1e-6))
-    drawn = torch.triu((u > 1 - p) + soft - soft.detach(), 1)
-    graph = drawn + drawn.T + torch.eye(len(z), dtype=F64)
-    rest = (n2 - own.sum()) / own.sum()
-    loss = F.binary_cross_entropy_with_logits(inner, own, pos_weight=rest) * n2 / (2 * (n2 - own.sum()))
-    return graph, normal(graph), loss
-
-
-@pytest.mark.parametrize(("nodes", "columns"), [(2, 3), (30, 20), (700, 3)])
-def test_the_second_view_is_its_definition(nodes: int, columns: int) -> None:
-    """Graph, two products with it, loss, and every gradient, against whole matrices and automatic differentiation,
-    700 nodes in six blocks: the graph entry by entry, the rest to 1e-11.
-    """
-    generator, own = torch.Generator().manual_seed(1), first_view(nodes, 0.02)
-    z = torch.randn(nodes, 6, generator=generator, dtype=F64).relu().requires_grad_()
-    x, to1, to2 = (torch.randn(nodes, columns, generator=generator, dtype=F64).requires_grad_() for _ in range(3))
-    graph = Graph.of(own)
-    assert nodes < 700 or len(graph.blocks) == 6
-    sampled, loss = second_view(z, graph, 0.6, "key", 3)
-    plain, operator, plain_loss = plain_view(z, own, 0.6, random.uniform((nodes, nodes), "key", 3))
-    assert torch.equal(sampled.a, plain.detach().round()) and (nodes < 30 or 0.01 < float(sampled.a.mean()) < 0.5)
-    first, wanted = sampled @ x, operator @ x
-    second, wanted2 = sampled @ (first * to1.detach()), operator @ (wanted * to1.detach())
-    pairs = [
-        ((first * to1).sum(), (wanted * to1).sum()),
-        ((second * to2).sum(), (wanted2 * to2).sum()),
-        (loss, plain_loss),
-        ((second * to2).sum() + 3 * loss, (wanted2 * to2).sum() + 3 * plain_loss),
-    ]
-    for got, expected in pairs:
-        assert gap(got.detach(), expected.detach()) <= 1e-11 * max(1.0, abs(float(expected.detach())))
-        both = [torch.autograd.grad(v, (z, x), retain_graph=True, materialize_grads=True) for v in (got, expected)]
-        assert all(gap(mine, theirs) <= 1e-11 * float(theirs.abs().max()) for mine, theirs in zip(*both))
-        assert nodes == 2 or bool(both[0][0].any())
-
-
-def test_a_second_view_is_freed_when_dropped() -> None:
-    """No cycle keeps its matrices: they go with the last reference, before or after the backward pass."""
-    z = torch.rand(9, 3, dtype=F64, requires_grad=True)
-    for backward in (False, True):
-        sampled, loss = second_view(z, Graph.of(first_view(9, 0.2)), 0.5, "key")
-        total, seen = (sampled @ z).sum() + loss, weakref.ref(sampled)
-        if backward:
-            total.backward()
-        gc.disable()
-        try:
-            del sampled, loss, total
-            assert seen() is None
-        finally:
-            gc.enable()
-
-
-def test_twins_share_the_gradient_of_the_largest_product() -> None:
-    """Two nodes with the same Z at which Z Z^T is largest: four entries tie, and the gradient is theirs evenly."""
-    own, z = first_view(9, 0.2), torch.rand(9, 3, dtype=F64)
-    z[4] = z[7] = 2
-    z.requires_grad_()
-    x = torch.rand(9, 2, dtype=F64)
-    sampled, _ = second_view(z, Graph.of(own), 0.5, "key")
-    _, operator, _ = plain_view(z, own, 0.5, random.uniform((9, 9), "key"))
-    mine, theirs = (torch.autograd.grad((m @ x)[:, 0].square().sum(), z)[0] for m in (sampled, operator))
-    assert gap(mine, theirs) < 1e-12 and bool(theirs.any())
-
-
-def test_reconstruction_of_a_complete_graph_is_nothing() -> None:
-    """All entries one: no rest to tell them from, the loss and its gradient are 0."""
-    z = torch.rand(4, 3, dtype=F64).requires_grad_()
-    _, loss = second_view(z, Graph.of(torch.ones(4, 4, dtype=F64)), 0.5, "key")
-    loss.backward()
-    assert float(loss.detach()) == 0 and float(z.grad.abs().max()) == 0
-
-
-def test_reconstruction_is_torchs_weighted_cross_entropy() -> None:
-    """Value and gradient for products up to some hundreds, to 1e-11 of the largest."""
-    own, z = first_view(30, 0.2), (20 * torch.rand(30, 4, dtype=F64)).requires_grad_()
-    _, _, expected = plain_view(z, own, 0.5, torch.rand(30, 30, dtype=F64))
-    _, loss = second_view(z, Graph.of(own), 0.5, "key")
-    assert gap(loss.detach(), expected.detach()) < 1e-11 * float(expected.detach())
-    (got,), (wanted,) = torch.autograd.grad(loss, z), torch.autograd.grad(expected, z)
-    assert gap(got, wanted) < 1e-11 * float(wanted.abs().max())
+def test_facts_count_the_added_edges() -> None:
+    """`added_edges` counts, per node, the neighbours in A^u that are not in the graph; without view 2 it is 0."""
+    data, parts = task(5)
+    fed = Federation.of(data, parts, dtype=F64)
+    method = FGGP(model=GCN, neighbours=3)
+    _, state = method.start(fed)
+    server = {n: w[0] for n, w in state.shared.items()} | {n: w[0] for n, w in state.personal.items()}
+    added = 0
+    for c in clients_of(data, parts):
+        own = torch.eye(len(c.x), dtype=F64)
+        own[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
+        added += int(neighbour_graph(server, c, 3).sum() - own.sum())
+    assert added > 0
+    assert method.facts(fed, state)[0] == {"prototypes": 0.0, "added_edges": pytest.approx(added / fed.nodes)}
+    without = FGGP(model=GCN, augment=False)
+    assert without.facts(*without.start(fed))[0]["added_edges"] == 0.0
 
 
 def test_bad_options_of_fggp_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What every subgraph baseline must keep: runs beside it, chunks and the clients' order change nothing."""
+"""Runs side by side, chunks and the order of clients change nothing in any subgraph baseline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from graphs import gap
-from loop import SIZES, task
+from loop import SIZES, task, watch
 from torch import Tensor
 
 from fedrepro import registry
@@ -17,10 +17,8 @@ from fedrepro.engine.nn.models import GCN, GCNHead
 from fedrepro.engine.training import train
 
 F64 = torch.float64
-SMALL: dict[str, Any] = {
-    "count": "true", "generator_epochs": 2, "generator_hidden": 6, "generator_width": 9, "latent": 5,
-    "encoder_hidden": 4,
-}  # fmt: skip
+SIZE = {"generator_epochs": 2, "generator_hidden": 6, "generator_width": 9, "latent": 5, "encoder_hidden": 4}
+SMALL: dict[str, Any] = {"count": "true", **SIZE}
 OPTIONS: dict[str, dict[str, Any]] = {
     "FedProx": {"mu": 0.5},
     "FedPer": {},
@@ -61,7 +59,7 @@ class Kept:
 @EVERY
 @pytest.mark.parametrize("head", [False, True], ids=["GCN", "GCNHead"])
 def test_runs_side_by_side_are_runs_alone(name: str, head: bool) -> None:
-    """Two runs of 3 and 5 clients, dropout on: weights, logits and facts of each as without the other, to 1e-9."""
+    """Two runs of 3 and 5 clients with dropout have the weights, logits and facts that each has alone, to 1e-9."""
     model = (GCNHead if head else GCN)(**SIZES, dropout=0.4)
     method = build(name, model)
     feds = [Federation.of(*task(clients, seed), seed, dtype=F64) for seed, clients in ((3, 3), (4, 5))]
@@ -77,7 +75,7 @@ def test_runs_side_by_side_are_runs_alone(name: str, head: bool) -> None:
 
 @EVERY
 def test_chunks_change_nothing(name: str) -> None:
-    """Clients one by one, two by two and all at once, dropout on: to 1e-10."""
+    """Clients one by one, two by two and all at once agree with dropout on, to 1e-10."""
     method = build(name, GCN(**SIZES, dropout=0.4))
     fed = Federation.stack([Federation.of(*task(5, seed), seed, dtype=F64) for seed in (0, 1)])
     whole = Kept(method, fed)
@@ -95,7 +93,7 @@ NUMBERED = {"FedSage+", "FedSage+ (FedSGD)", "pFedHN", "Flow", "FGGP"}
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - NUMBERED))
 def test_the_order_of_clients_does_not_matter(name: str) -> None:
-    """Dropout off: permuting clients permutes what they hold, to 1e-9."""
+    """Without dropout a permutation of the clients permutes their weights, to 1e-9."""
     data, parts = task(5)
     method = build(name, GCN(**SIZES))
     a = Kept(method, Federation.of(data, parts, dtype=F64)).state
@@ -108,15 +106,38 @@ def test_the_order_of_clients_does_not_matter(name: str) -> None:
 
 @EVERY
 def test_training_lowers_the_loss(name: str) -> None:
-    """Over 30 rounds, without divergence."""
+    """The loss falls over 30 rounds, and no run diverges."""
     method = build(name, GCN(**{**SIZES, "hidden": 16}), lr=0.02)
     history = train(method, Federation.of(*task(3)), 30).history
     loss = [float(value[0]) for value in history.loss]
     assert history.diverged == {} and min(loss[-3:]) < loss[0]
 
 
+@pytest.mark.parametrize("name", ["FED-PUB", "pFedGraph"])
+def test_clients_not_drawn_keep_their_model(name: str) -> None:
+    """At participation 0.5 a client that is not drawn keeps its weights bitwise, and senders are the drawn ones only.
+
+    A client without training nodes is never drawn, and receives an average in every round.
+    """
+    method, updates = watch(build(name, GCN(**SIZES), participation=0.5))
+    fed = Federation.of(*task(5), dtype=F64)
+    state = train(method, fed, 3).state
+    last, trainable = updates[-1], fed.count("train") > 0
+    idle, without = trainable & ~last.active, ~trainable
+    assert int(idle.sum()) == 1 and int(without.sum()) == 2
+    for weight, w in state.personal.items():
+        assert torch.equal(w[idle], last.before[weight][idle])
+        if not weight.endswith(".mask"):
+            assert not torch.equal(w[without], last.before[weight][without])
+            senders = last.after[weight][last.active].flatten(1)
+            # what a client receives is a convex combination of the weights of the senders
+            low, high = senders.min(0).values - 1e-12, senders.max(0).values + 1e-12
+            taken = w[~idle].flatten(1)
+            assert bool(((taken >= low) & (taken <= high)).all())
+
+
 def test_an_option_of_another_method_is_an_error() -> None:
-    """Options are checked by each method's own fields."""
+    """A method refuses an option that is not one of its fields."""
     for name in OPTIONS:
         with pytest.raises(TypeError, match="no_such_option"):
             registry.load("train", name)(model=GCN(**SIZES), no_such_option=1)

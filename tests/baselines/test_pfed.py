@@ -24,7 +24,7 @@ from plain import (
 )
 from torch import Tensor, nn
 
-from fedrepro.baselines.pfedgraph import PFedGraph, onto_simplex
+from fedrepro.baselines.pfedgraph import PFedGraph, project_onto_simplex
 from fedrepro.baselines.pfedhn import PFedHN
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
@@ -171,6 +171,26 @@ def test_what_pfedhn_sends() -> None:
         assert made.fed.traffic.summary()["before"] == {}
 
 
+def test_a_hypernetwork_of_biases_is_local_training() -> None:
+    """One client, beta = 1, and a network whose hidden layer and output matrices are 0 give Local, to 1e-12."""
+
+    class Biases(PFedHN):
+        def start(self, fed: Federation) -> tuple[Federation, State]:
+            fed, state = super().start(fed)
+            (network,) = state.more.networks
+            biases = {f"out.{name}.bias": w.flatten()[None] for name, w in initial(self).items()}
+            network.update({name: torch.zeros_like(w) for name, w in network.items()} | biases)
+            return fed, State({}, self._written(fed, state.more, state.personal), state.more)
+
+    fed = Federation.of(*task(1), dtype=F64)
+    common: dict[str, Any] = {"model": DROPPING, "local_epochs": 3, "optimizer_state": "reset"}
+    server: dict[str, Any] = {"server_lr": 1.0, "server_momentum": 0.0, "server_weight_decay": 0.0, "clip": 1e9}
+    made, alone = (train(m, fed, 3).state.personal for m in (Biases(**common, **server), Local(**common)))
+    assert set(made) == set(alone)
+    assert largest_difference(row(made, 0), row(alone, 0)) < 1e-12
+    assert largest_difference(row(made, 0), initial(Local(**common))) > 1e-2
+
+
 # -- pFedGraph --------------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +208,7 @@ def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:
     generator = torch.Generator().manual_seed(0)
     for n in (1, 2, 5, 20):
         rows = 2 * torch.randn(6, n, generator=generator, dtype=F64)
-        got = onto_simplex(rows)
+        got = project_onto_simplex(rows)
         assert gap(got, torch.stack([bisected(r) for r in rows])) < 1e-12
         assert float((got.sum(1) - 1).abs().max()) < 1e-12 and float(got.min()) >= 0
         for _ in range(50):
