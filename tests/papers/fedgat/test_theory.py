@@ -1,9 +1,10 @@
-"""FedGAT's Theorems 1, 3, 4, 5 and Lemma 1: bounds by hand, counterexamples, and worst cases by brute force."""
+"""FedGAT's Theorems 1 to 5 and Lemma 1, with bounds by hand, counterexamples, and worst cases by brute force."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,17 @@ import pytest
 
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat.chebyshev import coefficients
 from fedrepro.papers.fedgat.exhibits import algorithm as exhibits
-from fedrepro.papers.fedgat.theory import bounds as theory
-from fedrepro.papers.fedgat.theory import theorems
+from fedrepro.papers.fedgat.theory import bounds, theorems, trials
+from fedrepro.papers.fedgat.theory.bounds import (
+    Function,
+    chebyshev_error,
+    exp_leaky_relu,
+    rate,
+    slope_variation,
+    theorem2_bound,
+)
 from fedrepro.reporting.compare import claims_table
 from fedrepro.runs.run import Run
 
@@ -32,7 +41,7 @@ def verdicts(result: dict) -> dict[str, str]:
 
 
 def test_theorem_3_fails_by_hand(result: dict) -> None:
-    """20 neighbours at x = -2, LeakyReLU(0.2), epsilon 0.05: one score up, 19 down moves alpha by more than allowed."""
+    """One score of 20 at x = -2 rises by 0.05 and the others fall, which moves alpha by more than the bound."""
     e = math.exp(-0.4)
     error = (e + 0.05) / (e + 0.05 + 19 * (e - 0.05)) - 1 / 20
     found = result["counterexamples"]
@@ -42,7 +51,7 @@ def test_theorem_3_fails_by_hand(result: dict) -> None:
 
 
 def test_equation_15_fails_by_hand(result: dict) -> None:
-    """ReLU at x = 2, delta = 0.01: the score grows by exp(2.02) - exp(2), seven times the printed bound."""
+    """With ReLU at x = 2 and delta = 0.01 the score grows by seven times the printed bound."""
     found = result["counterexamples"]
     assert abs(found["scores"] - (math.exp(2.02) - math.exp(2))) < 1e-12
     assert abs(found["scores bound"] - 0.02 * math.exp(0.02)) < 1e-12
@@ -50,16 +59,16 @@ def test_equation_15_fails_by_hand(result: dict) -> None:
 
 
 def test_theorem_4_fails_where_scores_fall_below_one_half(result: dict, verdicts: dict[str, str]) -> None:
-    """psi = identity breaks it by a factor near 2; ReLU, LeakyReLU and ELU do not break it."""
+    """The identity as psi breaks it by a factor near 2. ReLU, LeakyReLU and ELU do not break it."""
     found = result["counterexamples"]
     assert 1.9 * found["embedding bound"] < found["embedding"] < found["embedding corrected"]
-    by_psi = {psi: verdicts[f"FG-Th4-{psi}"] for psi in theory.PSI}
+    by_psi = {psi: verdicts[f"FG-Th4-{psi}"] for psi in bounds.PSI}
     assert by_psi == {"ReLU": "holds", "LeakyReLU": "holds", "ELU": "holds", "tanh": "fails", "identity": "fails"}
 
 
 def test_the_opposed_neighbours_satisfy_the_assumptions() -> None:
     """All vectors of the counterexample to Theorem 4 have norm 1, and both scores of a node are equal."""
-    layer = theorems.opposed_neighbours()
+    layer = trials.opposed_neighbours()
     for v in layer:
         assert np.abs(np.linalg.norm(v, axis=-1) - 1).max() < 1e-12
     x = layer.scores()
@@ -70,61 +79,147 @@ def test_the_opposed_neighbours_satisfy_the_assumptions() -> None:
 
 
 def test_worst_attention_error_is_the_worst() -> None:
-    """No corner of the box of scores within epsilon has a larger error, and one attains it: all 2^5 of them."""
+    """The worst error is the largest one over all 2^5 corners of the box of scores within epsilon."""
     e, epsilon = np.array([0.7, 1.0, 1.3, 2.0, 5.0]), 0.3
     alpha = e / e.sum()
     corners = [e + epsilon * np.array(signs) for signs in itertools.product((-1, 1), repeat=5)]
     brute = np.max([np.abs(c / c.sum() - alpha) for c in corners], axis=0)
-    assert np.abs(theory.worst_attention_error(e, epsilon) - brute).max() < 1e-15
+    assert np.abs(bounds.worst_attention_error(e, epsilon) - brute).max() < 1e-15
 
 
 @pytest.mark.parametrize("least", [0.5, 1.0, 3.0])
 def test_attention_factor_by_hand(least: float) -> None:
-    """2 eta / (1 - eta) with eta = epsilon / least; an epsilon of `least` or more is an error."""
-    assert abs(theory.attention_factor(0.1, least) - 2 * (0.1 / least) / (1 - 0.1 / least)) < 1e-15
+    """The factor is 2 eta / (1 - eta) with eta = epsilon / least, and an epsilon of `least` or more is an error."""
+    assert abs(bounds.attention_factor(0.1, least) - 2 * (0.1 / least) / (1 - 0.1 / least)) < 1e-15
     with pytest.raises(ArgumentError, match="epsilon must be at least 0 and below the smallest score"):
-        theory.attention_factor(least, least)
+        bounds.attention_factor(least, least)
 
 
 def test_embedding_bound_by_hand() -> None:
-    """Eq. 17 at delta = 0.01, kappa_psi = 1, kappa_phi = 2."""
+    """The bound is Eq. 17 at delta = 0.01, kappa_psi = 1 and kappa_phi = 2."""
     epsilon = 0.02 * math.exp(0.02)
-    assert abs(theory.embedding_bound(0.01, 1.0, 2.0) - 2 * (2 * epsilon / (1 - epsilon) + 0.01)) < 1e-15
+    assert abs(bounds.embedding_bound(0.01, 1.0, 2.0) - 2 * (2 * epsilon / (1 - epsilon) + 0.01)) < 1e-15
 
 
 def test_errors_after_layers() -> None:
-    """No layer leaves delta as it is; one is Eq. 17; with many, Eq. 17 says nothing while the appendix still does."""
-    assert theory.after_layers(0.01, 0) == {"eq17": 0.01, "appendix": 0.01, "section": 0.01}
-    one = theory.after_layers(0.01, 1)
-    assert one["eq17"] == theory.embedding_bound(0.01)
+    """The error is delta after no layer and Eq. 17 after one. After many, only the appendix says something."""
+    assert bounds.after_layers(0.01, 0) == {"eq17": 0.01, "appendix": 0.01, "section": 0.01}
+    one = bounds.after_layers(0.01, 1)
+    assert one["eq17"] == bounds.embedding_bound(0.01)
     assert abs(one["appendix"] - (1 + 4 * math.exp(0.02)) * 0.01) < 1e-15
-    assert math.isnan(theory.after_layers(0.01, 5)["eq17"])
+    assert math.isnan(bounds.after_layers(0.01, 5)["eq17"])
 
 
 def test_lemma_1() -> None:
     """It holds on [0, log c], is an equality at 0, and fails for negative x and for x large."""
     c = 1.5
     inside = np.linspace(0, math.log(c), 101)
-    assert theory.lemma1_slack(inside, c).min() >= 0 and theory.lemma1_slack(0.0, c) == 0
-    assert theory.lemma1_slack(-0.1, c) < 0 and theory.lemma1_slack(3.0, c) < 0
+    assert bounds.lemma1_slack(inside, c).min() >= 0 and bounds.lemma1_slack(0.0, c) == 0
+    assert bounds.lemma1_slack(-0.1, c) < 0 and bounds.lemma1_slack(3.0, c) < 0
 
 
 # -- Theorem 1 -------------------------------------------------------------------------------------------------------
 
 
 def test_the_exact_count_by_form() -> None:
-    """3 neighbours, 5 features: 2 * 5 * 36 + 6 + 30 scalars, or 3 * 30 + 36 + 6; Appendix D counts 4 * 9 * 5."""
+    """With 3 neighbours and 5 features the forms send 2 * 5 * 36 + 6 + 30 and 3 * 30 + 36 + 6 scalars."""
     assert protocol.scalars("matrix", 3, 5) == 396
     assert protocol.scalars("vector", 3, 5) == 132
-    assert theory.appendix_d(3, 5) == 180
-    assert theory.theorem1(2, 10, 5, 3, 3) == 2 * 10 * 5 * 27
+    assert bounds.appendix_d(3, 5) == 180
+    assert bounds.theorem1(2, 10, 5, 3, 3) == 2 * 10 * 5 * 27
 
 
 def test_growth_with_the_degree(result: dict) -> None:
-    """On random regular graphs the Matrix form grows as g^2, the Vector form as g: the cubic bound is never reached."""
+    """The Matrix form grows as g^2 and the Vector form as g, so the cubic bound is never reached."""
     g = np.log(result["theorem1.g"])
     grown = {form: np.polyfit(g, np.log(result[f"theorem1.{form}"]), 1)[0] for form in protocol.FORMS}
     assert 1.9 < grown["matrix"] < 2.05 and 1.0 < grown["vector"] < 1.15
+
+
+# -- Theorem 2 --------------------------------------------------------------------------------------------------------
+
+exp_relu = partial(exp_leaky_relu, slope=0.0)
+DEGREES = range(2, 65)
+DOUBLING = [2, 4, 8, 16, 32, 64]
+SCORES = pytest.mark.parametrize("f", [exp_leaky_relu, exp_relu], ids=["LeakyReLU", "ReLU"])
+
+
+def test_series_of_a_known_function() -> None:
+    """The coefficients of exp(t) are I_0(1), 2 I_1(1), 2 I_2(1), ..., which are modified Bessel functions."""
+
+    def bessel(n: int) -> float:
+        return sum(0.5 ** (2 * m + n) / (math.factorial(m) * math.factorial(m + n)) for m in range(20))
+
+    expected = [bessel(0)] + [2 * bessel(n) for n in range(1, 9)]
+    assert np.abs(coefficients(np.exp, 8) - expected).max() < 1e-14
+
+
+def test_series_of_a_polynomial_is_exact() -> None:
+    """A cubic has no error from degree 3 on, and one below."""
+
+    def cubic(x: np.ndarray) -> np.ndarray:
+        return x**3 - 2 * x + 0.5
+
+    assert chebyshev_error(cubic, 3, radius=3.0) < 1e-12
+    assert abs(chebyshev_error(cubic, 2, radius=3.0) - 27 / 4) < 1e-12  # t^3 = (3 T_1 + T_3) / 4
+
+
+@pytest.mark.parametrize(("radius", "degree", "known"), [(1, 8, 0.028), (1, 16, 0.015), (2, 8, 0.055), (2, 16, 0.030)])
+def test_error_of_the_gat_score(radius: float, degree: int, known: float) -> None:
+    """The errors of exp(LeakyReLU) at degree 8 and 16 on [-1, 1] and [-2, 2] (FG-Q11)."""
+    assert abs(chebyshev_error(exp_leaky_relu, degree, radius) - known) < 6e-4
+
+
+@pytest.mark.parametrize(("radius", "slope"), [(1.0, 0.2), (1.0, 0.0), (2.0, 0.2)])
+def test_variation_in_closed_form(radius: float, slope: float) -> None:
+    """The slope of exp(LeakyReLU) only rises, so its variation is what it gains from one end to the other."""
+    gained = radius * (math.exp(radius) - slope * math.exp(-slope * radius))
+    measured = slope_variation(partial(exp_leaky_relu, slope=slope), radius)
+    assert abs(measured - gained) < 1e-3 * gained
+
+
+@SCORES
+def test_bound_holds_at_every_degree(f: Function) -> None:
+    """The bound 2V / (pi (p - 1)) is never below the error, for p = 2..64 on [-1, 1]."""
+    variation = slope_variation(f)
+    assert all(chebyshev_error(f, p) <= theorem2_bound(variation, p) for p in DEGREES)
+
+
+@SCORES
+def test_a_tenth_of_the_variation_breaks_the_bound(f: Function) -> None:
+    """With V / 10, a negative control, the bound is below the error at most degrees."""
+    variation = slope_variation(f) / 10
+    broken = [p for p in DEGREES if chebyshev_error(f, p) > theorem2_bound(variation, p)]
+    assert len(broken) > 55 and broken[-1] == 64
+
+
+@pytest.mark.parametrize(("f", "jump"), [(exp_leaky_relu, 0.8), (exp_relu, 1.0)], ids=["LeakyReLU", "ReLU"])
+def test_a_kink_costs_one_over_p(f: Function, jump: float) -> None:
+    """The slope is -1 as Theorem 2 says for k = 1, and p times the error tends to (jump of f') / pi."""
+    assert -1.02 < rate(f, range(16, 65)) < -0.95
+    assert -1.0 < rate(f, DOUBLING) < -0.85
+    assert abs(64 * chebyshev_error(f, 64) - jump / math.pi) < 0.02 * jump / math.pi
+
+
+def test_a_smooth_score_falls_much_faster() -> None:
+    """The error of exp(x), which has no kink, falls much faster than that of the kinked scores."""
+    assert rate(np.exp, [2, 4, 8]) < -8
+    assert chebyshev_error(np.exp, 16) < 1e-12 < 1e-2 < chebyshev_error(exp_leaky_relu, 16)
+
+
+def test_bound_in_numbers() -> None:
+    """By hand, V = pi, p = 5 and k = 2 give 2 / (2 * 9)."""
+    assert abs(theorem2_bound(math.pi, 5, 2) - 1 / 9) < 1e-15
+
+
+def test_arguments_are_checked() -> None:
+    """A degree of at most k, a radius of 0 and a single degree are errors that name the argument."""
+    with pytest.raises(ArgumentError, match=r"degree must be larger than k = 1\. Got 1\."):
+        theorem2_bound(1.0, 1)
+    with pytest.raises(ArgumentError, match="radius must be positive"):
+        chebyshev_error(np.exp, 3, 0.0)
+    with pytest.raises(ArgumentError, match="degrees must be at least two different degrees"):
+        rate(np.exp, [4, 4])
 
 
 # -- the rows --------------------------------------------------------------------------------------------------------
@@ -143,16 +238,16 @@ def test_corrected_bounds_hold_and_a_quarter_of_them_breaks(verdicts: dict[str, 
 
 
 def test_what_fails_as_printed(verdicts: dict[str, str]) -> None:
-    """Theorem 3 holds for ReLU alone, Eq. 15 for no psi, Lemma 1 not below zero."""
-    assert [psi for psi in theory.PSI if verdicts[f"FG-Th3-{psi}"] == "holds"] == ["ReLU"]
-    assert {verdicts[f"FG-Th5-15-{psi}"] for psi in theory.PSI} == {"fails"}
+    """Theorem 3 holds only for ReLU, Eq. 15 holds for no psi, and Lemma 1 does not hold below zero."""
+    assert [psi for psi in bounds.PSI if verdicts[f"FG-Th3-{psi}"] == "holds"] == ["ReLU"]
+    assert {verdicts[f"FG-Th5-15-{psi}"] for psi in bounds.PSI} == {"fails"}
     assert verdicts["FG-L1-printed"] == verdicts["FG-Th1-count"] == verdicts["FG-Th5-section"] == "fails"
 
 
 def test_random_layers_satisfy_the_assumptions() -> None:
     """Features and b_1, b_2 have norm at most 1, and scores reach both ends of [-2, 2]."""
     low, high = 0.0, 0.0
-    for layer in theorems.random_layers(3):
+    for layer in trials.random_layers(3):
         for v in layer:
             assert np.linalg.norm(v, axis=-1).max() <= 1 + 1e-12
         x = layer.scores()
@@ -161,7 +256,7 @@ def test_random_layers_satisfy_the_assumptions() -> None:
 
 
 def test_float32_powers_are_worse_than_the_recurrence(result: dict) -> None:
-    """At degree 24 powers of x lose a thousand times more digits than the recurrence; at degree 4 neither does."""
+    """At degree 24 the error of powers of x is over 1000 times that of the recurrence. At degree 4 both are small."""
     found = result["float32"]
     at = found["degree"].index(24)
     assert found["powers"][at] > 1000 * found["recurrence"][at]

@@ -1,1 +1,8 @@
-"""FedGAT's bounds and identities as plain functions."""
+"""FedGAT's bounds, identities and costs, as plain functions and as checks.
+
+bounds        the theorems' right-hand sides, as printed and as corrected
+trials        random nodes and layers, and the largest error over them
+identities    Eq. 9 to 14, 21, 22 and Appendix F, and the whole layer from messages on a graph
+theorems      Theorems 1 to 5 and Lemma 1
+cost          the numbers sent before training, counted from a partition
+"""

@@ -1,10 +1,7 @@
-"""FedGAT's bounds as plain functions, as printed and as corrected: cost (Theorem 1), the error of the polynomial
-(Theorem 2), of attention and embeddings (Theorems 3 and 4), and its way through the layers (Theorem 5, Lemma 1).
+"""State FedGAT's bounds as plain functions, as printed and as corrected.
 
-Theorem 2 first.
-It lives on [-1, 1]; a score on [-radius, radius] is stretched to it, `g(t) = f(radius * t)`. The scores of a
-GAT, exp(ReLU(x)) and exp(LeakyReLU(x)), have a kink at 0: g is absolutely continuous and g' of bounded variation, g''
-is not. So k = 1 and the theorem gives no more than O(1/p) (FG-Q11).
+Theorem 1 is about what is sent, Theorem 2 about the polynomial, Theorems 3 and 4 about attention and embeddings, and
+Theorem 5 and Lemma 1 about the way of an error through the layers.
 """
 
 from __future__ import annotations
@@ -21,91 +18,9 @@ from fedrepro.errors import require
 from fedrepro.papers.fedgat.chebyshev import coefficients
 
 Function = Callable[[np.ndarray], np.ndarray]
-GRID = 20_001  # odd, so that the kink at 0 is one of the points
 
-
-def exp_leaky_relu(x: np.ndarray, slope: float = 0.2) -> np.ndarray:
-    """exp(psi(x)) with psi = LeakyReLU (Eq. 3); slope 0 is ReLU, slope 1 the smooth exp(x)."""
-    return np.asarray(np.exp(np.where(x > 0, x, slope * x)))
-
-
-def chebyshev_error(f: Function, degree: int, radius: float = 1.0) -> float:
-    """`||s_p(f) - f||_inf` on [-radius, radius], the largest error of the truncated series of Eq. 22.
-
-    Args:
-        f: the score, elementwise.
-        degree: p.
-        radius: half the interval's length.
-
-    Raises:
-        ArgumentError: a negative degree, or a radius that is not positive.
-    """
-    require(radius > 0, "radius", "positive", radius)
-    t = np.linspace(-1.0, 1.0, GRID)
-    series = coefficients(lambda u: f(radius * u), degree)
-    return float(np.abs(chebval(t, series) - f(radius * t)).max())
-
-
-def slope_variation(f: Function, radius: float = 1.0) -> float:
-    """V of Theorem 2 for k = 1: the total variation of g' on [-1, 1], where g(t) = f(radius * t).
-
-    Summed over the slopes of g between neighbouring grid points, so that a jump of g' counts in full.
-    """
-    require(radius > 0, "radius", "positive", radius)
-    t = np.linspace(-1.0, 1.0, GRID)
-    slopes = np.diff(f(radius * t)) / np.diff(t)
-    return float(np.abs(np.diff(slopes)).sum())
-
-
-def theorem2_bound(variation: float, degree: int, k: int = 1) -> float:
-    """`2 V / (pi k (p - k)^k)`, the right-hand side of Theorem 2.
-
-    Args:
-        variation: V, the total variation of the k-th derivative on [-1, 1].
-        degree: p, larger than k.
-        k: how often the function can be differentiated.
-
-    Raises:
-        ArgumentError: k below 1, a degree of k or less, or a negative variation.
-    """
-    require(k >= 1, "k", "at least 1", k)
-    require(degree > k, "degree", f"larger than k = {k}", degree)
-    require(variation >= 0, "variation", "zero or positive", variation)
-    return 2.0 * variation / (np.pi * k * float(degree - k) ** k)
-
-
-def rate(f: Function, degrees: Sequence[int], radius: float = 1.0) -> float:
-    """Slope of log `chebyshev_error` against log degree, by least squares; -1 is O(1/p).
-
-    Raises:
-        ArgumentError: fewer than two different degrees, or a degree below 1.
-    """
-    require(len(set(degrees)) >= 2, "degrees", "at least two different degrees", list(degrees))
-    require(min(degrees) >= 1, "degrees", "at least 1 each", list(degrees))
-    errors = [chebyshev_error(f, degree, radius) for degree in degrees]
-    return float(np.polyfit(np.log(degrees), np.log(errors), 1)[0])
-
-
-# -- Theorem 1: what is sent before training ---------------------------------------------------------------------------
-
-
-def theorem1(clients: int, reach: int, features: int, degree: int, power: int) -> float:
-    """`K B_L d B^power`, what stands inside Theorem 1's O(.): power 3 as printed, 2 as Appendix D derives.
-
-    Args:
-        clients: K.
-        reach: B_L, nodes of the largest L-hop neighbourhood of a client.
-        degree: B, the largest number of neighbours, the node itself among them.
-    """
-    return float(clients) * reach * features * float(degree) ** power
-
-
-def appendix_d(g: int, features: int) -> int:
-    """`4 deg^2 d`, Appendix D's scalars for one node: M1 or M2 alone, where both are sent (FG-Q1)."""
-    return 4 * g**2 * features
-
-
-# -- Theorems 3 and 4: from scores to attention and embeddings ---------------------------------------------------------
+# The number of points is odd, so that the kink of a score at 0 is one of them.
+GRID = np.linspace(-1.0, 1.0, 20_001)
 
 PSI: dict[str, Function] = {
     "ReLU": lambda x: np.maximum(x, 0.0),
@@ -116,14 +31,116 @@ PSI: dict[str, Function] = {
 }  # all monotone with Lipschitz constant 1, as Assumption 4 asks
 
 
-def attention_factor(epsilon: Any, least: Any = 1.0) -> Any:
-    """`2 eta / (1 - eta)`, eta = epsilon / least: Theorem 3 bounds |alpha^ - alpha| by alpha times this.
+# -- Theorem 1, the cost before training ------------------------------------------------------------------------------
 
-    The proof divides by the scores and takes them for at least 1, which is `least` = 1, as printed. It is so for
-    psi >= 0 alone; in general `least` is the smallest score of the node's neighbourhood (FG-Q10).
+
+def theorem1(clients: int, reach: int, features: int, degree: int, power: int) -> float:
+    """Return `K B_L d B^power`, the argument of O(.) in Theorem 1.
+
+    Args:
+        clients: K.
+        reach: B_L, nodes of the largest L-hop neighbourhood of a client.
+        features: d.
+        degree: B, the largest number of neighbours, the node itself among them.
+        power: 3 as printed, 2 as Appendix D derives (FG-Q1).
+    """
+    return float(clients) * reach * features * float(degree) ** power
+
+
+def appendix_d(g: int, features: int) -> int:
+    """Return `4 g^2 d`, Appendix D's scalars for one node. It counts M1 or M2, while both are sent (FG-Q1)."""
+    return 4 * g**2 * features
+
+
+# -- Theorem 2, the error of the polynomial ---------------------------------------------------------------------------
+#
+# The theorem lives on [-1, 1]. A score f on [-radius, radius] is stretched to it, g(t) = f(radius * t). The scores of a
+# GAT, exp(ReLU(x)) and exp(LeakyReLU(x)), have a kink at 0, so g' is of bounded variation and g'' is not. Therefore
+# k = 1, and the theorem gives no more than O(1/p) (FG-Q11).
+
+
+def exp_leaky_relu(x: np.ndarray, slope: float = 0.2) -> np.ndarray:
+    """Return exp(LeakyReLU(x)) (Eq. 3). Slope 0 gives exp(ReLU(x)), and slope 1 the smooth exp(x)."""
+    return np.asarray(np.exp(np.where(x > 0, x, slope * x)))
+
+
+def chebyshev_error(f: Function, degree: int, radius: float = 1.0) -> float:
+    """Return `||s_p(f) - f||_inf` on [-radius, radius], the largest error of the truncated series (Eq. 22).
+
+    Args:
+        f: the score, elementwise.
+        degree: p.
+        radius: half the length of the interval.
 
     Raises:
-        ArgumentError: an epsilon that is not below `least`: the approximate scores could then add up to nothing.
+        ArgumentError: the degree is negative, or the radius is not positive.
+    """
+    require(radius > 0, "radius", "positive", radius)
+    series = coefficients(lambda t: f(radius * t), degree)
+    return float(np.abs(chebval(GRID, series) - f(radius * GRID)).max())
+
+
+def slope_variation(f: Function, radius: float = 1.0) -> float:
+    """Return V of Theorem 2 for k = 1, the total variation of g' on [-1, 1], where g(t) = f(radius * t).
+
+    The variation is summed over the slopes between neighbouring grid points, so that a jump of g' counts in full.
+    """
+    require(radius > 0, "radius", "positive", radius)
+    slopes = np.diff(f(radius * GRID)) / np.diff(GRID)
+    return float(np.abs(np.diff(slopes)).sum())
+
+
+def theorem2_bound(variation: float, degree: int, k: int = 1) -> float:
+    """Return `2 V / (pi k (p - k)^k)`, the right-hand side of Theorem 2.
+
+    Args:
+        variation: V, the total variation of the k-th derivative on [-1, 1].
+        degree: p, larger than k.
+        k: how often the function can be differentiated.
+
+    Raises:
+        ArgumentError: k is below 1, the degree is at most k, or the variation is negative.
+    """
+    require(k >= 1, "k", "at least 1", k)
+    require(degree > k, "degree", f"larger than k = {k}", degree)
+    require(variation >= 0, "variation", "zero or positive", variation)
+    return 2.0 * variation / (np.pi * k * float(degree - k) ** k)
+
+
+def rate(f: Function, degrees: Sequence[int], radius: float = 1.0) -> float:
+    """Return the exponent with which `chebyshev_error` falls with the degree. It is -1 for O(1/p).
+
+    Raises:
+        ArgumentError: there are fewer than two different degrees, or one is below 1.
+    """
+    require(len(set(degrees)) >= 2, "degrees", "at least two different degrees", list(degrees))
+    require(min(degrees) >= 1, "degrees", "at least 1 each", list(degrees))
+    return exponent(degrees, [chebyshev_error(f, degree, radius) for degree in degrees])
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return the slope of log y against log x by least squares."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def evaluate_in_float32(series: np.ndarray, radius: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return a series on `GRID` in float32, in powers of x = radius * t, and by the recurrence (FG-Q11)."""
+    t = GRID.astype(np.float32)
+    powers = cheb2poly(series) / radius ** np.arange(len(series))
+    return polyval(np.float32(radius) * t, powers.astype(np.float32)), chebval(t, series.astype(np.float32))
+
+
+# -- Theorems 3 and 4, from scores to attention and embeddings --------------------------------------------------------
+
+
+def attention_factor(epsilon: Any, least: Any = 1.0) -> Any:
+    """Return `2 eta / (1 - eta)` with eta = epsilon / least. Theorem 3 bounds |alpha^ - alpha| by alpha times this.
+
+    The proof divides by the scores and assumes that they are at least 1. The bound as printed therefore has `least` 1.
+    The assumption is true only for psi >= 0. In general `least` is the smallest score of a neighbourhood (FG-Q10).
+
+    Raises:
+        ArgumentError: epsilon is not below `least`. The approximate scores could then add up to zero.
     """
     eta = np.asarray(epsilon) / np.asarray(least)
     require(bool(np.all((eta >= 0) & (eta < 1))), "epsilon", "at least 0 and below the smallest score", epsilon)
@@ -131,9 +148,9 @@ def attention_factor(epsilon: Any, least: Any = 1.0) -> Any:
 
 
 def worst_attention_error(e: np.ndarray, epsilon: float) -> np.ndarray:
-    """The largest |alpha^_ij - alpha_ij| over all scores within `epsilon` of `e` `[..., neighbours]`, same shape.
+    """Return the largest |alpha^_ij - alpha_ij| over all scores within `epsilon` of `e`, both `[..., neighbours]`.
 
-    alpha_ij is monotone in every score, so the worst is one score at one end and all others at the other.
+    alpha_ij is monotone in every score. In the worst case score j is at one end and all others are at the other end.
     """
     total = e.sum(-1, keepdims=True)
     ends = []
@@ -143,36 +160,37 @@ def worst_attention_error(e: np.ndarray, epsilon: float) -> np.ndarray:
     return np.asarray(np.maximum(*ends))
 
 
-# -- Theorem 5 and Lemma 1: from one layer to the next -----------------------------------------------------------------
+# -- Theorem 5 and Lemma 1, from one layer to the next ----------------------------------------------------------------
 
 
 def lemma1_slack(x: Any, c: float) -> Any:
-    """`c x - (exp(x) - 1)`, which Lemma 1 claims is not negative for x <= log c, c > 1."""
+    """Return `c x - (exp(x) - 1)`. Lemma 1 claims that it is not negative for x <= log c and c > 1."""
     return c * np.asarray(x) - np.expm1(x)
 
 
 def score_bound(delta: float, kappa_psi: float = 1.0, score: Any = 1.0) -> Any:
-    """Eq. 15: `2 c kappa_psi delta`, with the smallest c that the theorem allows, exp(2 kappa_psi delta).
+    """Return `2 c kappa_psi delta` (Eq. 15), with the smallest c that Theorem 5 allows, exp(2 kappa_psi delta).
 
-    The proof drops the factor exp(psi(x_ij)): `score` = 1 is the bound as printed, the score itself the corrected one
-    (FG-Q10).
+    The proof drops the factor exp(psi(x_ij)). The bound as printed has `score` 1, and the corrected bound has the score
+    itself (FG-Q10).
     """
     return 2 * np.exp(2 * kappa_psi * delta) * kappa_psi * delta * np.asarray(score)
 
 
 def embedding_bound(delta: float, kappa_psi: float = 1.0, kappa_phi: float = 1.0) -> float:
-    """Eq. 17: `kappa_phi (varepsilon + delta)` with varepsilon of Eq. 16 at epsilon = 2 c kappa_psi delta.
+    """Return `kappa_phi (varepsilon + delta)` (Eq. 17), with varepsilon of Eq. 16 at epsilon = 2 c kappa_psi delta.
 
-    Softmax cancels the factor that Eq. 15 lacks: relative to a score, the error is at most that epsilon whatever psi.
+    Softmax cancels the factor that Eq. 15 lacks. Relative to a score, the error is at most this epsilon for every psi.
     """
     return float(kappa_phi * (attention_factor(score_bound(delta, kappa_psi)) + delta))
 
 
 def after_layers(delta: float, layers: int, kappa_psi: float = 1.0, kappa_phi: float = 1.0) -> dict[str, float]:
-    """The error after more layers in the paper's three forms: Eq. 17 applied again and again ("eq17"), Appendix E's
-    kappa_phi^L (1 + 4 c kappa_psi)^L delta ("appendix"), Section 5's kappa_psi^L delta ("section").
+    """Return the error after `layers` more layers in the paper's three forms.
 
-    "eq17" is NaN where Eq. 17 says nothing, its epsilon having reached 1.
+    Returns:
+        "eq17" applies Eq. 17 again and again, and is NaN from where its epsilon reaches 1. "appendix" is
+        kappa_phi^L (1 + 4 c kappa_psi)^L delta of Appendix E, and "section" is kappa_psi^L delta of Section 5.
     """
     error = delta
     for _ in range(layers):
@@ -180,19 +198,3 @@ def after_layers(delta: float, layers: int, kappa_psi: float = 1.0, kappa_phi: f
     c = math.exp(2 * kappa_psi * delta)
     appendix = (kappa_phi * (1 + 4 * c * kappa_psi)) ** layers * delta
     return {"eq17": error, "appendix": appendix, "section": kappa_psi**layers * delta}
-
-
-# -- evaluating the series ---------------------------------------------------------------------------------------------
-
-
-def float32_errors(f: Function, degree: int, radius: float) -> tuple[float, float]:
-    """Largest error of a series in float32 against the same series in float64, on [-radius, radius]: in powers of x,
-    and by the three-term recurrence (FG-Q11).
-    """
-    series = coefficients(lambda t: f(radius * t), degree)
-    t = np.linspace(-1.0, 1.0, GRID)
-    truth, t32 = chebval(t, series), t.astype(np.float32)
-    powers = cheb2poly(series) / radius ** np.arange(degree + 1)
-    by_powers = polyval(np.float32(radius) * t32, powers.astype(np.float32))
-    by_recurrence = chebval(t32, series.astype(np.float32))
-    return float(np.abs(by_powers - truth).max()), float(np.abs(by_recurrence - truth).max())

@@ -1,4 +1,4 @@
-"""What FedGAT sends before training, counted message by message from a partition alone (Figures 3, 4, 7, 8)."""
+"""Count what FedGAT sends before training, message by message, from a partition (Figures 3, 4, 7, 8)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -19,54 +18,45 @@ SCALAR = 4  # bytes of a float32
 
 
 def count(data: Data, parts: Sequence[Tensor]) -> dict[str, Any]:
-    """Scalars and bytes before training, over all clients, for a network of two layers.
+    """Count scalars and bytes before training over all clients, for a network of two layers.
 
-    Each client uploads its features. It receives a message for each node whose first layer it evaluates: its own and
-    their neighbours (FG-Q9). "raw" is what it would receive instead if neighbours' features were simply sent: those of
-    the nodes within two hops that it does not hold. Every transfer counts.
+    Each client sends its features. It receives a message about each node whose first layer it evaluates, which are its
+    nodes and their neighbours (FG-Q9). For comparison, "raw" counts the features of all nodes within two hops that the
+    client does not hold. Every transfer counts.
 
     Returns:
-        "up": scalars; "matrix", "vector" and "raw", each with "down" (scalars), "scalars" (up and down) and "bytes" of
-        both; "own": "scalars" down if messages went to the owners of their nodes alone, by form; "messages" received
-        and "nodes"; "largest": neighbours of a node, itself among them (B); "reach": nodes within two hops of a client
-        (B_L); "theorem1": K B_L d B^3 "cubed", K B_L d B^2 "squared"; "cross_client_edges" and "edges".
+        "up" is scalars. "matrix", "vector" and "raw" have scalars "down", and "scalars" and "bytes" of both directions.
+        "own" has the scalars down, by form, if each message went only to the client of its node. "messages" is the
+        number received, "nodes" that of the graph. "largest" is B, the largest number of neighbours of a node, itself
+        among them, and "reach" is B_L, the largest number of nodes within two hops of a client. "theorem1" has K B_L d
+        B^3 ("cubed") and K B_L d B^2 ("squared"). "cross_client_edges" and "edges" are counts.
     """
     near = protocol.neighbours(data)
-    nodes, features = data.num_nodes, int(data.x.shape[1])
+    features = int(data.x.shape[1])
     g = np.array([len(ids) for ids in near])
-    each = {form: np.array([protocol.scalars(form, int(n), features) for n in g]) for form in protocol.FORMS}
-    hop = csr_matrix((np.ones(g.sum()), np.concatenate(near), np.concatenate([[0], g.cumsum()])), shape=(nodes, nodes))
-    messages, reach, halo, down = 0, 0, 0, dict.fromkeys(protocol.FORMS, 0)
-    for part in parts:
-        member = np.zeros(nodes)
-        member[part.numpy()] = 1.0
-        first = hop.T @ member > 0  # own nodes and those from which an edge leads to them
-        second = hop.T @ first.astype(float) > 0
-        messages += int(first.sum())
-        reach = max(reach, int(second.sum()))
-        halo += int(second.sum()) - len(part)
-        for form in protocol.FORMS:
-            down[form] += int(each[form][first].sum())
+    scalars = {form: np.array([protocol.scalars(form, int(n), features) for n in g]) for form in protocol.FORMS}
+    first = [protocol.receivers(near, part) for part in parts]
+    reaches = [len(protocol.receivers(near, ids)) for ids in first]
     up = sum(len(part) for part in parts) * features
-    sizes = {**down, "raw": halo * features}
-    held = statistics.manifest(data, parts)
-    bounds = {name: theorem1(len(parts), reach, features, int(g.max()), power)
-              for name, power in (("cubed", 3), ("squared", 2))}  # fmt: skip
+    down = {form: sum(int(scalars[form][ids].sum()) for ids in first) for form in protocol.FORMS}
+    down["raw"] = (sum(reaches) - sum(len(part) for part in parts)) * features
+    manifest = statistics.manifest(data, parts)
+    powers = {"cubed": 3, "squared": 2}
     return {
         "up": up,
-        **{name: {"down": n, "scalars": up + n, "bytes": SCALAR * (up + n)} for name, n in sizes.items()},
-        "own": {form: int(each[form].sum()) for form in protocol.FORMS},
-        "messages": messages,
-        "nodes": nodes,
+        **{name: {"down": n, "scalars": up + n, "bytes": SCALAR * (up + n)} for name, n in down.items()},
+        "own": {form: int(scalars[form].sum()) for form in protocol.FORMS},
+        "messages": sum(len(ids) for ids in first),
+        "nodes": data.num_nodes,
         "largest": int(g.max()),
-        "reach": reach,
-        "theorem1": bounds,
-        "cross_client_edges": held["cross_client_edges"],
-        "edges": held["edges"],
+        "reach": max(reaches),
+        "theorem1": {name: theorem1(len(parts), max(reaches), features, int(g.max()), n) for name, n in powers.items()},
+        "cross_client_edges": manifest["cross_client_edges"],
+        "edges": manifest["edges"],
     }
 
 
 def pretraining(run: Run) -> dict[str, Any]:
-    """`count` for the graph and the partition of a run."""
+    """Count what is sent before training for the graph and the partition of a run."""
     data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
     return {"result": count(data, partition.partition(data, run.partition, run.clients, run.seed))}
