@@ -1,1 +1,5 @@
-"""Feras's bounds and identities as plain functions."""
+"""Feras's theory on random two-layer systems: its identities, its convergence, and its looser constraint.
+
+Read the modules in this order: `model` (Section 4.1), `identities` (Eq. 7 to 24 and 38 to 42), `convergence` (Theorems
+4.1 to 4.5 and their lemmas), `looser` (Theorem 4.6).
+"""
