@@ -1,4 +1,4 @@
-"""What FedGAT's messages give away, on features made here and on Cora; defences; what noise costs."""
+"""Test the attack on FedGAT's messages, the defences, and what noise costs, on small graphs and on Cora."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEATURES = 30
 
 
 def bags(g: int, seed: int = 0) -> Tensor:
-    """Rows of zeros and ones scaled to norm 1, as a bag-of-words set has them: `[g, 30]`."""
+    """Return rows of zeros and ones scaled to norm 1, as bags of words, `[g, 30]`."""
     rng = np.random.default_rng(seed)
     x = (rng.random((g, FEATURES)) < 0.2).astype(float)
     x[np.arange(g), rng.integers(FEATURES, size=g)] = 1.0
@@ -39,7 +39,7 @@ def send(form: str, h: Tensor, seed: int = 0, block: int | None = None) -> Itera
 
 
 def error(found: Tensor, h: Tensor) -> float:
-    """The largest distance from a true row to its nearest recovered one, and the other way round."""
+    """Return the largest distance from a true row to its nearest recovered one, and the other way round."""
     distance = torch.cdist(h, found)
     return float(torch.maximum(distance.min(0).values.max(), distance.min(1).values.max()))
 
@@ -47,7 +47,7 @@ def error(found: Tensor, h: Tensor) -> float:
 @FORMS
 @pytest.mark.parametrize("g", [2, 3, 6, 12])
 def test_every_neighbour_is_recovered(form: str, g: int) -> None:
-    """From one message alone, for three seeds, each neighbour's features come out to 1e-8."""
+    """One message is enough to recover every neighbour's features to 1e-8, for three seeds."""
     for seed in range(3):
         h = bags(g, seed)
         assert error(attacks.recover(lambda h=h, s=seed: send(form, h, s), h[0]), h) < 1e-8
@@ -69,7 +69,7 @@ def test_blocks_give_the_same_secrets() -> None:
 
 @FORMS
 def test_the_attack_sees_what_is_in_the_message(form: str) -> None:
-    """Negative control: with other features in the message, it returns those and not the true ones."""
+    """With other features in the message, a negative control, the attack returns those and not the true ones."""
     h, other = bags(5, 0), bags(5, 99)
     found = attacks.recover(lambda: send(form, other), other[0])
     assert error(found, other) < 1e-8 < 0.1 < error(found, h)
@@ -110,7 +110,7 @@ def test_the_one_neighbour_rule() -> None:
 
 
 def small() -> Data:
-    """40 nodes with bags of words, in two halves of a ring with chords."""
+    """Return 40 nodes with bags of words, on a ring with chords."""
     ring = torch.arange(40)
     ends = torch.stack([torch.cat([ring, ring]), torch.cat([(ring + 1) % 40, (ring + 7) % 40])])
     edges = torch.cat([ends, ends.flip(0)], 1)
@@ -128,7 +128,7 @@ def ring() -> Iterator[str]:
 
 @FORMS
 def test_shares_on_a_graph(ring: str, form: str) -> None:
-    """All cross-client neighbours of 4 clients are recovered; with the one-neighbour rule, all but the dropped ones."""
+    """All cross-client neighbours of 4 clients are recovered, except those that the one-neighbour rule drops."""
     shares = {}
     for lone in attacks.LONE:
         run = Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4, options={"form": form, "lone": lone})
@@ -145,7 +145,7 @@ def test_shares_on_a_graph(ring: str, form: str) -> None:
 
 @FORMS
 def test_the_price_of_noise(ring: str, form: str) -> None:
-    """Without noise the first layer is the edge form's; noise moves it, more of it further."""
+    """Without noise the first layer is that of the edge form, and more noise moves it further."""
     options = {"form": form, "rounds": 2, "degree": 6, "lr": 0.05}
     found = []
     for sigma in (0.0, 1e-6, 1e-3):
@@ -174,7 +174,7 @@ def test_the_price_is_that_of_the_best_validation_round(ring: str) -> None:
 )
 @FORMS
 def test_recovery_on_cora(form: str) -> None:
-    """50 nodes of Cora with two neighbours or more: all of their neighbours' words, to 1e-8."""
+    """All neighbours of 50 nodes of Cora are recovered to 1e-8."""
     run = Run("attack", "fedgat", "FedGAT", "Cora", "unit-norm", "public", "dirichlet(beta=1)", 10,
               options={"form": form, "nodes": 50})  # fmt: skip
     found = registry.load("attack", "FedGAT")(run)["result"]

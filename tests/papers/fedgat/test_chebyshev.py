@@ -1,4 +1,4 @@
-"""Chebyshev series, against NumPy's evaluation and SciPy's quadrature."""
+"""Compare Chebyshev series with NumPy's evaluation and SciPy's quadrature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrepro.papers.fedgat import chebyshev
 
 
 def score(t: np.ndarray) -> np.ndarray:
-    """exp(LeakyReLU(2 t)), kinked at 0."""
+    """Return exp(LeakyReLU(2 t)), which has a kink at 0."""
     return np.exp(np.where(t > 0, 2 * t, 0.4 * t))
 
 
@@ -44,7 +44,7 @@ def test_evaluation_leaves_its_argument_alone_and_keeps_its_shape() -> None:
 
 @pytest.mark.parametrize("f", [np.exp, score, lambda t: np.abs(t)], ids=["smooth", "kinked score", "absolute value"])
 def test_coefficients_are_the_integrals_of_the_series(f: Callable[[np.ndarray], np.ndarray]) -> None:
-    """a_n = (2 / pi) times the integral of f T_n / sqrt(1 - x^2), half of it for n = 0 (FedGAT, Eq. 22)."""
+    """A coefficient is 2 / pi times the integral of f T_n / sqrt(1 - x^2), half of it for n = 0 (Eq. 22)."""
     made = chebyshev.coefficients(f, 8)
 
     def integral(n: int) -> float:

@@ -1,4 +1,4 @@
-"""FedGAT in its edge form, against Eq. 7 in NumPy, PyG's exact GAT and brute force."""
+"""Compare FedGAT in its edge form with Eq. 7 in NumPy, PyG's exact GAT and brute force."""
 
 from __future__ import annotations
 
@@ -22,20 +22,14 @@ from fedrepro.engine.nn.models import GAT
 from fedrepro.engine.training import client_gradients, train
 from fedrepro.papers.fedgat import chebyshev
 from fedrepro.papers.fedgat.method import DistGAT, DistGATSGD, FedGAT, FedGATSGD
+from fedrepro.papers.fedgat.theory.identities import FirstLayer
 
 NODES, FEATURES, CLASSES = 40, 6, 3
 DEGREES = [2, 4, 8, 16, 32, 64]
 
 
-class FirstLayer(GAT):
-    """A GAT that stops where its second layer would begin: its logits are the first layer's heads side by side."""
-
-    def second_layer(self, weights: Weights, fed: Federation, h: Tensor) -> Tensor:
-        return h.flatten(1)
-
-
 class SmoothFedGAT(FedGAT):
-    """A control: the series of exp(x), which has no kink."""
+    """A control with the series of exp(x), which has no kink."""
 
     @cached_property
     def series(self) -> np.ndarray:
@@ -43,7 +37,7 @@ class SmoothFedGAT(FedGAT):
 
 
 def graph(seed: int = 0, sparse: bool = False) -> Data:
-    """An undirected graph of 40 nodes in float64; the last node has no edge, and some nodes are in no split."""
+    """Return an undirected graph of 40 nodes. The last node has no edge, and some nodes are in no split."""
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.random((NODES, NODES)) < 0.12, 1)
     upper[:, -1] = False
@@ -60,7 +54,7 @@ def graph(seed: int = 0, sparse: bool = False) -> Data:
 
 
 def split(nodes: int, clients: int, seed: int = 0) -> list[Tensor]:
-    """Clients of unequal size, the smallest with one node."""
+    """Return clients of unequal size, the smallest with one node."""
     rng = np.random.default_rng(seed)
     cuts = np.sort(rng.choice(np.arange(2, nodes), clients - 1, replace=False)) if clients > 1 else []
     if clients > 1:
@@ -77,13 +71,13 @@ def gat(**sizes: int) -> GAT:
 
 
 def random_weights(model: GAT, seed: int = 0, scale: float = 0.5) -> Weights:
-    """Weights of every name, none of them zero, as the server of one run holds them."""
+    """Return weights of every name, none of them zero, as the server of one run holds them."""
     rng = np.random.default_rng(seed)
     return {name: torch.from_numpy(scale * rng.normal(size=tuple(w.shape))) for name, w in model.init([0]).items()}
 
 
 def free_vectors(weights: Weights, scale: float) -> Weights:
-    """The weights with attention vectors over the input features."""
+    """Return the weights with attention vectors over the input features."""
     rng = np.random.default_rng(1)
     return weights | {
         name: torch.from_numpy(scale * rng.normal(size=(1, 2, FEATURES))) for name in ("layer1.source", "layer1.target")
@@ -91,7 +85,7 @@ def free_vectors(weights: Weights, scale: float) -> Weights:
 
 
 def logits(method: DistGAT, fed: Federation, weights: Weights) -> Tensor:
-    """What the clients predict with these weights after the exchange before training, in the graph's node order."""
+    """Return what the clients predict with these weights after the exchange, in the graph's node order."""
     fed, state = method.start(fed)
     out = method.predict(fed, replace(state, shared=weights))
     own = fed.batch.ring == 0
@@ -101,7 +95,7 @@ def logits(method: DistGAT, fed: Federation, weights: Weights) -> Tensor:
 
 
 def conv(weights: Weights, layer: int, concat: bool, slope: float = 0.2) -> GATConv:
-    """PyG's exact GAT layer with the weights of one of ours."""
+    """Return PyG's exact GAT layer with the weights of one of ours."""
     weight, source, target = (weights[f"layer{layer}.{name}"][0] for name in ("weight", "source", "target"))
     made = GATConv(weight.shape[0], source.shape[1], len(source), concat=concat, negative_slope=slope).double()
     made.load_state_dict({
@@ -112,21 +106,21 @@ def conv(weights: Weights, layer: int, concat: bool, slope: float = 0.2) -> GATC
 
 
 def exact_first(weights: Weights, data: Data, slope: float = 0.2) -> Tensor:
-    """The exact first layer before bias and ELU, on the whole graph."""
+    """Return the exact first layer before bias and ELU, on the whole graph."""
     with torch.no_grad():
         layer = conv(weights, 1, concat=True, slope=slope)
         return layer(data.x, data.edge_index) - layer.bias
 
 
 def exact(weights: Weights, data: Data) -> Tensor:
-    """Logits of the exact GAT on the whole graph."""
+    """Return the logits of the exact GAT on the whole graph."""
     with torch.no_grad():
         h = F.elu(conv(weights, 1, concat=True)(data.x, data.edge_index))
         return conv(weights, 2, concat=False)(h, data.edge_index)
 
 
 def neighbours(data: Data) -> list[list[int]]:
-    """Each node's neighbours, itself among them."""
+    """Return each node's neighbours, itself among them."""
     found = [{i} for i in range(data.num_nodes)]
     for j, i in data.edge_index.T.tolist():
         found[i].add(j)
@@ -134,7 +128,7 @@ def neighbours(data: Data) -> list[list[int]]:
 
 
 def scores(weights: Weights, data: Data, head: int, through: bool = True) -> list[np.ndarray]:
-    """x_ij of one head for the neighbours of each node (Eq. 4); `through` W, or of the input features themselves."""
+    """Return x_ij of one head for each node's neighbours (Eq. 4), `through` W or of the input features themselves."""
     x = data.x.numpy()
     h = x @ weights["layer1.weight"][0].numpy().reshape(x.shape[1], -1, 4)[:, head] if through else x
     a2, a1 = weights["layer1.source"][0, head].numpy(), weights["layer1.target"][0, head].numpy()
@@ -149,7 +143,7 @@ def largest_score(weights: Weights, data: Data, heads: int = 2) -> float:
 
 
 def literal(weights: Weights, data: Data, method: FedGAT) -> np.ndarray:
-    """Eq. 7 and 8 as printed: powers of x_ij, E^(n) and F^(n) of every node, W after the sums."""
+    """Return Eq. 7 and 8 as printed, with powers of x_ij, E^(n) and F^(n) of every node, and W after the sums."""
     powers = range(method.degree + 1)
     q = np.polynomial.chebyshev.cheb2poly(method.series) / method.interval ** np.arange(method.degree + 1)
     x, rows = data.x.numpy(), []
@@ -165,7 +159,7 @@ def literal(weights: Weights, data: Data, method: FedGAT) -> np.ndarray:
 
 @pytest.mark.parametrize("interval", [1.0, 4.0])
 def test_series_is_that_of_the_score(interval: float) -> None:
-    """Coefficients equal the integrals of Eq. 22 for exp(LeakyReLU(x)), by adaptive quadrature split at the kink."""
+    """The coefficients equal the integrals of Eq. 22 for exp(LeakyReLU(x)), by quadrature split at the kink."""
     series = FedGAT(model=gat(), degree=9, interval=interval).series
     for n in range(10):
 
@@ -188,7 +182,7 @@ def test_layer_is_equation_7(sparse: bool) -> None:
 
 
 def test_second_layer_is_exact() -> None:
-    """Logits equal PyG's exact second layer on top of Eq. 7, at 5 clients: the extension misses nothing."""
+    """At 5 clients the logits equal PyG's exact second layer on top of Eq. 7."""
     data, model = graph(1), gat()
     weights = random_weights(model)
     method = FedGAT(model=model, degree=6, interval=3.0)
@@ -201,7 +195,7 @@ def test_second_layer_is_exact() -> None:
 
 @pytest.mark.parametrize("score", ["paper", "code"])
 def test_own_nodes_do_not_see_the_number_of_clients(score: str) -> None:
-    """With the same weights 2 and 10 clients predict what one client does."""
+    """With the same weights, 2 and 10 clients predict what one client does."""
     data = graph(2)
     method = FedGAT(model=gat(), score=score)
     weights = random_weights(method.model)
@@ -235,9 +229,9 @@ def test_clients_hold_their_two_hop_balls() -> None:
 
 
 def spread_scores() -> tuple[Data, Weights]:
-    """A graph of 60 nodes whose scores fill [-1, 1] and whose first layer returns the attention coefficients.
+    """Return a graph whose scores fill [-1, 1], and weights whose first layer returns the attention coefficients.
 
-    Features and W are the identity: row i of the layer is alpha_i, and x_ij = a_1[i] + a_2[j] is what we please.
+    Features and W are the identity. Row i of the layer is alpha_i, and x_ij = a_1[i] + a_2[j] is free.
     """
     rng = np.random.default_rng(0)
     upper = np.triu(rng.random((60, 60)) < 0.5, 1)
@@ -250,7 +244,7 @@ def spread_scores() -> tuple[Data, Weights]:
 
 
 def first_layer_errors(kind: type[FedGAT], slope: float, degrees: list[int]) -> tuple[list[float], list[float]]:
-    """Largest error of an attention coefficient, and of a first-layer embedding, at each degree."""
+    """Return the largest error of an attention coefficient, and of a first-layer embedding, at each degree."""
     data, weights = spread_scores()
     named = FirstLayer(60, 2, 60, heads=1)
     small, wide = graph(4), FirstLayer(FEATURES, CLASSES, 4, heads=40)
@@ -277,7 +271,7 @@ def test_first_layer_converges_at_the_rate_of_theorem_2() -> None:
 
 
 def test_a_score_without_kink_converges_much_faster() -> None:
-    """Control: with exp(x) in place of exp(LeakyReLU(x)) the same layer is exact to 1e-12 at degree 16."""
+    """With exp(x) in place of exp(LeakyReLU(x)), a control, the layer is exact to 1e-12 at degree 16."""
     degrees = [2, 4, 8]
     for errors in first_layer_errors(SmoothFedGAT, 1.0, [*degrees, 16]):
         assert fitted(degrees, errors[:3]) < -6
@@ -285,7 +279,7 @@ def test_a_score_without_kink_converges_much_faster() -> None:
 
 
 def test_predictions_converge_to_the_central_gat() -> None:
-    """Logits of one client and of ten approach PyG's exact GAT as the degree rises."""
+    """The logits of one client and of ten approach PyG's exact GAT as the degree rises."""
     data, model = graph(5), gat()
     weights = random_weights(model)
     interval, expected = largest_score(weights, data), exact(weights, data)
@@ -297,7 +291,7 @@ def test_predictions_converge_to_the_central_gat() -> None:
 
 
 def trained_by_pyg(weights: Weights, data: Data, rounds: int, lr: float) -> Weights:
-    """Gradient descent of the exact GAT on the whole graph: the mean loss over training nodes."""
+    """Train the exact GAT on the whole graph by gradient descent of the mean loss over training nodes."""
     first, second = conv(weights, 1, concat=True), conv(weights, 2, concat=False)
     parameters = [*first.parameters(), *second.parameters()]
     for _ in range(rounds):
@@ -316,7 +310,7 @@ def trained_by_pyg(weights: Weights, data: Data, rounds: int, lr: float) -> Weig
 
 
 class From(FedGAT):
-    """FedGAT from given initial weights."""
+    """A FedGAT that starts from given weights."""
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
         fed, state = super().start(fed)
@@ -325,9 +319,9 @@ class From(FedGAT):
 
 @pytest.mark.parametrize("clients", [1, 4])
 def test_trajectory_converges_to_the_central_gat(clients: int) -> None:
-    """Three rounds of gradient descent end where the exact GAT's do, the nearer the higher the degree.
+    """Three rounds of gradient descent end closer to the exact GAT's the higher the degree is.
 
-    Four clients weighted by training nodes make the same step as one: their halo misses nothing.
+    Four clients weighted by training nodes take the same step as one, since their halo misses no edge.
     """
     data, model = graph(6), gat()
     start = random_weights(model)
@@ -360,7 +354,7 @@ def test_client_gradients_add_up_to_those_of_one_client() -> None:
 
 
 def dense(weights: Weights, data: Data, method: DistGAT) -> Tensor:
-    """Logits of a GAT on one dense graph: exact attention, but FedGAT's powers of x_ij in its first layer."""
+    """Return logits on one dense graph, with exact attention but FedGAT's powers of x_ij in the first layer."""
     linked = torch.eye(data.num_nodes, dtype=torch.bool)
     linked[data.edge_index[1], data.edge_index[0]] = True
     h = data.x
@@ -382,8 +376,10 @@ def dense(weights: Weights, data: Data, method: DistGAT) -> Tensor:
 
 @pytest.mark.parametrize("kind", [DistGATSGD, FedGATSGD, "code"], ids=["DistGAT", "FedGAT", "FedGAT, code's scores"])
 def test_aggregated_gradients_train_one_central_gat(kind: type[DistGAT] | str) -> None:
-    """Four clients' gradients, weighted by training nodes, and Adam at the server: PyTorch's Adam on the clients' mean
-    losses, so weighted, of one dense GAT on the whole graph (DistGAT: on the union of the client graphs).
+    """Four clients' gradients and Adam at the server train one dense GAT with PyTorch's Adam.
+
+    Gradients and losses are weighted by training nodes. FedGAT trains on the whole graph, and DistGAT on the union of
+    the client graphs.
     """
     data, more = graph(14), {"lr": 0.05, "weight_decay": 0.01}
     parts = split(NODES, 4)
@@ -418,8 +414,9 @@ def test_aggregated_gradients_train_one_central_gat(kind: type[DistGAT] | str) -
 
 
 def test_with_aggregated_gradients_fedgat_does_not_see_the_partition() -> None:
-    """Weights after five rounds are the same at 1, 3 and 8 clients; with averaged weights, and for DistGAT, they are
-    not.
+    """Weights after five rounds are the same at 1, 3 and 8 clients.
+
+    With averaged weights, and for DistGAT, they are not.
     """
     data = graph(15)
 
@@ -435,7 +432,7 @@ def test_with_aggregated_gradients_fedgat_does_not_see_the_partition() -> None:
 
 
 def test_facts_are_largest_score_and_share_outside() -> None:
-    """Per run, over every edge at which a client evaluates its polynomial, halo nodes' edges included."""
+    """The facts of a run count every edge at which a client evaluates its polynomial, edges of the halo included."""
     data, model = graph(8), gat()
     method = FedGAT(model=model, interval=0.7)
     weights = random_weights(model)
@@ -456,7 +453,7 @@ def test_facts_are_largest_score_and_share_outside() -> None:
 
 
 def test_traffic_before_training() -> None:
-    """Up: every node's features. Down: M1(s), M2(s), K1, K2 of each node whose layer 1 a client computes."""
+    """All features go up; M1(s), M2(s), K1 and K2 of each node whose layer 1 a client computes go down."""
     data = graph(10)
     fed = federate(data, 4)
     FedGAT(model=gat()).start(fed)
@@ -481,10 +478,10 @@ def test_bytes_are_scalars_times_their_size(dtype: torch.dtype, size: int) -> No
 
 
 def code_attention(source: np.ndarray, target: np.ndarray, data: Data) -> list[np.ndarray]:
-    """Attention of each node over its neighbours as the public code computes it, one head.
+    """Return the attention of each node over its neighbours as the public code computes it, for one head.
 
-    A smooth LeakyReLU, fitted by degree 16 on 500 equidistant points of [-5, 5]; scores from free vectors over the
-    input features, divided by their number; no exponential. The same polynomial as ours, in the Legendre basis.
+    A smooth LeakyReLU is fitted by degree 16 on 500 equidistant points of [-5, 5]. Scores come from free vectors over
+    the input features, divided by their number. There is no exponential. The polynomial is in the Legendre basis.
     """
     grid = np.linspace(-5, 5, 500)
     smooth = 0.2 * grid + 0.8 * 0.25 * np.log(1 + np.exp(4 * grid))
@@ -514,8 +511,7 @@ def test_code_score_is_the_public_codes() -> None:
 def test_code_score_starts_as_plain_averaging() -> None:
     """At initialization the public code's attention is within 5% of uniform on unit-norm features.
 
-    The weights are read off the first layer itself: its W is the identity on a small block of features that name the
-    node.
+    The weights are read from the first layer, whose W is the identity on a small block of features that name the node.
     """
     data = graph(12)
     bag = (np.random.default_rng(0).random((NODES, 360)) < 0.05).astype(float)
@@ -540,7 +536,7 @@ def test_code_score_starts_as_plain_averaging() -> None:
 
 
 def test_code_score_trains() -> None:
-    """Its free vectors take part in training and in averaging like every other weight."""
+    """The free vectors take part in training and in averaging like every other weight."""
     method = FedGAT(model=gat(), score="code", interval=5.0)
     fed = federate(graph(13), 3)
     _, before = method.start(fed)

@@ -1,4 +1,4 @@
-"""FedGAT's messages: what they hold, what a client computes from them, what they cost, on graphs made here."""
+"""Test FedGAT's messages, the layer that a client computes from them, and their cost, on small graphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMS = pytest.mark.parametrize("form", protocol.FORMS)
 
 
 def graph(seed: int = 0, directed: bool = False) -> Data:
-    """24 nodes, the last without an edge; with `directed`, some edges lack their reverse."""
+    """Return 24 nodes, the last without an edge. With `directed`, some edges lack their reverse."""
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.random((NODES, NODES)) < 0.15, 1)
     upper[:, -1] = False
@@ -55,7 +55,7 @@ def gat() -> GAT:
 
 
 def methods(form: str, degree: int = 8) -> tuple[FedGAT, FedGATProtocol]:
-    """The edge form and the protocol with the same options."""
+    """Return the edge form and the protocol with the same options."""
     options = {"model": gat(), "degree": degree, "interval": 3.0, "lr": 0.05}
     return FedGAT(**options), FedGATProtocol(**options, form=form)
 
@@ -97,7 +97,7 @@ def test_training_by_messages_equals_training_by_edges(form: str) -> None:
 
 @FORMS
 def test_a_client_computes_from_its_messages_alone(form: str) -> None:
-    """Changing one number of one message changes the client's logits; its copy of the features is not read."""
+    """A changed message changes the client's logits, and its copy of the features is not read."""
     _, method = methods(form)
     fed, state = method.start(federate(graph(3), 2))
     before = method.predict(fed, state)
@@ -138,7 +138,7 @@ def test_blocks_of_features_give_the_same_layer() -> None:
 
 
 def test_the_projections_depend_on_seed_and_node_alone() -> None:
-    """The same seed and node give the same U_j bit for bit, another node or seed others; r differs from 1."""
+    """The same seed and node give the same U_j bit for bit, and another node or seed gives others."""
     first, again = (protocol.projectors(3, 0, 5)[1] for _ in range(2))
     assert torch.equal(first, again)
     for seed, node in ((1, 5), (0, 6)):
@@ -167,7 +167,7 @@ def test_counts_equal_the_messages(form: str) -> None:
 
 
 def test_the_edge_form_counts_the_same() -> None:
-    """FedGAT's own ledger before training is the protocol's."""
+    """FedGAT counts before training what the protocol sends."""
     ledgers = []
     for method in methods("matrix"):
         fed, _ = method.start(federate(graph(5), 4))
@@ -176,7 +176,7 @@ def test_the_edge_form_counts_the_same() -> None:
 
 
 def test_raw_features_are_those_two_hops_away() -> None:
-    """On a path of four nodes at two clients each client lacks two nodes: 2 d scalars each if they were sent."""
+    """On a path of four nodes at two clients each client lacks two nodes, which are 2 d scalars."""
     path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
     data = Data(x=torch.ones(4, 10), edge_index=path, y=torch.zeros(4, dtype=torch.long), num_classes=1, num_nodes=4)
     counted = count(data, [torch.tensor([0, 1]), torch.tensor([2, 3])])
@@ -189,7 +189,7 @@ def test_raw_features_are_those_two_hops_away() -> None:
 
 
 def test_a_hub_is_refused_before_memory_is_taken() -> None:
-    """169 neighbours and 1433 features need over 2 GB in float64: an error says so at once, and how to go on."""
+    """A node with 169 neighbours and 1433 features needs over 2 GB, and an error says so before it is allocated."""
     h = torch.zeros(169, 1433, dtype=torch.float64)
     with pytest.raises(ArgumentError, match=r"node 3 has 169 neighbours.* take 2,623,\d+,\d+ bytes.*block=64"):
         protocol.matrix_messages(3, h[0], h)
@@ -203,7 +203,7 @@ def test_a_hub_is_refused_before_memory_is_taken() -> None:
 
 
 def test_masks_meet_their_conditions() -> None:
-    """mask1 mask4 = mask2 mask4 = 0, u_j^T mask3 = 0, u_j^T mask4 = u_j^T, mask5 at a right angle to every u_j."""
+    """The five masks satisfy the conditions of Appendix F, and none but mask4 is seen through the u_j."""
     h = torch.from_numpy(np.random.default_rng(3).normal(size=(5, FEATURES)))
     (sent,) = message("vector", h)
     assert isinstance(sent, protocol.VectorMessage)
@@ -237,7 +237,7 @@ def test_identities_hold_and_their_controls_break() -> None:
     "FEDREPRO_DATA" not in os.environ, reason="the layer is not tried on the real Cora: FEDREPRO_DATA is unset"
 )
 def test_layers_agree_on_cora() -> None:
-    """At 60 nodes of Cora, whole or in blocks, both forms give the layer to 1e-9; changed features do not."""
+    """At 60 nodes of Cora, whole or in blocks, both forms give the layer to 1e-9, and changed features do not."""
     run = Run("check", "fedgat", "FedGAT-protocol", "Cora", "unit-norm", "public", "dirichlet(beta=1)", 10,
               options={"nodes": 60, "whole": 8})  # fmt: skip
     found = registry.load("check", "FedGAT-protocol")(run)["result"]
