@@ -94,10 +94,10 @@ _MEASURED = {
     ),
 }
 
-# The sizes come from published tables: FedStruct, Table 4; Feras, Table 1; FedSheafHN, Table 7. PyG counts twice as many
-# edges as Feras prints for Reddit, and as many for Flickr. So Feras's edges are pairs for Reddit and both directions
-# for Flickr. For PPI they are assumed to be pairs. Degrees, class sizes, density, split sizes and homophily (except that
-# of Amazon Ratings) are assumed.
+# The sizes come from published tables: FedStruct, Table 4; Feras, Table 1; FedSheafHN, Table 7. PyG counts twice as
+# many edges as Feras prints for Reddit, and as many for Flickr. So Feras's edges are pairs for Reddit, and both
+# directions for Flickr. For PPI they are assumed to be pairs. Degrees, class sizes, density, split sizes and homophily
+# (except that of Amazon Ratings) are assumed.
 _PUBLISHED = {
     "Amazon Ratings": Shape(
         24492, 186100, 93050, 300, _graded(24492, 5, 0.37),

@@ -1,13 +1,13 @@
-"""What a round costs: the stack against a plain loop over clients, in seconds and in memory.
+"""Measure the cost of a round in seconds and memory, for the stack and for plain loops over clients.
 
-Five ways to run the same FedAvg rounds (2-layer GCN, Adam, all clients, the global model scored on every client's test
-nodes after each round), which give the same accuracy:
+Five ways run the same FedAvg rounds and give the same accuracy. The model is a 2-layer GCN with Adam. All clients
+train, and the global model is scored on every client's test nodes after each round.
 
     stack         this package: clients in chunks that fit the cache
     chunk of 1    this package, one client at a time
     PyG loop      `GCNConv` layers and dense features, one module per client, as a tutorial would write it
-    sparse loop   a loop by hand with this package's sparse products, one set of weight tensors per client
-    fused loop    the same with `torch.optim.Adam(fused=True)`, which few loops use and the stack does
+    sparse loop   a loop with this package's sparse products, one set of weight tensors per client
+    fused loop    the sparse loop with `torch.optim.Adam(fused=True)`, which the stack uses and few loops do
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 
 
 def rounds(run: Run, device: str = "cpu") -> dict[str, Any]:
-    """Median seconds per round of each way over interleaved repeats, and its peak memory in a process of its own.
+    """Measure the median seconds per round of each way over interleaved repeats, and its peak memory.
 
-    Options of the run: "hidden", "local_epochs" (3), "rounds" (10), "repeats" (5), "memory" (True; False leaves out
-    the peak memory, whose processes take seconds to start).
+    The peak memory is that of a separate process. The options of the run are "hidden", "local_epochs" (3), "rounds"
+    (10), "repeats" (5) and "memory" (True). With "memory" False the peak memory is left out, whose processes take
+    seconds to start.
 
     Returns:
         "result": `{way: {"timing": {"seconds_per_round", "fastest", "peak_mebibytes"}, "test"}}`, and the stack's
@@ -51,7 +52,7 @@ def rounds(run: Run, device: str = "cpu") -> dict[str, Any]:
     for repeat in range(repeats + 1):
         for way, step in steppers.items():
             elapsed, test[way] = _timed(step, count if repeat else 1, device)
-            if repeat:  # the first is a warm-up
+            if repeat:  # The first is a warm-up.
                 seconds[way].append(elapsed / count)
     result: dict[str, Any] = {
         way: {"timing": {"seconds_per_round": statistics.median(seconds[way]), "fastest": min(seconds[way])}}
@@ -67,12 +68,11 @@ def rounds(run: Run, device: str = "cpu") -> dict[str, Any]:
 
 
 def training(run: Run) -> dict[str, Any]:
-    """Median seconds per round of any training method, scored in both views each round, and its peak memory.
+    """Measure the median seconds per round of any training method, scored in both views each round, and its memory.
 
-    The start of training (an exchange, a first view of the graph) is left out by taking the difference of two lengths.
-
-    Options of the run: "of", the method; "repeats" (5); "memory" (True); the rest are the training run's own, of
-    whose "rounds" half are timed.
+    The start of training (an exchange, a first view of the graph) is left out by taking the difference between two
+    numbers of rounds. The options of the run are "of" (the method), "repeats" (5), "memory" (True) and those of the
+    training run. Half of its "rounds" are timed.
 
     Returns:
         "result": {"timing": {"seconds_per_round", "peak_mebibytes"}}.
@@ -90,7 +90,7 @@ def training(run: Run) -> dict[str, Any]:
             start = time.perf_counter()
             train(method, fed, rounds)
             spent.append(time.perf_counter() - start)
-        if repeat:  # the first is a warm-up
+        if repeat:  # The first is a warm-up.
             seconds.append((spent[1] - spent[0]) / (long - short))
     timing = {"seconds_per_round": statistics.median(seconds)}
     timing["peak_mebibytes"] = process.peak_mebibytes(_three_rounds, trained.to_dict()) if memory else None
@@ -98,17 +98,18 @@ def training(run: Run) -> dict[str, Any]:
 
 
 def _trained(run: Run) -> Run:
+    """Return the training run that a benchmark times."""
     options = {name: v for name, v in run.options.items() if name not in ("of", "repeats", "memory")}
     return Run.from_dict(run.to_dict() | {"task": "train", "method": run.options["of"], "options": options})
 
 
 def _three_rounds(run: dict[str, Any]) -> None:
-    chosen = Run.from_dict(run)
-    tasks.train([chosen.replace(options={**chosen.options, "rounds": 3})])
+    trained = Run.from_dict(run)
+    tasks.train([trained.replace(options={**trained.options, "rounds": 3})])
 
 
 def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:
-    """A function that trains for some rounds from the start and returns the last round's pooled test accuracy."""
+    """Return a function that trains for some rounds and returns the last round's pooled test accuracy."""
     one_of("way", way, WAYS)
     fed = tasks.federation([run], device)
     epochs, hidden = int(run.options.get("local_epochs", 3)), int(run.options["hidden"])
@@ -121,12 +122,12 @@ def stepper(run: Run, way: str, device: str = "cpu") -> Callable[[int], float]:
 
 
 class _Ready(GCN):
-    """A GCN whose initial weights were drawn before, as the loops' are."""
+    """A GCN whose initial weights are drawn once and before the timing, as in the loops."""
 
     def init(
         self, seeds: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Weights:
-        """Copies of weights drawn once."""
+        """Return copies of weights drawn once."""
         key = (self, tuple(seeds), dtype, str(device))
         if key not in _drawn:
             _drawn[key] = super().init(seeds, dtype, device)
@@ -147,6 +148,8 @@ def _method(fed: Federation, hidden: int, epochs: int) -> FedAvg:
 
 
 class _Net(torch.nn.Module):
+    """A 2-layer GCN of PyG."""
+
     def __init__(self, features: int, hidden: int, classes: int) -> None:
         super().__init__()
         self.first = GCNConv(features, hidden, cached=True)
@@ -158,7 +161,7 @@ class _Net(torch.nn.Module):
 
 
 def _pyg_loop(fed: Federation, hidden: int, epochs: int) -> Callable[[int], float]:
-    """Clients with labels train in turn, each with its own module and optimizer; weights are averaged equally."""
+    """Return a loop in which clients with labels train in turn, each with a module and an optimizer."""
     clients = [fed.select([i]) for i in range(fed.clients)]
     graphs = [(c.x if isinstance(c.x, Tensor) else c.x.dense(), c.batch.edge_index, c.batch) for c in clients]
     start = GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device)
@@ -197,7 +200,7 @@ def _pyg_loop(fed: Federation, hidden: int, epochs: int) -> Callable[[int], floa
 
 
 def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Callable[[int], float]:
-    """The same loop on plain tensors: sparse features and prepared transposes."""
+    """Return the same loop on plain tensors, with sparse features and prepared transposes."""
     clients = [fed.select([i]) for i in range(fed.clients)]
     parts = [(c.x, c.operator("gcn"), c.batch) for c in clients]
     start = [w[0] for w in GCN(fed.features, fed.classes, hidden).init(fed.seeds, fed.dtype, fed.device).values()]
@@ -208,18 +211,18 @@ def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Call
         return out
 
     def go(count: int) -> float:
-        own = [[w.clone().requires_grad_() for w in start] for _ in parts]
-        optimizers = [torch.optim.Adam(w, lr=LR, weight_decay=WEIGHT_DECAY, fused=fused or None) for w in own]
+        weights = [[w.clone().requires_grad_() for w in start] for _ in parts]
+        optimizers = [torch.optim.Adam(w, lr=LR, weight_decay=WEIGHT_DECAY, fused=fused or None) for w in weights]
         shared = start
         hits = total = 0
         for _ in range(count):
             trained = []
-            for w, optimizer, (x, s, batch) in zip(own, optimizers, parts, strict=True):
+            for w, optimizer, (x, s, batch) in zip(weights, optimizers, parts, strict=True):
                 if not bool(batch.train_mask.any()):
                     continue
                 with torch.no_grad():
-                    for mine, theirs in zip(w, shared, strict=True):
-                        mine.copy_(theirs)
+                    for local, received in zip(w, shared, strict=True):
+                        local.copy_(received)
                 for _ in range(epochs):
                     optimizer.zero_grad()
                     F.cross_entropy(forward(x, s, w)[batch.train_mask], batch.y[batch.train_mask]).backward()  # type: ignore[no-untyped-call]
@@ -238,6 +241,7 @@ def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Call
 
 
 def _timed(step: Callable[[int], float], count: int, device: str) -> tuple[float, float]:
+    """Return the seconds of some rounds, and their test accuracy."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -262,7 +266,7 @@ def _two_rounds(run: dict[str, Any], way: str) -> None:
 
 
 def _peak_cuda(run: Run, way: str, device: str) -> float:
-    """Largest allocation on the GPU during two rounds, in MiB, beyond what was there before."""
+    """Return the largest allocation on the GPU during two rounds beyond the one before, in MiB."""
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     stepper(run, way, device)(2)
