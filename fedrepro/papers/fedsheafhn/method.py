@@ -250,17 +250,17 @@ class FedSheafHN(Method):
     # -- a round ------------------------------------------------------------------------------------------------------
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Train every client by itself, send the first embeddings, and generate the first weights."""
+        """Train every client by itself, send the first embeddings, and generate the first weights.
+
+        The state holds what each client starts the next round with as its `personal` weights: the generated backbone
+        and the head that stayed with the client. So the hooks of `Method` serve for the local epochs.
+        """
         trained = self.warmed(fed)
         sent = self._embeddings(fed, trained, BEFORE_TRAINING)
         fed.traffic.send("up", "embedding", _per_run(fed) * sent.shape[1] if self.uses_embeddings else 0)
         servers = tuple(self.server(seed, sent[clients_of(fed, run)]) for run, seed in enumerate(fed.seeds))
         memory = Memory(servers, used=sent, sent=sent, first=sent, trained=trained, delta=(0.0,) * fed.runs)
         return fed, State({}, self._generate(fed, memory, 0), memory)
-
-    def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """Return the clients' weights: what the server generated and what stayed with the client."""
-        return state.personal
 
     def aggregate(self, state: State, update: Update) -> State:
         """Take the server's step, refresh the embeddings in their round, and generate the weights of the next round."""
@@ -308,9 +308,9 @@ class FedSheafHN(Method):
             for run, server in enumerate(memory.servers):
                 vectors = self.vectors_of(memory.used[clients_of(fed, run)])
                 parts.append(server.generate(server.weights, vectors, t))
-        return self.receive(parts, memory.trained)
+        return self.deliver(parts, memory.trained)
 
-    def receive(self, generated: list[Weights], weights: Weights) -> Weights:
+    def deliver(self, generated: list[Weights], weights: Weights) -> Weights:
         """Return the clients' weights after the server sent what it generated.
 
         Args:

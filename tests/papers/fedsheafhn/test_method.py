@@ -1,4 +1,4 @@
-"""FedSheafHN against Algorithm 1 written out client by client, and what it sends, keeps and freezes."""
+"""FedSheafHN compared with Algorithm 1 written out client by client; its messages, frozen clients and options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def build(kind: type[FedSheafHN] = FedSheafHN, **options: Any) -> FedSheafHN:
 def watched(
     method: FedSheafHN, rounds: int, fed: Federation | None = None
 ) -> tuple[Trained, list[State], list[Update]]:
-    """Training, with the state after and the update of every round."""
+    """Train, and return the state after and the update of every round too."""
     states: list[State] = []
     updates: list[Update] = []
 
@@ -67,7 +67,7 @@ def watched(
 
 
 class Client:
-    """One client in plain torch: dense propagation, torch.optim.Adam."""
+    """One client in plain torch, with dense propagation and `torch.optim.Adam`."""
 
     def __init__(self, data: Data, part: Tensor) -> None:
         graph = client_graph(data, part)
@@ -82,7 +82,7 @@ class Client:
         return self.s @ (h @ w["layer2.weight"]) + w["layer2.bias"]
 
     def train(self, method: FedSheafHN, epochs: int, frozen: tuple[str, ...] = ()) -> None:
-        """Local epochs; the optimizer's moments stay from call to call."""
+        """Train local epochs; the optimizer keeps its moments from call to call."""
         if not bool(self.mask.any()):
             return
         moving = [w for name, w in self.weights.items() if name not in frozen]
@@ -107,7 +107,7 @@ class Client:
 
 
 def sheaf_layers(method: FedSheafHN, w: Weights, h: Tensor, edges: list[tuple[int, int]]) -> Tensor:
-    """Eq. 5 to 8 for d = 1: the Laplacian entry by entry."""
+    """Run Eq. 5 to 8 for d = 1, the Laplacian entry by entry."""
     delta = torch.zeros(0)
     for t in range(method.steps):
         if t == 0 or method.maps_made == "layer":
@@ -124,7 +124,7 @@ def sheaf_layers(method: FedSheafHN, w: Weights, h: Tensor, edges: list[tuple[in
 
 
 def restriction(method: FedSheafHN, w: Weights, h: Tensor, t: int, u: int, v: int) -> Tensor:
-    """F_{u, (u, v)}, a number."""
+    """Return F_{u, (u, v)}, which is one number."""
     z = torch.cat([h[u], h[v]])
     if method.learner == "mlp":
         z = F.relu(z @ w[f"sheaf.{t}.map0.weight"] + w[f"sheaf.{t}.map0.bias"])
@@ -133,7 +133,7 @@ def restriction(method: FedSheafHN, w: Weights, h: Tensor, t: int, u: int, v: in
 
 
 def generate(method: FedSheafHN, w: Weights, x: Tensor) -> Weights:
-    """Eq. 4 to 11 in plain torch."""
+    """Run Eq. 4 to 11 in plain torch."""
     if method.diffusion == "sheaf":
         unit = x.detach() / x.detach().norm(dim=1, keepdim=True)
         near = (unit @ unit.T - 2 * torch.eye(len(x))).argsort(1, descending=True)[:, : method.neighbours]
@@ -160,7 +160,11 @@ def generate(method: FedSheafHN, w: Weights, x: Tensor) -> Weights:
 
 
 def algorithm(method: FedSheafHN, rounds: int) -> tuple[list[Weights], Weights]:
-    """Algorithm 1 (with the method's sign): each client's weights after its last local training, and the server's."""
+    """Run Algorithm 1 with the method's sign.
+
+    Returns:
+        Each client's weights after its last local training, and the server's weights.
+    """
     data, parts = graph()
     clients = [Client(data, part) for part in parts]
     start = {name: w[0] for name, w in method.model.init([0], torch.float64).items()}
@@ -222,7 +226,7 @@ ROWS: dict[str, tuple[type[FedSheafHN], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rounds_equal_algorithm_1(name: str) -> None:
-    """Five rounds of every variant equal the plain program, clients and server, to 1e-9."""
+    """Five rounds of every variant equal the plain program within 1e-9, for clients and server."""
     kind, options = ROWS[name]
     method = build(kind, **options)
     made, _, updates = watched(method, 5)
@@ -240,9 +244,7 @@ def test_rounds_equal_algorithm_1(name: str) -> None:
 
 
 def through_the_clients(method: FedSheafHN, fed: Federation, state: State) -> Weights:
-    """The gradient of the sum of client losses with respect to the server's weights, by automatic differentiation from
-    end to end.
-    """
+    """Differentiate the sum of the clients' losses by the server's weights, from end to end."""
     server: Server = state.more.servers[0]
     leaves = {name: w.clone().requires_grad_() for name, w in server.weights.items()}
     vectors = method.vectors_of(state.more.used)
@@ -253,8 +255,9 @@ def through_the_clients(method: FedSheafHN, fed: Federation, state: State) -> We
 
 @pytest.mark.parametrize("maps", ["diagonal", "orthogonal", "general"])
 def test_server_gradient_is_a_vector_jacobian_product(maps: str) -> None:
-    """SH-I3: with one local SGD step Delta is lr times the clients' gradients, and Eq. 12 to 15 give lr times the
-    gradient of automatic differentiation through diffusion, hypernetwork and clients, dropout on.
+    """With one local SGD step the server's gradient is lr times that of automatic differentiation (SH-I3).
+
+    Automatic differentiation goes through diffusion, hypernetwork and clients, with dropout on.
     """
     options = {"optimizer": "sgd", "local_epochs": 1, "lr": 0.1, "maps": maps, "stalk": 2}
     method = build(**options, sheaf_dropout=0.3, hyper_dropout=0.3)
@@ -269,7 +272,7 @@ def test_server_gradient_is_a_vector_jacobian_product(maps: str) -> None:
 
 
 def test_server_dropout_is_a_function_of_seed_round_and_place() -> None:
-    """Of many entries a share p is zero and the rest are scaled; another seed, round or place draws others."""
+    """A share p of the entries is zero and the others are scaled; another seed, round or place draws others."""
     server: Server = build(hyper_dropout=0.3).start(federate())[1].more.servers[0]
     ones = torch.ones(200, 100, dtype=torch.float64)
     found = server._dropout(4)(ones, 0.3, "mlp0")
@@ -283,7 +286,7 @@ def test_server_dropout_is_a_function_of_seed_round_and_place() -> None:
 
 
 def test_plain_steps() -> None:
-    """SH-Q6: with "sgd" the server subtracts its rates times gradient and weight decay."""
+    """With "sgd" the server subtracts its rates times gradient and weight decay (SH-Q6)."""
     method = build(server_optimizer="sgd", hyper_weight_decay=0.1, sheaf_weight_decay=0.2, hyper_lr=1e-3, sheaf_lr=2e-3)
     _, start = method.start(federate())
     made, _, updates = watched(method, 1)
@@ -301,7 +304,7 @@ def loss_of_generated(method: FedSheafHN, fed: Federation, state: State) -> floa
 
 
 def test_the_corrected_sign_descends_and_the_printed_one_ascends() -> None:
-    """SH-Q3: one server step of each, everything else alike."""
+    """One server step with our sign lowers the clients' loss, and one with the printed sign raises it (SH-Q3)."""
     change = {}
     for kind in (FedSheafHN, FedSheafHNAsPrinted):
         method = build(kind, hyper_lr=1e-4, sheaf_lr=1e-4, refresh=0)
@@ -315,7 +318,7 @@ def test_the_corrected_sign_descends_and_the_printed_one_ascends() -> None:
 
 
 def test_equal_vectors_give_equal_weights() -> None:
-    """The hypernetwork tells clients apart by their vectors alone."""
+    """The hypernetwork tells clients apart by nothing but their vectors."""
     method = build()
     _, state = method.start(federate())
     server: Server = state.more.servers[0]
@@ -327,7 +330,7 @@ def test_equal_vectors_give_equal_weights() -> None:
 
 @pytest.mark.parametrize("output", ["scaled", "anchored"])
 def test_generated_matrices_start_at_a_usable_scale(output: str) -> None:
-    """Glorot's spread over all clients and entries, or the common initial model with a tenth of it around."""
+    """Generated matrices start with Glorot's spread, or close to the common model with a tenth of it."""
     method = FedSheafHN(model=GCNHead(FEATURES, CLASSES, 64), output=output, hyper_dropout=0.0, sheaf_dropout=0.0)
     _, state = method.start(federate())
     for name, shape in method.shapes:
@@ -347,7 +350,7 @@ def test_generated_matrices_start_at_a_usable_scale(output: str) -> None:
     ("age", "refresh"), [("printed", 3), ("fresh", 3), ("printed", 1), ("fresh", 1), ("printed", 0)]
 )
 def test_embeddings_are_refreshed_on_schedule(age: str, refresh: int) -> None:
-    """SH-Q5: the round whose trained weights made the embeddings that the server works with in rounds 1 to 7."""
+    """The embeddings that the server uses in rounds 1 to 7 come from the scheduled rounds (SH-Q5)."""
     method = build(age=age, refresh=refresh)
     _, states, updates = watched(method, 7)
     fed, first = method.start(federate())
@@ -366,8 +369,10 @@ def test_embeddings_are_refreshed_on_schedule(age: str, refresh: int) -> None:
 
 
 def test_as_coded_is_local_training_with_given_biases() -> None:
-    """Delta is zero, hypernetwork and attention never move, weight decay alone moves the sheaf; the clients' matrices
-    and heads are what they were, and with biases of zero the whole is local training.
+    """The public code is local training, but for biases that the server generates.
+
+    Delta is zero. Hypernetwork and attention never move, and the sheaf moves by weight decay only. The clients keep
+    their matrices and heads. With generated biases of zero the result equals local training.
     """
     method = build(FedSheafHNAsCoded, warmup=0)
     made, _, updates = watched(method, 4)
@@ -383,9 +388,9 @@ def test_as_coded_is_local_training_with_given_biases() -> None:
         assert biases == [True, True]
 
     class Silent(FedSheafHNAsCoded):
-        def receive(self, generated: list[Weights], weights: Weights) -> Weights:
+        def deliver(self, generated: list[Weights], weights: Weights) -> Weights:
             silent = [{name: torch.zeros_like(w) for name, w in part.items()} for part in generated]
-            return super().receive(silent, weights)
+            return super().deliver(silent, weights)
 
     class Fixed(Local):
         local_steps = FedSheafHNAsCoded.local_steps
@@ -407,7 +412,7 @@ def noisy(**options: Any) -> FedSheafHN:
 
 
 def test_runs_side_by_side_equal_runs_alone() -> None:
-    """Dropout at clients and server, forged embeddings: three runs stacked give what each gives alone."""
+    """Three runs side by side give what each gives by itself, with dropout and forged embeddings."""
     method = noisy()
     alone = [train(method, federate(seed), 4) for seed in range(3)]
     both = train(method, Federation.stack([federate(seed) for seed in range(3)]), 4)
@@ -423,14 +428,14 @@ def test_runs_side_by_side_equal_runs_alone() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_chunks_change_nothing(chunk: int) -> None:
-    """The loop over clients gives the numbers of the stack."""
+    """A loop over clients gives the numbers of the stack."""
     method = noisy()
     ways = [train(method, federate(), 3, chunk=c) for c in (None, chunk)]
     assert largest_difference(*(made.state.personal for made in ways)) < 1e-12
 
 
 def test_permuting_clients_permutes_results() -> None:
-    """Nothing depends on a client's number (but one-hot vectors, dropout and the free attention)."""
+    """No result depends on a client's number, apart from one-hot vectors, dropout and the free attention."""
     data, parts = graph()
     order = [3, 0, 5, 1, 4, 2]
     method = build(refresh=2)
@@ -440,7 +445,7 @@ def test_permuting_clients_permutes_results() -> None:
 
 
 def test_a_client_without_labels_never_moves() -> None:
-    """Its head stays at the start, its embedding is the first it sent, and its Delta is zero."""
+    """A client without labels keeps its first head and embedding, and its Delta is zero."""
     method = build(refresh=1)
     made, _, updates = watched(method, 3)
     _, first = method.start(federate())
@@ -452,7 +457,7 @@ def test_a_client_without_labels_never_moves() -> None:
 
 
 def test_clients_not_drawn_do_not_move() -> None:
-    """With half the clients a round, the others keep head and last embedding."""
+    """Clients that are not drawn in a round keep their head and their last embedding."""
     _, states, updates = watched(build(refresh=1, participation=0.5), 3)
     for before, after, update in zip(states, states[1:], updates[1:]):
         out = ~update.active
@@ -465,7 +470,7 @@ def test_clients_not_drawn_do_not_move() -> None:
 
 
 def test_messages_are_counted() -> None:
-    """The backbone down and its change up, each round; embeddings before training and in the rounds that send them."""
+    """Backbone and change are counted each round, embeddings before training and in the rounds that send them."""
     each = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN
     traffic = train(build(refresh=2), federate(), 4).fed.traffic
     assert traffic.summary()["before"] == {"up.embedding": CLIENTS * HIDDEN}
@@ -479,7 +484,7 @@ def test_messages_are_counted() -> None:
 
 @pytest.mark.parametrize("attack", malicious.ATTACKS)
 def test_forged_embeddings(attack: str) -> None:
-    """A third of the clients of each run; equal entries or independent ones, anew for every message, mean 0, tau."""
+    """A third of each run's clients sends equal or independent entries, drawn anew for every message."""
     fed = Federation.stack([federate(0), federate(1)])
     true = torch.randn(fed.clients, 4000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 7)
@@ -503,7 +508,7 @@ def test_forged_embeddings(attack: str) -> None:
 
 @pytest.mark.parametrize("kind", [FedSheafHN, FedSheafHNAsCoded])
 def test_a_client_sees_every_tensor_it_is_sent(kind: type[FedSheafHN]) -> None:
-    """A change of one generated tensor at one client changes what that client trains, and nothing elsewhere."""
+    """A change of one generated tensor at one client changes the training of that client only."""
     method = build(kind)
     fed, state = method.start(federate())
     assert set(method.received) == (
@@ -525,7 +530,7 @@ def test_a_client_sees_every_tensor_it_is_sent(kind: type[FedSheafHN]) -> None:
 
 
 def test_forged_embeddings_reach_the_server_and_no_one_else() -> None:
-    """What the server works with is forged at the malicious clients; without them nothing changes."""
+    """The server uses forged embeddings of malicious clients and true ones of all others."""
     first = {share: build(malicious=share).start(federate())[1] for share in (0.0, 0.34)}
     bad = malicious.malicious_clients(federate(), 0.34)
     differ = (first[0.0].more.used != first[0.34].more.used).any(1)
@@ -535,7 +540,7 @@ def test_forged_embeddings_reach_the_server_and_no_one_else() -> None:
 
 
 def test_facts() -> None:
-    """Accuracies of single clients are those of the history's mean, and the server's numbers have their meaning."""
+    """The facts agree with the history's scores, and the server's numbers are not trivial."""
     method = build(malicious=0.34, refresh=1)
     made, _, _ = watched(method, 4, Federation.stack([federate(0), federate(1)]))
     for run, facts in enumerate(method.facts(made.fed, made.state)):
@@ -558,7 +563,7 @@ def _trained(method: FedSheafHN) -> tuple[Federation, State]:
 
 
 def test_rows_of_the_tables_differ() -> None:
-    """Every row of Tables 4 and 5 is a run of its own."""
+    """Every row of Tables 4 and 5 is a separate run."""
     rows = {**MODULES, **NETWORKS}
     made = {
         name: train(build(**options), federate(), 7).state.personal["layer1.weight"] for name, options in rows.items()
@@ -569,14 +574,14 @@ def test_rows_of_the_tables_differ() -> None:
 
 
 def test_generated_features_are_prepared_as_the_graphs_own() -> None:
-    """SH-B1: where features are divided by their row sums, the rows that FedSage+ generates are as well."""
+    """FedSage+ divides generated features by their row sums if the graph's features are divided (SH-B1)."""
     asked = {d: "row-sum" in setup(d, 10)["prepare"] for d in DATASETS}
     assert asked == {d: settings("FedSage+", d, 10).get("row_sum", False) for d in DATASETS}
     assert set(asked.values()) == {True, False}
 
 
 def test_the_last_layer_of_a_plain_gcn_is_its_head() -> None:
-    """SH-Q11's other reading: one convolution is generated, the second stays local."""
+    """With a plain GCN one convolution is generated and the second stays local (SH-Q11)."""
     method = FedSheafHN(model=GCN(FEATURES, CLASSES, HIDDEN), **BARE, **QUICK)
     made = train(method, federate(), 2)
     assert method.personal == ("layer2.weight", "layer2.bias")
@@ -585,10 +590,30 @@ def test_the_last_layer_of_a_plain_gcn_is_its_head() -> None:
 
 
 def test_registered_names() -> None:
-    """Three variants, told apart by their sign and by what they use of the generated weights."""
+    """The three registered variants differ in the sign of the server's step."""
     kinds = [registry.load("train", f"FedSheafHN{end}") for end in ("", " (as printed)", " (as coded)")]
     assert kinds == [FedSheafHN, FedSheafHNAsPrinted, FedSheafHNAsCoded]
     assert [kind(model=MODEL).sign for kind in kinds] == ["descent", "ascent", "descent"]
+
+
+def test_every_option_reaches_its_part() -> None:
+    """Each option of a part of the server arrives there under the part's own name for it."""
+    other_names = {"kind": "diffusion", "share": "malicious"}
+    other_names |= {"hidden": "hyper_hidden", "layers": "hyper_layers"}
+    changed = {"kind": "gat", "maps": "general", "learner": "linear", "maps_made": "once", "attention": "free"}
+    changed |= {"output": "plain", "attack": "gaussian"}
+    default = FedSheafHN(model=MODEL)
+    for part, dropout in (("collaboration", "sheaf_dropout"), ("hyper", "hyper_dropout"), ("forgery", "")):
+        before = getattr(default, part)
+        for item in fields(before):
+            if item.name == "shapes":
+                continue
+            value = getattr(before, item.name)
+            new = not value if isinstance(value, bool) else changed.get(item.name) or value + type(value)(1) / 2
+            new = value + 1 if type(value) is int else new
+            option = dropout if item.name == "dropout" else other_names.get(item.name, item.name)
+            method = FedSheafHN(model=MODEL, **{option: new})
+            assert getattr(method, part) == replace(before, **{item.name: new}), option
 
 
 @pytest.mark.parametrize(
@@ -613,13 +638,13 @@ def test_registered_names() -> None:
     ],
 )
 def test_wrong_options_are_errors(options: dict[str, Any], words: str) -> None:
-    """An option that cannot be is named before anything is trained."""
+    """An impossible option is named before anything is trained."""
     with pytest.raises(ArgumentError, match=words):
         FedSheafHN(model=MODEL, **options)
 
 
 def test_wrong_models_are_errors() -> None:
-    """Only GCNs with a layer before the head."""
+    """The model must be a GCN with a layer before the head."""
     with pytest.raises(ArgumentError, match="a GCN"):
         FedSheafHN(model=GAT(FEATURES, CLASSES))
     with pytest.raises(ArgumentError, match="the last of which is the head"):

@@ -1,4 +1,4 @@
-"""The sheaf Laplacian, its normalisation and the diffusion against their definitions written out in NumPy."""
+"""Sheaf Laplacian, normalisation and diffusion compared with their definitions written out in NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODES, EXACT = 7, 1e-12
 
 
 def pairs(seed: int = 0) -> Tensor:
-    """Edges of a connected graph with a node of degree one."""
+    """Return the edges of a connected graph with a node of degree one."""
     found = {(i, i + 1) for i in range(NODES - 1)} | {(0, 3), (1, 4), (2, 5)} if not seed else {(0, 2), (1, 2), (2, 4)}
     return torch.tensor(sorted(found)).T
 
@@ -34,7 +34,7 @@ def maps(kind: str, stalk: int, count: int, seed: int = 0) -> tuple[Tensor, Tens
 
 
 def coboundary(first: Tensor, second: Tensor, edges: Tensor) -> np.ndarray:
-    """delta with (delta x)_e = F_{u,e} x_u - F_{v,e} x_v, one block row per edge."""
+    """Return delta, where (delta x)_e = F_{u,e} x_u - F_{v,e} x_v, one block row per edge."""
     d = first.shape[1]
     delta = np.zeros((edges.shape[1] * d, NODES * d))
     for e, (u, v) in enumerate(edges.T.tolist()):
@@ -44,7 +44,7 @@ def coboundary(first: Tensor, second: Tensor, edges: Tensor) -> np.ndarray:
 
 
 def by_definition(first: Tensor, second: Tensor, edges: Tensor, x: np.ndarray) -> np.ndarray:
-    """Eq. 5, node by node."""
+    """Apply Eq. 5 node by node."""
     d = first.shape[1]
     out = np.zeros_like(x)
     for e, (u, v) in enumerate(edges.T.tolist()):
@@ -59,7 +59,7 @@ KINDS = pytest.mark.parametrize(("kind", "stalk"), list(product(sheaf.MAPS, (1, 
 
 @KINDS
 def test_laplacian_is_eq_5(kind: str, stalk: int) -> None:
-    """delta^T delta, Eq. 5 node by node, symmetric and positive semi-definite (SH-I1)."""
+    """The Laplacian is delta^T delta and Eq. 5 node by node, symmetric and positive semi-definite (SH-I1)."""
     edges = pairs()
     first, second = maps(kind, stalk, edges.shape[1])
     found = sheaf.matrix(sheaf.laplacian(first, second, edges, NODES)).numpy()
@@ -74,7 +74,7 @@ def test_laplacian_is_eq_5(kind: str, stalk: int) -> None:
 
 @pytest.mark.parametrize("stalk", [1, 2, 3])
 def test_identity_maps_give_the_graph_laplacian(stalk: int) -> None:
-    """L = (D - A) (x) I_d, and with D + I the layer without activation is one propagation of a GCN."""
+    """Identity maps give (D - A) (x) I_d, and with D + I one propagation of a GCN."""
     edges = pairs()
     eye = torch.eye(stalk, dtype=torch.float64).expand(edges.shape[1], stalk, stalk)
     blocks = sheaf.laplacian(eye, eye, edges, NODES)
@@ -93,7 +93,7 @@ def test_identity_maps_give_the_graph_laplacian(stalk: int) -> None:
 @KINDS
 @pytest.mark.parametrize("augmented", [True, False])
 def test_normalisation_is_eq_6(kind: str, stalk: int, augmented: bool) -> None:
-    """D^-1/2 L D^-1/2 with the block diagonal D (or D + I), eigenvalues in [0, 2]."""
+    """The normalised Laplacian is D^-1/2 L D^-1/2, with D or D + I, and has eigenvalues in [0, 2]."""
     edges = pairs()
     first, second = maps(kind, stalk, edges.shape[1])
     blocks = sheaf.laplacian(first, second, edges, NODES)
@@ -111,7 +111,7 @@ def test_normalisation_is_eq_6(kind: str, stalk: int, augmented: bool) -> None:
 
 
 def test_a_node_without_edges_keeps_a_zero_row() -> None:
-    """The pseudo-inverse: nothing arrives at it, and nothing is infinite."""
+    """A node without edges receives nothing, and no entry is infinite."""
     edges = pairs(1)
     for kind in sheaf.MAPS:
         first, second = maps(kind, 2, edges.shape[1])
@@ -132,7 +132,7 @@ def test_orthogonal_maps_are_rotations() -> None:
 
 
 def test_gauge() -> None:
-    """An orthogonal matrix per edge, applied at both its ends, leaves L as it is; at one end it does not."""
+    """An orthogonal matrix at both ends of an edge leaves L unchanged, and at one end it does not."""
     edges = pairs()
     first, second = maps("general", 2, edges.shape[1])
     turn, _ = maps("orthogonal", 2, edges.shape[1], seed=5)
@@ -142,7 +142,7 @@ def test_gauge() -> None:
 
 
 def test_inverse_root_has_a_finite_gradient_where_eigenvalues_are_equal() -> None:
-    """Its derivative equals finite differences, also where that of an eigendecomposition is NaN."""
+    """The derivative equals finite differences, also where that of an eigendecomposition is NaN."""
     spread = normal(3, 4, 4)
     different = spread @ spread.mT + torch.eye(4)
     equal = 2.0 * torch.eye(4, dtype=torch.float64).expand(2, 4, 4)
@@ -160,7 +160,7 @@ def test_inverse_root_has_a_finite_gradient_where_eigenvalues_are_equal() -> Non
 
 
 def test_diagonal_and_general_maps_agree_for_one_dimension() -> None:
-    """d = 1: the same Laplacian and the same normalisation."""
+    """For d = 1 both kinds of maps give the same normalised Laplacian."""
     edges = pairs()
     first, second = maps("diagonal", 1, edges.shape[1])
     blocks = sheaf.laplacian(first, second, edges, NODES)
@@ -172,7 +172,7 @@ def test_diagonal_and_general_maps_agree_for_one_dimension() -> None:
 
 
 def test_nearest_neighbours() -> None:
-    """An edge where one is among the other's K most similar by cosine, once per pair; K = N - 1 gives all pairs."""
+    """Two clients are joined once if one is among the other's K most similar; K = N - 1 joins all."""
     x = normal(NODES, 5)
     unit = x.numpy() / np.linalg.norm(x.numpy(), axis=1, keepdims=True)
     similar = unit @ unit.T
@@ -186,7 +186,7 @@ def test_nearest_neighbours() -> None:
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
-    """GCN and GAT on the collaboration graph are PyG's layers with ELU (Table 5), or add these to their input."""
+    """GCN and GAT layers equal PyG's with ELU (Table 5), with and without a residual connection."""
     made = Diffusion(kind=kind, steps=2, channels=4, dropout=0.0, residual=residual)
     weights = {name: w.double() for name, w in made.init(3, width=5).items()}
     x, edges = normal(NODES, 5), pairs()
@@ -205,7 +205,7 @@ def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
 
 
 def plain_diffusion(made: Diffusion, weights: dict[str, Tensor], h: np.ndarray, edges: Tensor) -> np.ndarray:
-    """Eq. 5 to 8 written out: maps edge by edge, coboundary, Kronecker product."""
+    """Run Eq. 5 to 8 with maps edge by edge, the coboundary and the Kronecker product."""
     d, w = made.stalk, {name: v.numpy() for name, v in weights.items()}
     x = h.reshape(NODES * d, made.channels)
     delta = np.zeros(0)
@@ -234,7 +234,7 @@ def plain_diffusion(made: Diffusion, weights: dict[str, Tensor], h: np.ndarray, 
 @KINDS
 @pytest.mark.parametrize(("learner", "maps_made", "gate"), [("mlp", "layer", False), ("linear", "once", True)])
 def test_diffusion_is_eq_7_and_8(kind: str, stalk: int, learner: str, maps_made: str, gate: bool) -> None:
-    """Three layers equal the equations written out in NumPy (SH-I2), whatever the maps."""
+    """Three layers equal the equations written out in NumPy for every kind of maps (SH-I2)."""
     sizes = {"steps": 3, "channels": 4, "stalk": stalk, "maps": kind}
     made = Diffusion(**sizes, learner=learner, maps_made=maps_made, gate=gate, dropout=0.0)
     weights = {name: w.double() for name, w in made.init(1, width=6).items()}
@@ -250,7 +250,7 @@ def test_diffusion_is_eq_7_and_8(kind: str, stalk: int, learner: str, maps_made:
 
 @pytest.mark.parametrize("kind", sheaf.MAPS)
 def test_the_map_learner_is_alive(kind: str) -> None:
-    """It has a gradient, W2 starts orthogonal, and freezing the maps to the identity changes what comes out."""
+    """The learner has a gradient, W2 starts orthogonal, and maps frozen at the identity change the output."""
     made = Diffusion(steps=2, channels=4, stalk=2, maps=kind, dropout=0.0)
     weights = {name: w.double().requires_grad_() for name, w in made.init(1, width=6).items()}
     x, edges = normal(NODES, 6), pairs()
@@ -272,7 +272,7 @@ def test_no_edges_leave_the_states() -> None:
 
 
 def test_adjacency_is_that_of_a_gcn() -> None:
-    """With self-loops, symmetric; its largest eigenvalue is 1."""
+    """The adjacency is symmetric with largest eigenvalue 1."""
     a = normalised_adjacency(pairs(), NODES, torch.float64)
     assert torch.equal(a, a.T)
     assert float(torch.linalg.eigvalsh(a).max()) == pytest.approx(1, abs=1e-12)
@@ -291,7 +291,7 @@ def test_adjacency_is_that_of_a_gcn() -> None:
     ],
 )
 def test_wrong_options_are_errors(options: dict[str, object], words: str) -> None:
-    """An option that cannot be is named."""
+    """An impossible option is named."""
     with pytest.raises(ArgumentError, match=words):
         Diffusion(**options)
     with pytest.raises(ArgumentError, match="columns"):

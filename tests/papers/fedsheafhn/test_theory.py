@@ -36,7 +36,7 @@ SMALL = {"model": "GCNHead", "hidden": 6, "hyper_hidden": 8, "channels": 4, "ste
 
 @pytest.fixture(autouse=True)
 def block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block model of 60 nodes under the name `block`, in place of a real graph."""
+    """Put a block model of 60 nodes under the name `block` in place of a real graph."""
     known: dict[str, Any] = {}
     monkeypatch.setattr(datasets, "_own", known)
     known["block"] = lambda seed: block_model(60, degree=8, seed=seed, isolated=0)
@@ -53,7 +53,7 @@ def compute(task: str, name: str, seed: int = 0, **options: Any) -> dict[str, An
 
 
 def verdicts(result: dict[str, Any]) -> dict[str, str]:
-    """By id; each row says what follows from its two numbers."""
+    """Return the verdicts by ID, after a check that each follows from its row's two numbers."""
     for row in result["checks"]:
         assert (row["verdict"] in (checks.HOLDS, checks.MISSED)) == (row["measured"] <= row["bound"]), row
         assert math.isfinite(row["measured"]) and math.isfinite(row["bound"]), row
@@ -72,7 +72,7 @@ def controls(found: dict[str, str]) -> set[str]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_identities_hold_to_machine_precision(seed: int) -> None:
-    """Every identity within 1e-12, every control far from it."""
+    """Every identity holds within 1e-12, and every control is far from it."""
     result = compute("check", "FedSheafHN-identities", seed)
     found = verdicts(result)
     assert controls(found) == {"SH-I1-control", "SH-I2-control", "SH-I3-control"}
@@ -82,7 +82,7 @@ def test_identities_hold_to_machine_precision(seed: int) -> None:
 
 
 def test_identities_fail_for_a_wrong_laplacian(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the sign of the blocks off the diagonal changed the checks notice."""
+    """The checks notice a Laplacian whose blocks off the diagonal have the wrong sign."""
     right = sheaf.laplacian
 
     def wrong(*given: Any) -> Tensor:
@@ -100,7 +100,7 @@ def test_identities_fail_for_a_wrong_laplacian(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_theorem_1_and_lemmas() -> None:
-    """What holds, what fails as printed, and that the bound keeps a floor that what it bounds does not have."""
+    """The checks find which statements hold and which fail as printed, and the bound keeps its floor."""
     result = compute("check", "FedSheafHN-convergence", rounds=256)
     found = verdicts(result)
     printed = {"SH-L2-printed", "SH-L4-printed", "SH-Th1-printed"}
@@ -117,7 +117,7 @@ def test_theorem_1_and_lemmas() -> None:
 
 
 def autodiff(problem: Problem, eta: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of the printed objective by automatic differentiation."""
+    """Differentiate the printed objective automatically."""
     leaves = eta.clone().requires_grad_(), h.clone().requires_grad_()
     w = torch.stack([a @ torch.sin(problem.k * leaves[0]) / problem.k for a in problem.jacobians])
     loss = problem.mu * (torch.sqrt(1 + (w - problem.centres[0]) ** 2) - 1).sum(1).mean()
@@ -128,7 +128,7 @@ def autodiff(problem: Problem, eta: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_the_problem_is_what_it_says() -> None:
-    """Gradients by automatic differentiation; ||J|| = a; bounds b1, b2 approached far away, L4 and L7 at the minima."""
+    """Gradients equal automatic ones, and the constants are reached far away or at the minima."""
     problem = Problem(3, a=1.7, k=0.8, mu=0.9, nu=0.6)
     eta, h = random.normal((3,), "eta", 0), random.normal((4, 3), "h", 0)
     one, two = autodiff(problem, eta, h)
@@ -145,7 +145,7 @@ def test_the_problem_is_what_it_says() -> None:
 
 
 def test_a_round_is_the_algorithm() -> None:
-    """Local steps client by client, then the server's step with the Jacobian at the round's start."""
+    """A round equals local steps client by client and one step of the server with the first Jacobian."""
     problem, beta = Problem(1), 0.07
     eta, h = random.normal((2, 3), "eta", 0), random.normal((2, 4, 3), "h", 0)
     noise = problem.noise(2, "test")
@@ -169,14 +169,14 @@ def test_a_round_is_the_algorithm() -> None:
 
 
 def test_noise_has_the_stated_variance() -> None:
-    """Mean zero and mean squared norm sigma^2."""
+    """The noise has mean zero and mean squared norm sigma^2."""
     noise = Problem(sigma=0.3).noise(4000, "test")
     assert float(noise.square().sum(-1).mean()) == pytest.approx(0.09, rel=0.03)
     assert float(noise.mean().abs()) < 0.005
 
 
 def test_the_bound_is_eq_16() -> None:
-    """Against its four terms written out, and without heads it has no floor."""
+    """The bound equals its four terms written out, and without heads it has no floor."""
     problem = replace(Problem(), a=2.0, sigma=0.7)
     c = problem.constants
     first, n, steps, rounds = 1.3, 4, 5, 100
@@ -192,7 +192,7 @@ def test_the_bound_is_eq_16() -> None:
 
 
 def test_theorem_2() -> None:
-    """The gap shrinks with N and M as the theorem says, but not that of the heads, each of which is one client's."""
+    """The gap shrinks with N and M as the theorem says, but the heads' part of it does not."""
     result = compute("check", "FedSheafHN-generalization", most_clients=16, samples=100)
     found = verdicts(result)
     assert controls(found) == {"SH-Th2-control"}
@@ -201,7 +201,7 @@ def test_theorem_2() -> None:
 
 
 def test_largest_gap_is_reached_and_never_passed() -> None:
-    """Over random parameters in the ball the gap stays below the closed form, which the best ones reach."""
+    """No random parameters pass the closed form of the largest gap, and the best ones reach it."""
     clients, samples = 3, 20
     e = generalization._means_on_sphere(clients, samples, 4, 1, 0, "shared")[0] / math.sqrt(2)
     own = generalization._means_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
@@ -217,7 +217,7 @@ def test_largest_gap_is_reached_and_never_passed() -> None:
 
 
 def test_bound_solves_its_equation() -> None:
-    """M xi^2 = (d_i + d_s/N) log(3/xi) + log(1/delta)/N, and never above sqrt(2) R."""
+    """The bound xi solves its equation and never exceeds sqrt(2) R."""
     for n, m in ((1, 500), (8, 60), (64, 400)):
         xi = generalization.bound(n, m)
         right = (generalization.OWN + generalization.SHARED / n) * math.log(3 / xi) + math.log(10) / n
@@ -227,7 +227,7 @@ def test_bound_solves_its_equation() -> None:
 
 
 def test_trained_gap_has_the_known_mean() -> None:
-    """One client: p/(M - p - 1) + p/M with p parameters and normal designs."""
+    """With one client the mean gap is p/(M - p - 1) + p/M for p parameters and normal designs."""
     p, m = generalization.OWN + generalization.SHARED, 200
     found = generalization.trained_gap(1, m, 0, repeats=300)
     assert found == pytest.approx(p / (m - p - 1) + p / m, rel=0.1)
@@ -237,7 +237,7 @@ def test_trained_gap_has_the_known_mean() -> None:
 
 
 def test_statistics() -> None:
-    """Against networkx and a plain loop over pairs of clients, overlapping parts included."""
+    """The statistics equal networkx's and a plain loop over pairs of clients, for overlapping parts too."""
     data = datasets.assemble("block", "", "40/30/30", 0)
     for spec, clients in (("random(equal=True)", 6), ("overlapping-metis(parts=2)", 10), ("single", 1)):
         given = run("check", "FedSheafHN-statistics").replace(partition=spec, clients=clients)
@@ -276,7 +276,7 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
 
 
 def test_clustering_of_single_nodes() -> None:
-    """Node by node as networkx, with a hub, repeated and directed edges, and self-loops."""
+    """Coefficients equal networkx's with a hub, repeated and directed edges, and self-loops."""
     rng = np.random.default_rng(0)
     ends = np.concatenate([rng.integers(30, size=(2, 120)), [[0] * 29, range(1, 30)], [[3, 4], [3, 4]]], axis=1)
     graph = networkx.Graph([(a, b) for a, b in ends.T.tolist() if a != b])
@@ -288,7 +288,7 @@ def test_clustering_of_single_nodes() -> None:
 
 
 def plainly(new: list[Federation], weights: dict[str, Tensor], epochs: int) -> float:
-    """Mean test accuracy of clients that train one by one by PyTorch's Adam from their own weights."""
+    """Train clients one by one with PyTorch's Adam, and return their mean test accuracy."""
     accuracies = []
     for i, alone in enumerate(new):
         mine = {name: w[i : i + 1].detach().clone().requires_grad_() for name, w in weights.items()}
@@ -306,7 +306,7 @@ def plainly(new: list[Federation], weights: dict[str, Tensor], epochs: int) -> f
 
 @pytest.mark.parametrize("options", [{}, {"maps_made": "once"}, {"stalk": 2, "maps": "general"}], ids=str)
 def test_stages_of_the_sheaf(options: dict[str, Any]) -> None:
-    """SH-F3's numbers edge by edge, layer by layer and pair by pair, with the server's weights before and after."""
+    """The stages equal loops over edges, layers and pairs, for the server before and after training (SH-F3)."""
     options = {**SMALL, "neighbours": 2, **options}
     found = compute("check", "FedSheafHN-diffusion", rounds=3, **options)
     fed = Federation.of(*_small_federation(), 0)
@@ -332,7 +332,7 @@ def _small_federation() -> tuple[Any, list[Tensor]]:
 
 
 def _plain_stages(server: Server, vectors: Tensor) -> dict[str, list[Any]]:
-    """The same with loops over edges in float64; D + I's inverse root by its eigenvalues."""
+    """Return the lists of `trace` by loops over edges in float64."""
     w = {name: value.double() for name, value in server.weights.items() if name.startswith("sheaf")}
     part, x = server.diffusion, vectors.double()
     edges = [tuple(pair) for pair in server.pairs(vectors).T.tolist()]
@@ -386,9 +386,7 @@ def _plain_stages(server: Server, vectors: Tensor) -> dict[str, list[Any]]:
 
 
 def test_a_trained_server_with_a_part_switched_off() -> None:
-    """Each switch by hand: the weights made of other vectors, past the sheaf, or by the server of the start, and what
-    a plain loop makes of them; nothing is changed as trained.
-    """
+    """Every switch equals weights generated by hand and a plain loop of local training."""
     options = {**SMALL, "hyper_lr": 0.05, "lr": 0.3}
     found = compute("check", "FedSheafHN-diffusion", rounds=4, **options)["off"]
     data, parts = _small_federation()
@@ -421,9 +419,7 @@ def test_a_trained_server_with_a_part_switched_off() -> None:
 
 
 def test_new_clients() -> None:
-    """Two of six join; the numbers are those of a training without them, and theirs those of a plain loop from what
-    they received, and from their own training alone.
-    """
+    """Two of six clients join, and all numbers equal those of a training without them and of plain loops."""
     options = {**SMALL, "lr": 0.3}
     found = compute("check", "FedSheafHN-new-clients", ratio=0.3, rounds=3, **options)
     assert (found["new"], found["trained"]) == (2, 4)
@@ -447,9 +443,7 @@ def test_new_clients() -> None:
 
 
 def test_joining_clients_change_no_trained_vector() -> None:
-    """Vectors of the trained are those they were trained with; the new ones get what the frozen server makes of theirs,
-    which is no other client's.
-    """
+    """Trained clients keep their vectors, and each new one gets weights of the frozen server."""
     data = block_model(60, degree=8, isolated=0)
     parts = list(torch.arange(60).view(6, -1))
     method = FedSheafHN(model=GCNHead(7, 3, 6), local_epochs=2, hyper_hidden=8, attention="none", diffusion="none")
@@ -480,7 +474,7 @@ def test_joining_clients_change_no_trained_vector() -> None:
     ],
 )
 def test_who_cannot_join(options: dict[str, Any], words: str) -> None:
-    """No share, another method, or a server whose sizes are those of the trained clients."""
+    """No client joins with an impossible share, another method, or a server of fixed size."""
     sizes = SMALL if "of" not in options else {"model": "GCNHead", "hidden": 6}
     with pytest.raises(ArgumentError, match=words):
         compute("check", "FedSheafHN-new-clients", rounds=1, **sizes, **options)
@@ -490,7 +484,7 @@ def test_who_cannot_join(options: dict[str, Any], words: str) -> None:
 
 
 def test_server_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's seconds are part of the round's; what it trains is counted; timing changes no training."""
+    """The server's seconds are part of a round's, its weights are counted, and timing changes no training."""
     monkeypatch.setattr(process, "peak_mebibytes", lambda work, *arguments: (work(*arguments), 64.0)[1])
     found = compute("bench", "FedSheafHN-server", rounds=2, **SMALL)
     timing = found["timing"]

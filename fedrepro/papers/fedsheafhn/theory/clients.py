@@ -87,7 +87,7 @@ def join(method: FedSheafHN, state: State, new: Federation) -> Weights:
         embeddings = torch.cat([memory.used, method.mean_embeddings(new, weights)])
         server = memory.servers[0]
         generated = server.generate(server.weights, method.vectors_of(embeddings, trained=memory.used), None)
-    return method.receive([{name: w[-new.clients :] for name, w in generated.items()}], weights)
+    return method.deliver([{name: w[-new.clients :] for name, w in generated.items()}], weights)
 
 
 def accuracy_after(method: FedSheafHN, fed: Federation, weights: Weights, epochs: int) -> float:

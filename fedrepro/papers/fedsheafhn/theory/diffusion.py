@@ -144,7 +144,7 @@ def switch_off(method: FedSheafHN, fed: Federation, state: State, switch: str) -
             elif switch == "untrained server":
                 weights = method.server(server.seed, memory.first[members]).weights
             parts.append(server.generate(weights, vectors, None))
-    return replace(state, personal=method.receive(parts, state.personal))
+    return replace(state, personal=method.deliver(parts, state.personal))
 
 
 def ablate_server(method: FedSheafHN, fed: Federation, state: State) -> dict[str, list[Any]]:
