@@ -1,16 +1,20 @@
-"""Can x be rebuilt from what GFL-APPNP sends? (Section 3.4 says that it is infeasible.)
+"""Rebuild a client's features x from what GFL-APPNP sends. Section 3.4 of the paper says that this is infeasible.
 
-The server receives of client j, every round, h_j and its gradient under weights it knows (it averaged them):
+Every round the server receives h_j of client j and its gradient, under weights that it knows since it averaged them:
 
     h_j = relu(x_j W1) W2        grad h_jc / grad W1 = x_j (m_j * W2[:, c])^T
 
-so one noiseless gradient is x_j itself, up to a factor that W2 gives. V1 adds noise to the gradient but not to h_j.
-Noise of a fixed size averages out over rounds. Fitting x_j to h_j too, `classes` numbers a round, does not help here:
-the fit (`from_h`) ends in a worse guess than the gradients alone give.
+Here m_j marks the hidden units that are on. One gradient without noise is therefore x_j itself, up to a factor that W2
+gives (`from_gradients`). V1 adds noise to the gradient and not to h_j. Noise of a fixed size averages out over rounds.
+Fitting x_j to h_j as well, `classes` numbers a round, does not help: the fit (`from_h`) ends in a worse guess than the
+gradients give by themselves.
 
-Client k receives sums over its neighbours, grad C_k = (sum_j A_kj x_j m_j^T) W2[:, c]: with one neighbour that is the
-server's case again. With more, the direction found here is a mixture, but the neighbours can be told apart
-(`gfl_differences`).
+Client k receives sums over its neighbours, grad C_k = M_k diag(W2[:, c]) with M_k = sum_j A_kj x_j m_j^T. With one
+neighbour this is the server's case again. With several, `from_gradients` finds a mixture, but the client can tell its
+neighbours apart (`shortest_difference`). A column of M_k sums A_kj x_j over the neighbours whose ReLU of that hidden
+unit is on. Two columns, or one column in two successive rounds, differ by a sum over the neighbours whose ReLU differs.
+If that is one neighbour the difference is A_kj x_j itself, and the shortest difference above zero is mostly such a one.
+The attack uses no label, no graph and no A_kj.
 """
 
 from __future__ import annotations
@@ -27,60 +31,55 @@ from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import MLP
 from fedrepro.engine.training import train
 from fedrepro.errors import one_of, require
-from fedrepro.papers.gfl import data as csbm_tasks
 from fedrepro.papers.gfl.clients import FIRST, SECOND
+from fedrepro.papers.gfl.data import sample
 from fedrepro.papers.gfl.method import GFLAPPNP
-from fedrepro.papers.gfl.theory.identities import watching
+from fedrepro.papers.gfl.theory import watching
 from fedrepro.runs.run import Run
 
 PARTIES = ("server", "client")
+ROUNDING = 1e-9  # differences below this part of the longest column are rounding
+
+Pairs = list[tuple[Tensor, Tensor]]
 
 
 def reconstruct(run: Run) -> dict[str, Any]:
-    """The cosine between a client's x and what an honest-but-curious party rebuilds after a whole training.
+    """Return the cosine between a client's x and what an honest-but-curious party rebuilds after a whole training.
 
-    Options: party ("server", or "client": the centre of the star), neighbours (of the centre), local_epochs I, updates
-    T (so T / I rounds are seen), noise (V1: 1). The victim is a leaf; the centre rebuilds the one closest to its guess.
+    The victim is a leaf of a star. A curious centre is scored on the leaf that is closest to its guess. Options: party
+    ("server", or "client" for the centre), neighbours (of the centre), local_epochs I, updates T (so that T / I rounds
+    are seen), noise (V1 has 1).
     """
-    options = run.options
-    party = one_of("party", options["party"], PARTIES)
-    local, noise = int(options["local_epochs"]), float(options["noise"])
-    rounds = int(options["updates"]) // local
-    fed = star(int(options["neighbours"]), run.seed)
-    method = GFLAPPNP(model=MLP(fed.features, fed.classes, 64), lr=0.5, local_epochs=local, noise=noise)
-    averages: list[tuple[Tensor, Tensor]] = []
-    train(
-        watching(method, lambda _, s: averages.append((s.shared[FIRST][0], s.shared[SECOND][0]))),
-        fed,
-        rounds,
-        evaluate=(),
-    )
-    a = method.start(fed)[1].more.graphs[0].a
-    x = fed.x
-    assert isinstance(x, Tensor)
-    if party == "server":
-        messages = [_message(x[1:2], *pair, torch.ones(1), noise, run.seed, t) for t, pair in enumerate(averages)]
-        rough = from_gradients(averages, messages)
-        fitted = from_h(averages, messages, rough) if noise else rough
-        quality, better = (float(F.cosine_similarity(guess, x[1], dim=0)) for guess in (rough, fitted))
-    else:
-        messages = [_message(x[1:], *pair, a[0, 1:], noise, run.seed, t) for t, pair in enumerate(averages)]
-        guess = from_gradients(averages, messages)
-        quality = better = float(F.cosine_similarity(guess[None], x[1:], dim=1).max())
-    return {
-        "result": {
-            "cosine": quality,
-            "cosine_with_h": better,
-            "rounds": rounds,
-            "numbers_seen": rounds * messages[0][1].numel(),
-        }
-    }
+    server = one_of("party", run.options["party"], PARTIES) == "server"
+    x, weight, averages = _train_on_star(run)
+    senders, weight = (x[:1], torch.ones(1)) if server else (x, weight)
+    messages = _messages(run, senders, weight, averages)
+    rough = from_gradients(averages, messages)
+    fitted = from_h(averages, messages, rough) if server and float(run.options["noise"]) else rough
+    cosine, with_h = (float(F.cosine_similarity(guess[None], senders, dim=1).max()) for guess in (rough, fitted))
+    seen = len(averages) * messages[0][1].numel()
+    return {"result": {"cosine": cosine, "cosine_with_h": with_h, "rounds": len(averages), "numbers_seen": seen}}
+
+
+def tell_apart(run: Run) -> dict[str, Any]:
+    """Return the largest cosine, up to sign, between the shortest difference and any neighbour's x.
+
+    The centre of a star attacks its leaves after a whole training. Options: those of `reconstruct` but the party.
+    """
+    x, weight, averages = _train_on_star(run)
+    gradients = [gradient for _, gradient in _messages(run, x, weight, averages)]
+    guess = shortest_difference([second for _, second in averages], gradients)
+    cosine = F.cosine_similarity(guess[None], x, dim=1).abs().max()
+    return {"result": {"cosine_of_difference": float(cosine), "rounds": len(averages)}}
+
+
+# -- what the parties see ---------------------------------------------------------------------------------------------
 
 
 def star(leaves: int, seed: int) -> Federation:
-    """A centre and its leaves, one training sample each, with csbm-DNC's features, which is all that is scored."""
+    """Return a centre and its leaves, one client and one training sample each, with features of csbm-DNC."""
     require(leaves >= 1, "neighbours", "at least 1", leaves)
-    whole = csbm_tasks.sample("csbm-DNC", seed)
+    whole = sample("csbm-DNC", seed)
     order = torch.from_numpy(random.keys("star", seed, whole.y.numpy() * 0 + range(len(whole.y))).argsort())
     chosen = order[: leaves + 1]
     edges = torch.stack([torch.zeros(leaves, dtype=torch.long), torch.arange(1, leaves + 1)])
@@ -91,32 +90,51 @@ def star(leaves: int, seed: int) -> Federation:
     return Federation.of(data, [torch.tensor([node]) for node in range(leaves + 1)], seed, dtype=torch.float64)
 
 
-def _message(
-    x: Tensor, first: Tensor, second: Tensor, weight: Tensor, noise: float, seed: int, t: int
-) -> tuple[Tensor, Tensor]:
-    """Sums over senders of h `[classes]` and of its noisy gradient by layer 1 `[classes, features, hidden]`."""
-    z = F.relu(x.to(first.dtype) @ first)
-    weight = weight.to(first.dtype)
-    mask = torch.einsum("j,jp,jh->ph", weight, x.to(first.dtype), (z > 0).to(first.dtype))
-    gradient = mask[None] * second.T[:, None]
-    if noise:
-        each = random.normal(tuple(gradient.shape), "uploaded noise", seed, t).to(gradient)
-        gradient = gradient + noise * weight.norm() * each
-    return weight @ (z @ second), gradient
+def _train_on_star(run: Run) -> tuple[Tensor, Tensor, Pairs]:
+    """Train on a star. Returns the leaves' x, their weights A_kj at the centre, and the average of each round."""
+    options = run.options
+    local, noise = int(options["local_epochs"]), float(options["noise"])
+    fed = star(int(options["neighbours"]), run.seed)
+    method = GFLAPPNP(model=MLP(fed.features, fed.classes, 64), lr=0.5, local_epochs=local, noise=noise)
+    averages: Pairs = []
+    seen = watching(method, lambda _, state: averages.append((state.shared[FIRST][0], state.shared[SECOND][0])))
+    train(seen, fed, int(options["updates"]) // local, evaluate=())
+    assert isinstance(fed.x, Tensor)
+    return fed.x[1:], method.start(fed)[1].more.graphs[0].a[0, 1:], averages
 
 
-def from_gradients(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The direction of x by least squares over all entries of the gradients, rounds pooled: `[features]`."""
+def _messages(run: Run, x: Tensor, weight: Tensor, averages: Pairs) -> Pairs:
+    """Return each round's weighted sums over senders of h and of its noisy gradient by the first layer.
+
+    Their shapes are `[classes]` and `[classes, features, hidden]`.
+    """
+    messages, noise = [], float(run.options["noise"])
+    for t, (first, second) in enumerate(averages):
+        weight = weight.to(first.dtype)
+        z = F.relu(x.to(first.dtype) @ first)
+        mask = torch.einsum("j,jp,jh->ph", weight, x.to(first.dtype), (z > 0).to(first.dtype))
+        gradient = mask[None] * second.T[:, None]
+        if noise:
+            drawn = random.normal(tuple(gradient.shape), "uploaded noise", run.seed, t).to(gradient)
+            gradient = gradient + noise * weight.norm() * drawn
+        messages.append((weight @ (z @ second), gradient))
+    return messages
+
+
+# -- guesses of x -----------------------------------------------------------------------------------------------------
+
+
+def from_gradients(averages: Pairs, messages: Pairs) -> Tensor:
+    """Return the direction of x by least squares over all entries of all rounds' gradients, `[features]`."""
     guess = torch.zeros(averages[0][0].shape[0], dtype=averages[0][0].dtype)
     for (_, second), (_, gradient) in zip(averages, messages):
         guess += torch.einsum("cph,hc->p", gradient, second)
     return guess
 
 
-def from_h(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, Tensor]], guess: Tensor) -> Tensor:
-    """The x near a guess of its direction that fits one client's h in every round (L-BFGS): `[features]`."""
-    first = torch.stack([pair[0] for pair in averages])
-    second = torch.stack([pair[1] for pair in averages])
+def from_h(averages: Pairs, messages: Pairs, guess: Tensor) -> Tensor:
+    """Return the x near a guess of its direction that fits one client's h in every round (L-BFGS), `[features]`."""
+    first, second = (torch.stack(part) for part in zip(*averages))
     h = torch.stack([message[0] for message in messages])
     x = (0.1 * guess / guess.norm()).requires_grad_()
     rule = torch.optim.LBFGS([x], max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-14)
@@ -129,5 +147,30 @@ def from_h(averages: list[tuple[Tensor, Tensor]], messages: list[tuple[Tensor, T
         return float(loss.detach())
 
     rule.step(misfit)  # type: ignore[no-untyped-call]
-    found: Tensor = x.detach()
-    return found
+    fitted: Tensor = x.detach()
+    return fitted
+
+
+def shortest_difference(seconds: list[Tensor], gradients: list[Tensor]) -> Tensor:
+    """Return the shortest difference above zero between columns of M_k, `[features]`.
+
+    Columns are compared with each other, and with themselves in the round before. The result is zero if none differ.
+
+    Args:
+        seconds: W2 `[hidden, classes]` of each round.
+        gradients: grad C_k by the first layer of each round, `[classes, features, hidden]`.
+    """
+    shortest, guess = float("inf"), gradients[0].new_zeros(gradients[0].shape[1])
+    before: Tensor | None = None
+    for second, gradient in zip(seconds, gradients):
+        columns = torch.einsum("cph,hc->hp", gradient, second) / second.square().sum(1, keepdim=True)
+        one, other = torch.triu_indices(len(columns), len(columns), 1)
+        differences = columns[one] - columns[other]
+        if before is not None:
+            differences = torch.cat([differences, columns - before])
+        before = columns
+        length = differences.norm(dim=1)
+        length[length < ROUNDING * columns.norm(dim=1).max()] = float("inf")
+        if float(length.min()) < shortest:
+            shortest, guess = float(length.min()), differences[length.argmin()]
+    return guess

@@ -1,22 +1,23 @@
-"""The graphs of GFL-APPNP: block models with one or many samples a node, and subCora (Appendix A.2.1, A.2.3).
+"""Make the graphs of GFL-APPNP: block models with one or many samples per node, and subCora (Appendix A.2.1, A.2.3).
 
-Repetition `seed` redraws the samples; graph, classes, direction u and split stay, as in the authors' code. Several
-samples of a node are rows that follow each other, so the partition `blocks` gives each node of the graph its own
-client; an edge of the graph joins the first samples of its two nodes.
+Repetition `seed` redraws the samples. Graph, classes, direction u and split stay, as in the authors' code. The samples
+of a node are consecutive rows, so that the partition `blocks` gives each node of the graph to one client. An edge of
+the graph joins the first samples of its two nodes.
 
-    csbm-DNC           200 nodes, one sample each, 10/10/80
-    csbm-SNC           200 nodes, 40 samples each with the node's label, nodes split 10/10/80
-    csbm-SC            50 nodes, 120 samples each with labels of their own, samples split 10/10/100
-    csbm-d25 to -d5    40 nodes otherwise as csbm-SC, mean degree 25, 15, 10, 5
+    csbm-DNC           200 nodes with one sample each, split 10/10/80
+    csbm-SNC           200 nodes with 40 samples each that have the node's label; nodes are split 10/10/80
+    csbm-SC            50 nodes with 120 samples each that have labels of their own; samples are split 10/10/100
+    csbm-d25 to -d5    40 nodes of mean degree 25, 15, 10, 5, otherwise as csbm-SC
     csbm-n40           40 nodes of mean degree 5 with 10 training samples each, for rates
-    csbm-n10x40 ...    10, 20, 40, 80 nodes of mean degree 5 with 40 training samples each, for rates against N: the
-                       signal sqrt(mu/N) is the same for all, and so many samples that the mean loss depends little on
-                       how many clients it is taken over
-    subCora            300 nodes of Cora around a connected training set; repetition = one of 20 pairs
+    csbm-n10x40 ...    10, 20, 40 and 80 nodes of mean degree 5 with 40 training samples each, for rates against N
+    subCora            300 nodes of Cora around a connected training set; a repetition is one of 20 sub-graphs
 
-`csbm-... redrawn` draws graph, classes, u and split anew for every repetition, which makes repetitions independent.
-`csbm-... Z/p` has the noise as the paper prints it (GFL-Q2). `subCora in set order` splits validation and test nodes
-in the order of a Python set, as the authors' code does; `subCora` shuffles them.
+In the graphs for rates against N the signal sqrt(mu/N) does not depend on N. They have so many samples that the mean
+loss depends little on the number of clients.
+
+`csbm-... redrawn` draws graph, classes, u and split anew for every repetition, so that repetitions are independent.
+`csbm-... Z/p` has the noise as the paper prints it (GFL-Q2). `subCora in set order` splits validation and test nodes in
+the order of a Python set, as the authors' code does; `subCora` shuffles them.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class Task:
     """A block model with its samples.
 
     Args:
-        nodes, degree, lam, mu: of the block model.
-        samples: per node.
-        supervised: samples have labels of their own, +1 with probability 0.7 where the tag is +1, else 0.3; the split
-            is one of samples. Otherwise a sample has its node's label and the split is one of nodes.
-        split: training, validation and test samples of a node, or nodes.
+        nodes, degree, lam, mu: parameters of the block model, see `csbm`.
+        samples: number per node.
+        supervised: True gives every sample a label of its own, +1 with probability 0.7 if the node's tag is +1 and 0.3
+            otherwise, and splits samples. False gives a sample its node's label, and splits nodes.
+        split: numbers of training, validation and test samples of each node, or of nodes.
     """
 
     nodes: int
@@ -70,39 +71,43 @@ class Task:
     split: tuple[int, int, int] = (20, 20, 160)
 
 
+SC = partial(Task, samples=120, supervised=True, split=(10, 10, 100))
 TASKS = {
     "csbm-DNC": Task(200, 8, 2, 1),
     "csbm-SNC": Task(200, 10, 2, 1, samples=40),
-    "csbm-SC": Task(50, 5, 2.2, 0.1, samples=120, supervised=True, split=(10, 10, 100)),
-    **{
-        f"csbm-d{d}": Task(40, d, 2, 1, samples=120, supervised=True, split=(10, 10, 100)) for d in (25, 15, 10, 5)
-    },  # GFL-Q6: "the same data generation" with these numbers
+    "csbm-SC": SC(50, 5, 2.2, 0.1),
+    # The paper says "the same data generation" as csbm-SC, and prints other numbers (GFL-Q6).
+    **{f"csbm-d{degree}": SC(40, degree, 2, 1) for degree in (25, 15, 10, 5)},
     "csbm-n40": Task(40, 5, 2, 1, samples=20, supervised=True, split=(10, 5, 5)),
     **{f"csbm-n{n}x40": Task(n, 5, 2, n / 40, samples=50, supervised=True, split=(40, 5, 5)) for n in (10, 20, 40, 80)},
 }
 PRINTED, REDRAWN = " Z/p", " redrawn"
 
 
+def base_name(name: str) -> str:
+    """Return the name of the task behind a data set."""
+    return name.removesuffix(PRINTED).removesuffix(REDRAWN)
+
+
 def clients(name: str) -> int:
-    """The number of clients of a data set: the nodes of its graph."""
-    return 300 if name.startswith("subCora") else TASKS[name.removesuffix(PRINTED).removesuffix(REDRAWN)].nodes
+    """Return the number of clients of a data set, which is the number of nodes of its graph."""
+    return 300 if name.startswith("subCora") else TASKS[base_name(name)].nodes
 
 
 def parameters(name: str) -> dict[str, float]:
-    """phi, lambda_max(B_N L^+) and class balance of a block model's graph, with its printed sizes.
+    """Return phi, lambda_max(B_N L^+), sizes and class balance of a block model's graph.
 
     `phi = 2/pi arctan(lam sqrt(N/p) / mu)`, and lambda_max(B_N L^+) = 1 / (N lambda_2(L)) on a connected graph.
     """
-    task = TASKS[name.removesuffix(PRINTED)]
     graph = topology(name.removesuffix(PRINTED))
-    laplacian = _laplacian(graph)
-    mixing = np.eye(task.nodes) / task.nodes - np.ones((task.nodes, task.nodes)) / task.nodes**2
+    nodes, (row, col) = graph.num_nodes, graph.edge_index.numpy()
+    laplacian = sp.csgraph.laplacian(_adjacency(graph, np.float64)).toarray()
+    mixing = np.eye(nodes) / nodes - np.ones((nodes, nodes)) / nodes**2
     eigenvalues = np.linalg.eigvals(mixing @ np.linalg.pinv(laplacian, hermitian=True)).real
-    row, col = graph.edge_index.numpy()
     return {
-        "nodes": task.nodes,
+        "nodes": nodes,
         "edges": row.size // 2,
-        "mean_degree": row.size / task.nodes,
+        "mean_degree": row.size / nodes,
         "homophily": float((graph.y[row] == graph.y[col]).double().mean()),
         "positive": int(graph.y.sum()),
         "phi": float(graph.parameters["phi"]),
@@ -111,20 +116,20 @@ def parameters(name: str) -> dict[str, float]:
     }
 
 
-def _laplacian(graph: Data) -> npt.NDArray[np.float64]:
-    adjacency = np.zeros((graph.num_nodes, graph.num_nodes))
-    adjacency[tuple(graph.edge_index.numpy())] = 1
-    laplacian: npt.NDArray[np.float64] = np.diag(adjacency.sum(1)) - adjacency
-    return laplacian
+def _adjacency(graph: Data, dtype: type) -> sp.csr_matrix:
+    row, col = graph.edge_index.numpy()
+    return sp.csr_matrix((np.ones(row.size, dtype), (row, col)), (graph.num_nodes, graph.num_nodes))
 
 
 @cache
 def topology(name: str, number: int = 0) -> Data:
-    """The graph of a task: the first draw that is connected, of the printed mean degree within 5%, and, where nodes
-    are split, with classes equal within 2% of the nodes.
+    """Return the graph of a task: the first draw that meets the paper's conditions.
+
+    The graph is connected and has the printed mean degree within 5%. If nodes are split, its two classes are equal
+    within 2% of the nodes.
 
     Args:
-        number: 0 for the first such draw, 1 for the second, ...
+        number: 0 for the first such draw, 1 for the second, and so on.
     """
     task, passed = TASKS[name], 0
     for seed in range(DRAWS):
@@ -139,31 +144,26 @@ def topology(name: str, number: int = 0) -> Data:
 
 
 def components(graph: Data) -> tuple[int, Array]:
-    """How many connected components a graph has, and the component `[nodes]` of each node."""
-    nodes = graph.num_nodes
-    row, col = graph.edge_index.numpy()
-    matrix = sp.coo_matrix((np.ones(row.size, np.int8), (row, col)), (nodes, nodes))
-    count, label = sp.csgraph.connected_components(matrix, directed=False)
+    """Return the number of connected components of a graph, and the component of each node, `[nodes]`."""
+    count, label = sp.csgraph.connected_components(_adjacency(graph, np.int8), directed=False)
     return int(count), label
 
 
 def sample(name: str, seed: int) -> Data:
-    """A repetition of a task: `[nodes * samples, features]`."""
-    base, number = name.removesuffix(PRINTED).removesuffix(REDRAWN), seed if name.endswith(REDRAWN) else 0
+    """Return a repetition of a task, with features `[nodes * samples, features]`."""
+    base, number = base_name(name), seed if name.endswith(REDRAWN) else 0
     task, graph = TASKS[base], topology(base, number)
-    v, u = graph.parameters["v"], graph.parameters["u"]
     rng = np.random.default_rng([seed, zlib.crc32(b"samples")])
-    v = np.repeat(v, task.samples)
+    v = np.repeat(graph.parameters["v"], task.samples)
     if task.supervised:
         v = np.where(rng.random(v.size) < np.where(v > 0, 0.7, 0.3), 1, -1)
+        role = np.tile(np.repeat(range(3), task.split), task.nodes)
+    else:
+        role = np.repeat(_roles(base, number), task.samples)
     scale = FEATURES if name.endswith(PRINTED) else np.sqrt(FEATURES)  # GFL-Q2
     noise = rng.standard_normal((v.size, FEATURES)) / scale
-    x = np.sqrt(task.mu / task.nodes) * np.outer(v, u) + noise
-    data = Data(x=torch.from_numpy(x).float(), edge_index=graph.edge_index * task.samples)
-    data.y = torch.from_numpy((v + 1) // 2)
-    role = np.tile(np.repeat(range(3), task.split), task.nodes) if task.supervised else _roles(base, number)
-    role = role if task.supervised else np.repeat(role, task.samples)
-    return _masked(data, role)
+    x = torch.from_numpy(np.sqrt(task.mu / task.nodes) * np.outer(v, graph.parameters["u"]) + noise).float()
+    return _masked(Data(x=x, edge_index=graph.edge_index * task.samples, y=torch.from_numpy((v + 1) // 2)), role)
 
 
 def _masked(data: Data, role: Array) -> Data:
@@ -174,26 +174,22 @@ def _masked(data: Data, role: Array) -> Data:
 
 @cache
 def _roles(name: str, number: int = 0) -> Array:
-    """0, 1, 2 for training, validation and test nodes; the training set is connected and half of each class.
+    """Return 0, 1, 2 for training, validation and test nodes; the training set is connected and half of each class.
 
     It grows from a random node by random neighbours of the class that still lacks members, until one succeeds.
     """
     task, graph = TASKS[name], topology(name, number)
     rng = np.random.default_rng(zlib.crc32(name.encode()) + number)
-    row, col = graph.edge_index.numpy()
-    near = sp.csr_matrix((np.ones(row.size, bool), (row, col)), (task.nodes, task.nodes))
-    y = graph.y.numpy()
-    while True:
-        inside = np.zeros(task.nodes, bool)
-        inside[rng.integers(task.nodes)] = True
-        while inside.sum() < task.split[0]:
-            lacking = np.bincount(y[inside], minlength=2) < task.split[0] // 2
-            border = np.flatnonzero((near @ inside) & ~inside & lacking[y])
-            if not border.size:
-                break
+    adjacency, y = _adjacency(graph, np.bool_), graph.y.numpy()
+    inside = np.zeros(task.nodes, bool)
+    while inside.sum() < task.split[0]:
+        lacking = np.bincount(y[inside], minlength=2) < task.split[0] // 2
+        border = np.flatnonzero((adjacency @ inside) & ~inside & lacking[y])
+        if border.size:
             inside[rng.choice(border)] = True
-        if inside.sum() == task.split[0]:
-            break
+        else:  # nothing to grow by: at the start, or if the last attempt ended early
+            inside[:] = False
+            inside[rng.integers(task.nodes)] = True
     role = np.where(inside, 0, 2)
     others = rng.permutation(np.flatnonzero(~inside))
     role[others[: task.split[1]]] = 1
@@ -204,31 +200,23 @@ def _roles(name: str, number: int = 0) -> Array:
 
 
 def subcora(seed: int, set_order: bool = False) -> Data:
-    """Sub-graph `seed` of 20 (GFL-P2): 300 nodes of Cora.
+    """Return sub-graph `seed` of 20 (GFL-P2), which holds 300 nodes of Cora.
 
-    800 random nodes; one of their components, of 30 to 50 nodes and all classes, is the training set; validation (as
-    many nodes) and test nodes are within two edges of it in Cora. GFL-Q10: which ones is by a seeded shuffle, or by
-    the order of a Python set (`set_order`).
+    From 800 random nodes, one component of 30 to 50 nodes and all classes becomes the training set. Validation nodes,
+    equally many, and test nodes are within two edges of it in Cora. A seeded shuffle decides which ones they are, or
+    the order of a Python set (`set_order`, GFL-Q10).
 
     Raises:
         DataError: Cora cannot be had, or the component is not as the paper asks.
     """
-    cora = datasets.load("Cora")
-    return _around(cora, *PAIRS[seed % len(PAIRS)], set_order)
-
-
-def _around(cora: Data, torch_seed: int, place: int, set_order: bool) -> Data:
-    drawn = (
-        torch.randperm(cora.num_nodes, generator=torch.Generator().manual_seed(torch_seed))[:800].sort().values.numpy()
-    )
-    row, col = cora.edge_index.numpy()
-    adjacency = sp.csr_matrix((np.ones(row.size, np.int8), (row, col)), (cora.num_nodes, cora.num_nodes))
+    cora, (torch_seed, rank) = datasets.load("Cora"), PAIRS[seed % len(PAIRS)]
+    generator = torch.Generator().manual_seed(torch_seed)
+    drawn = torch.randperm(cora.num_nodes, generator=generator)[:800].sort().values.numpy()
+    adjacency = _adjacency(cora, np.int8)
     _, label = sp.csgraph.connected_components(adjacency[drawn][:, drawn], directed=False)
-    members = np.argsort(-np.bincount(label), kind="stable")[place]
-    train = drawn[label == members]
+    train = drawn[label == np.argsort(-np.bincount(label), kind="stable")[rank]]
     counts = np.bincount(cora.y.numpy()[train], minlength=cora.num_classes)
-    asked = 30 <= train.size <= 50 and counts.min() > 0 and counts.std() <= 2.5
-    if not asked:
+    if not (30 <= train.size <= 50 and counts.min() > 0 and counts.std() <= 2.5):
         raise DataError(f"subCora {torch_seed}: the component has {train.size} nodes, classes {counts.tolist()}.")
     reach = np.zeros(cora.num_nodes, bool)
     reach[train] = True
@@ -246,18 +234,19 @@ def _around(cora: Data, torch_seed: int, place: int, set_order: bool) -> Data:
 
 
 def _induced(cora: Data, chosen: Array) -> Data:
-    """The named nodes, in this order, and the edges among them."""
+    """Return the chosen nodes in this order, and the edges between them."""
     number = np.full(cora.num_nodes, -1)
     number[chosen] = np.arange(chosen.size)
     ends = number[cora.edge_index.numpy()]
-    x = csr_tensor(csr_matrix(cora.x)[chosen])  # features not normalised, as coded
+    x = csr_tensor(csr_matrix(cora.x)[chosen])  # the authors' code does not normalize the features
     return Data(x=x, y=cora.y[chosen], edge_index=torch.from_numpy(ends[:, (ends >= 0).all(0)]))
 
 
 def register_graphs() -> None:
-    loaders: dict[str, Callable[[int], Data]] = {}
-    for name in TASKS:
-        loaders |= {each: partial(sample, each) for each in (name, name + PRINTED, name + REDRAWN)}
+    """Register every data set of this file."""
+    loaders: dict[str, Callable[[int], Data]] = {
+        name + ending: partial(sample, name + ending) for name in TASKS for ending in ("", PRINTED, REDRAWN)
+    }
     loaders |= {"subCora": subcora, "subCora in set order": partial(subcora, set_order=True)}
     for name, loader in loaders.items():
         datasets.register(name, loader)

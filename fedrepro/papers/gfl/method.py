@@ -1,30 +1,49 @@
-"""GFL-APPNP (GFL, Algorithm 1): every client is a node of a graph and shares its hidden representation h.
+"""Train GFL-APPNP and the methods that GFL compares it with: FedMLP, MLPs, and central models without biases.
 
-    h_j = MLP(x_j; W)      C_k = sum_{j != k} A_kj h_j      prediction of k = softmax(A_kk h_k + C_k)    (Eq. 13, 15)
+"Graph Federated Learning with Hidden Representation Sharing", Shuang Wu, Mingxuan Zhang, Yuantong Li, Carl Yang and
+Pan Li, CIKM Workshop 2022.
 
-One round: the server averages W; every client computes h_j and its gradient under that average; the server sends
-C_k and grad C_k = sum_{j != k} A_kj grad h_j; clients take I local steps along (y^ - y) (A_kk grad h_k + grad C_k),
-with C_k and grad C_k as received (the compensation).
+Every client is a node of a graph and has samples of its own. All clients train one encoder, a two-layer MLP. They share
+hidden representations h, not samples. The server mixes these along the graph with a fixed matrix A (Eq. 13, 15):
 
-How local weights are stored. For a two-layer MLP without biases every local step moves the first layer within the
-span of what the client holds: its samples x_s, and the received gradient, which is M_k = sum_{j != k} A_kj x_j m_j^T
-scaled by column (m_j: which hidden units of j are on). So during the local steps
+    h_k = MLP(x_k; W)      C_k = sum_{j != k} A_kj h_j      prediction of k = softmax(A_kk h_k + C_k)
+
+A is `Graph.a` `[nodes, nodes]`, W has the parts `FIRST` W1 `[features, hidden]` and `SECOND` W2 `[hidden, classes]`,
+and C is `Received.c` `[clients, classes]`. A client's gradient is (y^_k - y_k) (A_kk grad h_k + grad C_k). It keeps C_k
+and grad C_k as received during its I local steps, which the paper calls compensation.
+
+Algorithm 1, for T updates, thus T / I rounds:
+
+    1. Clients upload W_k, and the server broadcasts their mean W.        `GFLAPPNP.aggregate`
+    2. Client j computes and uploads h_j and grad h_j under W.            `exchange.exchange`
+    3. The server computes and broadcasts C_k and grad C_k.               `exchange.exchange`
+    4. Client k sets W_k = W.                                             `GFLAPPNP.begin_round`
+    5. Client k takes I steps along its gradient.                         `GFLAPPNP.local_steps`, `local_loss`
+
+Storage of local weights. Both terms of the gradient lie in the span of vectors that are fixed during a round: the
+client's samples x_s, and M_k W2, where M_k = sum_{j != k} A_kj x_j m_j^T and m_j says which hidden units of j are on.
+During the local steps we can therefore write
 
     W1_k = W1 + sum_s x_s u_s^T + M_k diag(W2 w_k) [+ sum_c w_kc noise_kc]
 
-and a client's first layer is u_k `[samples, hidden]` and w_k `[classes]`: a step costs a few products of that size
-instead of `[features, hidden]`. Gradients of u and w are those of W1 in these coordinates; plain SGD on them is plain
-SGD on W1, to rounding (tested against automatic differentiation of the weights themselves).
+and train u_k `[samples, hidden]` (`U`) and w_k `[classes]` (`RECEIVED`) instead of W1_k `[features, hidden]`. The
+gradients of u and w are those of W1_k in these coordinates. Plain SGD on them is plain SGD on W1_k, to rounding. On
+block models (100 features) a run that stores W1_k took up to 3.3 times as long, and on subCora (1,433 features) 20 to
+97 times (one CPU thread, 1 and 4 seeds).
 
-Decisions the paper leaves open, or its text and numbers tell apart:
+Decisions the paper leaves open, and points where its text and its numbers differ:
 
-    GFL-Q1   propagation: "appnp" sums a (1-a)^i S^i with the rest of the weight on the last power; "truncated", which
-             gave the published numbers, leaves that rest out; "printed" is Eq. 13b
-    GFL-Q3   steps follow (y^ - y), descent; the printed sign ascends
-    GFL-Q7   h_j of a client with several samples is their mean: over all of them where its label is fixed (the test
-             nodes' features are known in semi-supervised learning), over the training ones in supervised classification
-    GFL-Q10  ReLU, PyTorch's default initialization, all nodes take part in the propagation
-    GFL-Q13  clients without training samples take no step and are not averaged; they share h alone
+    propagation     "appnp" sums a (1-a)^i S^i and puts the rest of the weight on the last power. "truncated", which
+                    gave the published numbers, drops that rest. "printed" is Eq. 13b. (GFL-Q1)
+    sign            Steps follow (y^ - y), which descends; the printed sign ascends. (GFL-Q3)
+    means           h_j of a client with several samples is their mean. If labels are fixed per client it is taken over
+                    all samples, since features of test nodes are known in semi-supervised learning. In supervised
+                    classification it is taken over training samples. (GFL-Q7)
+    network         ReLU, PyTorch's default initialization; all nodes take part in the propagation. (GFL-Q10)
+    no labels       Clients without training samples take no step and are not averaged. They share h only. (GFL-Q13)
+
+Not to be confused with a federated GNN on subgraphs, such as FedAvg of a GCN: here a client is one node, and the graph
+is between clients.
 """
 
 from __future__ import annotations
@@ -38,80 +57,69 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedrepro.engine.central import Central
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Step, Update
 from fedrepro.engine.nn import layers, random
 from fedrepro.engine.nn.models import MLP
-from fedrepro.engine.nn.optim import Optimizer
 from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import one_of, require
-from fedrepro.papers.gfl import noise as gfl_noise
 from fedrepro.papers.gfl.clients import (
     FIRST,
     SECOND,
     Graph,
-    Own,
-    PlainSGD,
+    Samples,
     Trace,
+    client_edges,
+    group_untrained,
     initial_weights,
-    one_slice_for_the_rest,
-    own_samples,
     propagation,
     propagation_weights,
-    training_rows,
-)  # fmt: skip
+    torch_uniform,
+)
+from fedrepro.papers.gfl.exchange import Received, count_messages, exchange, only_training_nodes
 
 U, RECEIVED = "layer1.own", "layer1.received"
-
-
-@dataclass(frozen=True)
-class Received:
-    """What the last exchange brought: messages to the training clients, and what the server keeps to add up the round.
-
-    Shapes: `shared` `[clients, classes]` C_k; `own` `[clients]` A_kk; `active` `[clients, hidden]` grad C_k by layer 2;
-    `projected` `[clients, samples, hidden]` grad C_k by layer 1 at the client's own samples; `on`, one a run, `[held
-    samples, hidden]` 0/1 for each sample of a mean h_j; `logits` `[nodes, classes]` of what the average predicts;
-    `noise1` `[clients, classes, features, hidden]`, where it is needed whole, and `noise2` `[clients, classes, hidden,
-    classes]`, or None; `noise_at` `[clients, samples, classes, hidden]`.
-    """
-
-    shared: Tensor
-    own: Tensor
-    active: Tensor
-    projected: Tensor
-    on: list[Tensor]
-    logits: Tensor
-    noise1: Tensor | None = None
-    noise2: Tensor | None = None
-    noise_at: Tensor | None = None
+BASE1, BASE2 = "layer1.base", "layer2.base"  # under the average: x_s W1 `[clients, samples, hidden]`, and W2
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Between rounds: the graphs, the average and what the last exchange under it brought, each client's training
-    samples, and the losses measured so far.
+    """All that persists between rounds next to the server's weights.
+
+    Args:
+        graphs: one per run.
+        samples: the clients' training samples.
+        average: the weights under which the last exchange took place, `[runs, ...]`.
+        received: what that exchange gave.
+        trace: the losses so far.
     """
 
-    graphs: tuple[Graph, ...]
+    graphs: list[Graph]
+    samples: Samples
     average: Weights
     received: Received
-    own: Own
     trace: Trace
+
+    def samples_of(self, fed: Federation) -> Samples:
+        """Return the training samples, collected again if the federation's features are not those of the start."""
+        return self.samples if self.samples.source is fed.x else Samples.of(fed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GFLAPPNP(Method):
-    """GFL-APPNP with `local_epochs` = I local updates a round; T updates are T / I rounds.
+    """GFL-APPNP with `local_epochs` = I local updates per round.
 
     Args:
         model: an `MLP` of two layers; its biases are not used.
-        alpha, steps: of the propagation (alpha, M).
-        propagation: one of `PROPAGATIONS`.
-        compensation: False sends h alone (V2).
-        noise: standard deviation of what each client adds to the gradient of h it uploads (V1: 1).
+        alpha: teleport probability of the propagation.
+        steps: M, the number of propagation steps.
+        propagation: one of `PROPAGATIONS` (GFL-Q1).
+        compensation: False exchanges h without its gradient (V2).
+        noise: standard deviation of what each client adds to the gradient of h that it uploads (V1 has 1).
         batch: training samples in a step, drawn anew for each pass over them; 0 for all.
-        update: what one of the I updates is: a "step" on one batch, or a "pass" over all batches as in the authors'
-            code. The same where `batch` is 0.
+        update: whether one of the I updates is a "step" on one batch, or a "pass" over all batches, which is the
+            reading of the authors' code. Both are equal if `batch` is 0.
         share: samples in the mean h_j: "all" or "train" (GFL-Q7).
     """
 
@@ -134,293 +142,218 @@ class GFLAPPNP(Method):
         propagation_weights(self.propagation, self.alpha, self.steps)
         one_of("update", self.update, ("step", "pass"))
         one_of("share", self.share, ("all", "train"))
+        # Momentum and weight decay of u and w would not be those of W1_k.
         require(self.optimizer == "sgd", "optimizer", "'sgd'", self.optimizer)
         for name in ("momentum", "weight_decay"):
             require(getattr(self, name) == 0, name, "0", getattr(self, name))
         require(type(self.model) is MLP and self.model.layers == 2, "model", "an MLP of 2 layers", self.model)
         require(self.noise >= 0, "noise", "at least 0", self.noise)
 
-    def rule(self) -> Optimizer:
-        """SGD without momentum."""
-        return PlainSGD("sgd", self.lr, self.weight_decay, self.momentum)
-
-    # -- hooks --------------------------------------------------------------------------------------------------------
+    # -- the hooks of a round ---------------------------------------------------------------------------------------
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Each training client gets a slice of its own, all others of a run share one; then the first exchange."""
-        fed, nodes = one_slice_for_the_rest(fed)
-        own = own_samples(fed, training_rows(fed))
-        graphs = tuple(self._graph(fed, own, run, nodes[run]) for run in range(fed.runs))
+        """Give each training client a slice of the stacked weights, and perform the first exchange."""
+        fed, nodes = group_untrained(fed)
+        samples, graphs = Samples.of(fed), []
+        # A round of one step never returns to the samples after its first move.
+        products = self.compensation and self._steps(samples) > 1
+        for run, source in enumerate(fed.sources):
+            a = propagation(client_edges(source), len(source.parts), self.propagation, self.alpha, self.steps)
+            graph = Graph.of(fed, samples, run, nodes[run], a.to(fed.device, fed.dtype), self.share)
+            graphs.append(graph.with_products(samples) if products else graph)
         shared = initial_weights(self.model, fed)
-        return fed, State(shared, {}, Memory(graphs, shared, self._exchange(fed, graphs, own, shared, 0), own, Trace()))
+        received = exchange(fed, graphs, samples, shared, 0, self.compensation, self.noise)
+        return fed, State(shared, {}, Memory(graphs, samples, shared, received, Trace()))
 
     def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """Local weights at the server's average, in the coordinates of the module's text."""
-        _count(self, fed, state, t)
-        own = self._current(fed, state)
-        clients, samples = own.rows.shape
-        base = own.x.new_empty(clients, samples, self.model.hidden)
-        for run, graph in enumerate(state.more.graphs):
-            torch.matmul(own.x[graph.clients], state.shared[FIRST][run], out=base[graph.clients])
-        return {
-            "layer1.base": base,
-            U: base.new_zeros(clients, samples, self.model.hidden),
-            RECEIVED: base.new_zeros(clients, fed.classes),
-            SECOND: state.shared[SECOND][fed.run],
-            "layer2.base": state.shared[SECOND][fed.run],
-        }
+        """Return local weights equal to the server's average: u = 0 and w = 0."""
+        memory: Memory = state.more
+        if self.propagation != "none":
+            count_messages(fed, memory.graphs, state.shared, t, self.compensation)
+        x, first, second = memory.samples_of(fed).x, state.shared[FIRST], state.shared[SECOND][fed.run]
+        base = torch.cat([x[graph.clients] @ first[run] for run, graph in enumerate(memory.graphs)])
+        u, w = torch.zeros_like(base), base.new_zeros(len(base), fed.classes)
+        return {BASE1: base, U: u, RECEIVED: w, SECOND: second, BASE2: second}
 
     def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
-        """I updates; with batches a "pass" is several steps."""
-        for step in range(self.local_epochs * (self._batches(state) if self.update == "pass" else 1)):
+        """Yield the steps of I updates."""
+        for step in range(self._steps(state.more.samples)):
             yield Step((U, RECEIVED, SECOND), partial(self.local_loss, fed=fed.at(t, step), state=state, t=t))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Each client's loss `[clients]` on a batch of its training samples, with the gradient of Eq. 15b."""
+        """Return each client's loss on a batch of its training samples, `[clients]`, with the gradient of Eq. 15b.
+
+        The value is the cross-entropy of Eq. 15a. Terms that are zero but have a gradient add the rest of Eq. 15b.
+        """
         assert fed.clock is not None
-        own, got = self._current(fed, state), state.more.received
-        u, w, second = weights[U], weights[RECEIVED], weights[SECOND]
+        samples, received = state.more.samples_of(fed), state.more.received
+        u, w, second, noise = weights[U], weights[RECEIVED], weights[SECOND], received.noise
         with torch.no_grad():
-            z = weights["layer1.base"] + own.gram @ u
-            if self.compensation and fed.clock.step:
-                z += got.projected * torch.einsum("khc,kc->kh", weights["layer2.base"], w)[:, None]
-            if got.noise_at is not None and fed.clock.step:
-                z += torch.einsum("kc,ksch->ksh", w, got.noise_at)
-        hidden = F.relu(z + _nothing(u))
-        logits = got.own[:, None, None] * (hidden @ second) + got.shared[:, None]
+            z = weights[BASE1] + samples.gram @ u
+            if self.compensation and fed.clock.step:  # w is 0 in the first step
+                z += received.projected * torch.einsum("khc,kc->kh", weights[BASE2], w)[:, None]
+                if noise is not None:
+                    z += torch.einsum("kc,ksch->ksh", w, noise.at_samples)
+        hidden = F.relu(z + _zero(u))
+        logits = received.diagonal[:, None, None] * (hidden @ second) + received.c[:, None]
         if self.compensation:
-            silent = _nothing(second)
-            extra = _nothing(w) + torch.einsum("kh,khc->kc", got.active, silent)
-            if got.noise2 is not None:
-                extra = extra + torch.einsum("kchd,khd->kc", got.noise2, silent)
-            logits = logits + extra[:, None]
-        share = own.share if not self.batch else self._batch(fed, state, own)
-        y = fed.batch.y[own.rows]
-        each = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(share)
-        return (each * share).sum(1)
+            gradient_of_c = _zero(w) + torch.einsum("kh,khc->kc", received.active, _zero(second))
+            if noise is not None:
+                gradient_of_c = gradient_of_c + torch.einsum("kchd,khd->kc", noise.second, _zero(second))
+            logits = logits + gradient_of_c[:, None]
+        share = self._batch(fed, samples) if self.batch else samples.share
+        y = fed.batch.y[samples.rows]
+        losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(share)
+        return (losses * share).sum(1)
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Logits `[nodes, classes]` under each client's own weights after its local steps, with C_k as received."""
-        got: Received = state.more.received
-        if _nothing_but_training(fed):
-            return got.logits  # the rest predicts with what it received
+        """Return logits `[nodes, classes]` under each client's weights after its local steps, with C_k as received."""
+        received: Received = state.more.received
+        if only_training_nodes(fed):
+            return received.logits  # no scored client has moved from the average
         hidden = F.relu(layers.linear(fed, fed.input, self.first_layers(weights, fed, state)))
-        h = layers.linear(fed, hidden, weights[SECOND])
-        trained = (fed.count("train") > 0)[fed.batch.batch][:, None]
-        client = fed.batch.batch
-        return torch.where(trained, got.own[client, None] * h + got.shared[client], got.logits)
+        h, client = layers.linear(fed, hidden, weights[SECOND]), fed.batch.batch
+        trained = (fed.count("train") > 0)[client][:, None]
+        return torch.where(trained, received.diagonal[client, None] * h + received.c[client], received.logits)
 
     def aggregate(self, state: State, update: Update) -> State:
-        """The average of the clients' weights, then the next exchange under it."""
+        """Average the weights of the clients that trained, and exchange h under the average."""
         fed, memory, after = update.fed, state.more, update.after
-        own = self._current(fed, state)
+        samples, received = memory.samples_of(fed), memory.received
         by = update.by.to(after[U].dtype)
         shared = {name: w.clone() for name, w in state.shared.items()}
         for run, graph in enumerate(memory.graphs):
             part = graph.trained
-            share = by[part] / by[part].sum()
-            move = self._mean_move(memory, own, run, share, after, state.shared[SECOND][run])
-            if self.noise and self.compensation:
-                w = share[:, None] * after[RECEIVED][part]
-                move = move + self._noise_in_mean(memory, own, run, w, fed.seeds[run], update.round)
+            mean = by[part] / by[part].sum()
+            u, w = mean[:, None, None] * after[U][part], mean[:, None] * after[RECEIVED][part]
+            move = samples.x[part].flatten(0, 1).T @ u.flatten(0, 1)
+            if self.compensation:
+                # sum_k M_k diag(W2 w_k), with the sum over clients taken before that over samples
+                at_node = graph.off.T @ (w @ state.shared[SECOND][run].T)
+                rows = at_node.index_select(0, graph.node[graph.held])
+                rows.mul_(graph.share[graph.held, None]).mul_(received.on[run])
+                move = move + graph.transposed @ rows
+            if received.noise is not None:
+                move = move + received.noise.mean(graph, samples, w, fed.seeds[run])
             shared[FIRST][run] += move
-            shared[SECOND][run] = torch.einsum("k,khc->hc", share, after[SECOND][part])
-        received = self._exchange(fed, memory.graphs, own, shared, update.round + 1)
+            shared[SECOND][run] = torch.einsum("k,khc->hc", mean, after[SECOND][part])
+        received = exchange(fed, memory.graphs, samples, shared, update.round + 1, self.compensation, self.noise)
         memory.trace.add(fed, memory.graphs, received.logits, votes=self.share == "all")
         return State(shared, {}, replace(memory, average=shared, received=received))
 
     def predict(self, fed: Federation, state: State) -> Tensor:
-        """Logits `[nodes, classes]` of the average, with h_j recomputed under it."""
-        got: Tensor = state.more.received.logits
-        return got
+        """Return logits `[nodes, classes]` of the average, with h_j computed under it."""
+        memory: Memory = state.more
+        return memory.received.logits
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
-        """`Trace.facts`."""
-        found: list[dict[str, float]] = state.more.trace.facts()
-        return found
+        """Return the loss curves and the majority score, see `Trace.facts`."""
+        memory: Memory = state.more
+        return memory.trace.facts()
 
-    # -- the exchange -------------------------------------------------------------------------------------------------
-
-    def _exchange(self, fed: Federation, graphs: tuple[Graph, ...], own: Own, shared: Weights, t: int) -> Received:
-        """h_j, C_k and grad C_k under the server's average."""
-        clients, samples = own.rows.shape
-        hidden, classes, new = self.model.hidden, fed.classes, shared[FIRST].new_zeros
-        unset = shared[FIRST].new_empty  # for the largest tensors, which need not be filled twice
-        got = Received(
-            shared=new(clients, classes), own=new(clients), active=new(clients, hidden),
-            projected=new(clients, samples, hidden), on=[], logits=new(fed.nodes, classes),
-        )  # fmt: skip
-        if self.noise:
-            whole = samples > 1 or not _nothing_but_training(fed)  # W1_k written out, or more than one product with it
-            got = replace(
-                got, noise1=unset(clients, classes, fed.features, hidden) if whole else None,
-                noise2=unset(clients, classes, hidden, classes), noise_at=new(clients, samples, classes, hidden),
-            )  # fmt: skip
-        for run, graph in enumerate(graphs):
-            part = graph.trained
-            z = F.relu(graph.x @ shared[FIRST][run])
-            on = (z[graph.held] > 0).to(z.dtype)
-            h = z @ shared[SECOND][run]
-            means = graph.share[graph.held, None] * z[graph.held]
-            sums = new(len(graph.a), hidden).index_add_(0, graph.node[graph.held], means)
-            diagonal = graph.a.diagonal()
-            c = graph.a @ (sums @ shared[SECOND][run]) - diagonal[:, None] * (sums @ shared[SECOND][run])
-            got.on.append(on)
-            got.logits[graph.rows] = diagonal[graph.node, None] * h + c[graph.node]
-            got.shared[part], got.own[part] = c[graph.train], diagonal[graph.train]
-            if self.compensation:
-                got.active[part] = graph.off @ sums
-                if graph.gram is not None:
-                    got.projected[part] = (graph.gram @ on).view(-1, samples, hidden)
-                if self.noise:
-                    self._draw_noise(got, own, graph, part, fed.seeds[run], t)
-        return got
-
-    def _draw_noise(self, got: Received, own: Own, graph: Graph, part: slice, seed: int, t: int) -> None:
-        """What the noise of all neighbours adds to grad C_k, a function of (seed, round) alone (`gfl_noise`)."""
-        assert got.noise2 is not None and got.noise_at is not None
-        mix, source = self.noise**2 * graph.mix, _generator("gfl noise", seed, t)
-        if got.noise1 is None:
-            x = own.x[part, 0].double().cpu()
-            got.noise_at[part, 0] = gfl_noise.at_samples(mix, x, got.noise_at.shape[2], got.noise_at.shape[3], source)
-        for noise in (got.noise1, got.noise2):
-            if noise is not None:
-                gfl_noise.draw(mix, source, noise[part])
-                noise[part.stop : graph.clients.stop] = 0
-        if got.noise1 is not None:
-            got.noise_at[part] = (own.x[part, None] @ got.noise1[part]).transpose(1, 2)
-
-    def _noise_in_mean(self, memory: Memory, own: Own, run: int, w: Tensor, seed: int, t: int) -> Tensor:
-        """sum_kc w_kc N_kc of a round, `[features, hidden]`, with `w` `[training clients, classes]`."""
-        graph, got = memory.graphs[run], memory.received
-        if got.noise1 is not None:
-            return torch.einsum("kc,kcph->ph", w, got.noise1[graph.trained])
-        assert got.noise_at is not None
-        x, w64, at = (y.double().cpu() for y in (own.x[graph.trained, 0], w, got.noise_at[graph.trained, 0]))
-        source = _generator("gfl noise in the mean", seed, t)
-        return gfl_noise.total(self.noise**2 * graph.mix, x, w64, at, source).to(w)
-
-    def _mean_move(self, memory: Memory, own: Own, run: int, share: Tensor, after: Weights, second: Tensor) -> Tensor:
-        """The weighted mean over clients of what the round added to the first layer, `[features, hidden]`."""
-        graph = memory.graphs[run]
-        part = graph.trained
-        u = share[:, None, None] * after[U][part]
-        move = own.x[part].flatten(0, 1).T @ u.flatten(0, 1)
-        if not self.compensation:
-            return move
-        w = share[:, None] * after[RECEIVED][part]
-        at_node = graph.off.T @ (w @ second.T)
-        rows = at_node.index_select(0, graph.node[graph.held])
-        rows.mul_(graph.share[graph.held, None]).mul_(memory.received.on[run])
-        return move + graph.transposed @ rows
+    # -- parts of the hooks -----------------------------------------------------------------------------------------
 
     def first_layers(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """W1_k of every client, written out: `[clients, features, hidden]`."""
-        got, own = state.more.received, self._current(fed, state)
-        first: Tensor = state.more.average[FIRST][fed.run] + own.x.transpose(1, 2) @ weights[U]
+        """Return W1_k of every client, `[clients, features, hidden]`."""
+        memory, w = state.more, weights[RECEIVED]
+        first: Tensor = memory.average[FIRST][fed.run] + memory.samples_of(fed).x.transpose(1, 2) @ weights[U]
         if not self.compensation:
             return first
-        w = weights[RECEIVED]
-        scale = torch.einsum("khc,kc->kh", state.more.average[SECOND][fed.run], w)
-        for run, graph in enumerate(state.more.graphs):
-            x = graph.x.dense() if isinstance(graph.x, Sparse) else graph.x
-            on = graph.share[graph.held, None] * got.on[run]
-            each = (x[graph.held][:, :, None] * on[:, None]).flatten(1)
-            sums = each.new_zeros(len(graph.a), each.shape[1]).index_add_(0, graph.node[graph.held], each)
-            first[graph.trained] += (graph.off @ sums).view(-1, *first.shape[1:]) * scale[graph.trained, None]
-        if self.noise:
-            assert got.noise1 is not None, "drawn only where `forward` needs it"
-            first += torch.einsum("kc,kcph->kph", w, got.noise1)
+        scale = torch.einsum("khc,kc->kh", memory.average[SECOND][fed.run], w)
+        for graph, on in zip(memory.graphs, memory.received.on):
+            x = graph.x_held.dense() if isinstance(graph.x_held, Sparse) else graph.x_held
+            means = graph.means((x[:, :, None] * on[:, None]).flatten(1))
+            first[graph.trained] += (graph.off @ means).view(-1, *first.shape[1:]) * scale[graph.trained, None]
+        if memory.received.noise is not None:
+            first += torch.einsum("kc,kcph->kph", w, memory.received.noise.first)
         return first
 
-    # -- what is fixed ------------------------------------------------------------------------------------------------
+    def _batches(self, samples: Samples) -> int:
+        """Return the number of batches in a pass over the samples."""
+        return -(-samples.rows.shape[1] // self.batch) if self.batch else 1
 
-    def _graph(self, fed: Federation, own: Own, run: int, node: Tensor) -> Graph:
-        source = fed.sources[run]
-        owner = torch.empty(source.data.num_nodes, dtype=torch.long)
-        for number, part in enumerate(source.parts):
-            owner[part] = number
-        ends = owner[source.data.edge_index]
-        a = propagation(ends[:, ends[0] != ends[1]], len(source.parts), self.propagation, self.alpha, self.steps).to(
-            fed.device, fed.dtype
-        )
-        mine = (fed.run == run).nonzero().squeeze(1)
-        clients = slice(int(mine[0]), int(mine[-1]) + 1)
-        rows = slice(int(fed.batch.ptr[clients.start]), int(fed.batch.ptr[clients.stop]))
-        held = fed.batch.train_mask[rows] if self.share == "train" else torch.ones_like(node, dtype=torch.bool)
-        count = torch.bincount(node[held], minlength=len(a)).clamp(min=1)
-        share = held.to(fed.dtype) / count[node].to(fed.dtype)
-        trained = int((fed.count("train")[clients] > 0).sum())
-        train = node[own.rows[clients.start : clients.start + trained, 0] - rows.start]
-        every = torch.arange(rows.start, rows.stop, device=fed.device)
-        held_x = fed.x.rows(every) if isinstance(fed.x, Sparse) else fed.x[rows]
-        graph = Graph(rows, held_x, clients, a, node, share, train, None)
-        if not self.compensation or self._steps_a_round(own) == 1:
-            return graph
-        x, samples = own.x[graph.trained], own.x.shape[1]
-        products = (held_x @ x.flatten(0, 1).T.contiguous())[graph.held].T.view(trained, samples, -1)
-        at = (graph.off[:, node] * share)[:, None, graph.held]
-        return replace(graph, gram=(products * at).flatten(0, 1))
+    def _steps(self, samples: Samples) -> int:
+        """Return the number of local steps in a round."""
+        return self.local_epochs * (self._batches(samples) if self.update == "pass" else 1)
 
-    def _current(self, fed: Federation, state: State) -> Own:
-        """The clients' training samples, taken again where the federation's features are not those of the start."""
-        own: Own = state.more.own
-        return own if own.source is fed.x else own_samples(fed, own.rows)
+    def _batch(self, fed: Federation, samples: Samples) -> Tensor:
+        """Return the weights `[clients, samples]` of the samples in this step's batch.
 
-    def _batches(self, state: State) -> int:
-        return -(-state.more.own.rows.shape[1] // self.batch) if self.batch else 1
-
-    def _steps_a_round(self, own: Own) -> int:
-        passes = -(-own.rows.shape[1] // self.batch) if self.batch and self.update == "pass" else 1
-        return self.local_epochs * passes
-
-    def _batch(self, fed: Federation, state: State, own: Own) -> Tensor:
-        """Weights `[clients, samples]` of the samples of this step's batch: each pass goes through them in a new order,
-        a function of (seed, client, pass).
+        Each pass goes through the samples in a new order, a function of (seed, client, pass).
         """
         assert fed.clock is not None
-        batches = self._batches(state)
-        steps = self.local_epochs * (batches if self.update == "pass" else 1)
-        number, place = divmod(fed.clock.round * steps + fed.clock.step, batches)
+        batches = self._batches(samples)
+        number, index = divmod(fed.clock.round * self._steps(samples) + fed.clock.step, batches)
         seeds = np.asarray(fed.seeds)[fed.run.cpu().numpy()][:, None]
         client = fed.number.cpu().numpy()[:, None]
-        keys = random.keys("batch", seeds, client, number, np.arange(own.rows.shape[1])[None])
-        keys = np.where(own.share.cpu().numpy() > 0, keys, np.uint64(2**64 - 1))  # padding comes last
-        rank = torch.from_numpy(keys.argsort(1).argsort(1)).to(own.share.device)
-        chosen = (rank // self.batch == place) & (own.share > 0)
-        return chosen / chosen.sum(1, keepdim=True).clamp(min=1).to(own.share.dtype)
+        keys = random.keys("batch", seeds, client, number, np.arange(samples.rows.shape[1])[None])
+        keys = np.where(samples.share.cpu().numpy() > 0, keys, np.uint64(2**64 - 1))  # padding comes last
+        rank = torch.from_numpy(keys.argsort(1).argsort(1)).to(samples.share.device)
+        chosen = (rank // self.batch == index) & (samples.share > 0)
+        return chosen / chosen.sum(1, keepdim=True).clamp(min=1).to(samples.share.dtype)
 
 
-# -- parts --------------------------------------------------------------------------------------------------------
-
-
-def _generator(name: str, seed: int, t: int) -> torch.Generator:
-    return torch.Generator(device="cpu").manual_seed(int(random.keys(name, seed, t) >> np.uint64(1)))
-
-
-def _nothing_but_training(fed: Federation) -> bool:
-    """Whether every client that trains holds training nodes alone."""
-    count = fed.count("train")
-    return not bool(((count > 0) & (count < fed.count("all"))).any())
-
-
-def _nothing(w: Tensor) -> Tensor:
-    """Zero, whose gradient is that of `w`."""
+def _zero(w: Tensor) -> Tensor:
+    """Return zeros whose gradient is that of `w`."""
     return w - w.detach()
 
 
-def _count(method: GFLAPPNP, fed: Federation, state: State, t: int) -> None:
-    """Every client uploads h and its gradient (one number per class and weight) and receives C and its gradient; those
-    that do not train also receive the average, without which they could not compute h.
+@dataclass(frozen=True, kw_only=True)
+class FedMLP(GFLAPPNP):
+    """FedAvg of the encoder with SGD on batches (Section 6.3): GFL with the identity for A (Remark 1)."""
+
+    propagation: str = "none"
+    compensation: bool = False
+    share: str = "train"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        without = self.propagation == "none" and not self.compensation
+        require(without, "propagation", "'none', without compensation, for an MLP", self.propagation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPs(FedMLP):
+    """FedMLP without averages: every client trains an MLP from common initial weights and sends nothing."""
+
+    def start(self, fed: Federation) -> tuple[Federation, State]:
+        """Give every client the initial weights."""
+        fed, state = super().start(fed)
+        return fed, State({}, super().begin_round(fed, state, 0), state.more)
+
+    def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
+        """Return the weights that each client ended the last round with."""
+        return state.personal
+
+    def aggregate(self, state: State, update: Update) -> State:
+        """Keep all weights where they are, and score them."""
+        logits = self.forward(update.after, update.fed, state)
+        state.more.trace.add(update.fed, state.more.graphs, logits, votes=False)
+        memory = replace(state.more, received=replace(state.more.received, logits=logits))
+        return replace(state, personal=update.after, more=memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralUnbiased(Central):
+    """Central GCN, GAT or GraphSAGE, trained on the full batch without bias terms (Appendix A.2.2).
+
+    Args:
+        torch_init: whether weights start as PyTorch's linear layers do (GFL-Q10). Otherwise they start as the model's
+            default, and attention vectors always do.
     """
-    each = sum(w[0].numel() for w in state.shared.values())
-    nodes = np.array([len(graph.a) for graph in state.more.graphs])
-    rest = nodes - np.array([len(graph.train) for graph in state.more.graphs])
-    if rest.any() and method.propagation != "none":
-        fed.traffic.send("down", "weights", rest * each, round=t)
-    if method.propagation == "none":
-        return
-    for direction, name in (("up", "h"), ("down", "C")):
-        fed.traffic.send(direction, name, nodes * fed.classes, round=t)
-        if method.compensation:
-            fed.traffic.send(direction, f"gradient of {name}", nodes * fed.classes * each, round=t)
+
+    torch_init: bool = False
+
+    def start(self, fed: Federation) -> tuple[Federation, State]:
+        """Draw the initial weights."""
+        fed, state = super().start(fed)
+        for name, w in state.personal.items():
+            if self.torch_init and w.dim() == 3 and not name.endswith((".source", ".target")):
+                for client, seed in enumerate(fed.seeds):
+                    w[client] = torch_uniform(tuple(w.shape[1:]), seed, name).to(w)
+        return fed, state
+
+    def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
+        """Yield steps that move all weights but the biases."""
+        for step in super().local_steps(fed, state, t):
+            yield step._replace(names=tuple(name for name in step.names if not name.endswith("bias")))

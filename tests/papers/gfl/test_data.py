@@ -67,11 +67,9 @@ def test_blocks_are_consecutive() -> None:
     assert [part.tolist() for part in parts] == np.arange(6000).reshape(50, 120).tolist()
 
 
-@pytest.mark.skipif(
-    "FEDREPRO_DATA" not in os.environ, reason="subCora is not made of the real Cora: FEDREPRO_DATA is unset"
-)
+@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="subCora needs the real Cora: FEDREPRO_DATA is unset")
 def test_subcora_is_as_the_paper_asks() -> None:
-    """A sub-graph has 300 nodes, a connected training set of 30 to 50 with all classes, and as many validation nodes."""
+    """A sub-graph has 300 nodes, a connected training set with all classes, and as many validation nodes."""
     for seed in (0, 6, 19):
         one = datasets.assemble("subCora", "", "public", seed)
         other = datasets.assemble("subCora in set order", "", "public", seed)

@@ -1,4 +1,4 @@
-"""GFL-APPNP against a plain program over clients, and what it sends, freezes and draws."""
+"""GFL-APPNP compared with a plain program over clients, and the messages it sends and the noise it draws."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fedrepro.engine.method import Method
 from fedrepro.engine.nn.models import GAT, GCN, MLP
 from fedrepro.engine.training import Trained, train
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.gfl import noise as gfl_noise
-from fedrepro.papers.gfl.central import CentralUnbiased
-from fedrepro.papers.gfl.clients import propagation, propagation_weights
-from fedrepro.papers.gfl.fedmlp import FedMLP, MLPs
-from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, U
+from fedrepro.papers.gfl import exchange
+from fedrepro.papers.gfl.clients import FIRST, SECOND, propagation, propagation_weights
+from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, CentralUnbiased, FedMLP, MLPs, U
 
 NODES, SAMPLES, FEATURES, CLASSES, HIDDEN = 9, 4, 5, 3, 6
-FIRST, SECOND = "layer1.weight", "layer2.weight"
 NET = MLP(FEATURES, CLASSES, HIDDEN)
 
 
 def data(seed: int = 0, split_nodes: bool = False, sparse: bool = False) -> Data:
-    """A random connected graph of nodes with several samples; a split of samples, or of nodes with one label each."""
+    """Return a random connected graph whose nodes have several samples.
+
+    The split is one of samples with labels of their own, or one of nodes with one label each.
+    """
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.random((NODES, NODES)) < 0.4, 1)
     upper[range(NODES - 1), range(1, NODES)] = True
@@ -39,12 +39,12 @@ def data(seed: int = 0, split_nodes: bool = False, sparse: bool = False) -> Data
         rng.random((NODES * SAMPLES, FEATURES)) < (0.2 if sparse else 1)
     )
     y = np.repeat(rng.integers(CLASSES, size=NODES), SAMPLES) if split_nodes else rng.integers(CLASSES, size=len(x))
-    place = np.repeat(np.arange(NODES) % 3, SAMPLES) if split_nodes else np.tile([0, 0, 1, 2], NODES)
+    role = np.repeat(np.arange(NODES) % 3, SAMPLES) if split_nodes else np.tile([0, 0, 1, 2], NODES)
     edges = torch.from_numpy(np.stack([np.concatenate([row, col]), np.concatenate([col, row])])) * SAMPLES
-    made = Data(x=torch.tensor(x, dtype=torch.float32), y=torch.from_numpy(y), edge_index=edges, num_classes=CLASSES)
+    graph = Data(x=torch.tensor(x, dtype=torch.float32), y=torch.from_numpy(y), edge_index=edges, num_classes=CLASSES)
     for number, name in enumerate(("train_mask", "val_mask", "test_mask")):
-        made[name] = torch.from_numpy(place == number)
-    return made
+        graph[name] = torch.from_numpy(role == number)
+    return graph
 
 
 def federate(graph: Data, seed: int = 0) -> Federation:
@@ -53,7 +53,7 @@ def federate(graph: Data, seed: int = 0) -> Federation:
 
 
 def matrix(graph: Data, weights: list[float]) -> np.ndarray:
-    """The propagation matrix from the definition, in NumPy."""
+    """Return the propagation matrix by its definition, in NumPy."""
     a = np.eye(NODES)
     a[graph.edge_index[1] // SAMPLES, graph.edge_index[0] // SAMPLES] = 1
     s = a / np.sqrt(np.outer(a.sum(1), a.sum(1)))
@@ -63,7 +63,10 @@ def matrix(graph: Data, weights: list[float]) -> np.ndarray:
 def plain(
     graph: Data, method: GFLAPPNP, first: Tensor, second: Tensor, rounds: int
 ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-    """Algorithm 1 client after client with whole weights and Jacobians; the average, and the clients' last weights."""
+    """Run Algorithm 1 client after client, with whole weights and Jacobians.
+
+    Returns the averaged W1 and W2, and each client's weights after its last local step.
+    """
     x, node = graph.x.double(), torch.arange(NODES * SAMPLES) // SAMPLES
     a = torch.from_numpy(matrix(graph, propagation_weights(method.propagation, method.alpha, method.steps)))
     used = graph.train_mask if method.share == "train" else torch.ones_like(graph.train_mask)
@@ -82,13 +85,13 @@ def plain(
             jacobian = [torch.autograd.grad(entry, server, retain_graph=True) for entry in c]
             ws, rows = [first, second], (node == k) & graph.train_mask
             for _ in range(method.local_epochs):
-                own = [w.clone().requires_grad_() for w in ws]
-                z = a[k, k] * (F.relu(x[rows] @ own[0]) @ own[1]) + c.detach()
+                leaves = [w.clone().requires_grad_() for w in ws]
+                z = a[k, k] * (F.relu(x[rows] @ leaves[0]) @ leaves[1]) + c.detach()
                 residual = (z.softmax(1) - F.one_hot(graph.y[rows], CLASSES)).detach() / int(rows.sum())
-                steps = list(torch.autograd.grad((residual * z).sum(), own))
+                steps = list(torch.autograd.grad((residual * z).sum(), leaves))
                 if method.compensation:
-                    for e, each in zip(residual.sum(0), jacobian):
-                        steps = [g + e * j for g, j in zip(steps, each)]
+                    for error, entry in zip(residual.sum(0), jacobian):
+                        steps = [g + error * j for g, j in zip(steps, entry)]
                 ws = [w - method.lr * g for w, g in zip(ws, steps)]
             clients.append((ws[0], ws[1]))
         first, second = (torch.stack([ws[i] for ws in clients]).mean(0) for i in (0, 1))
@@ -107,15 +110,15 @@ def test_rounds_equal_algorithm_1(
         model=NET, lr=0.3, local_epochs=local, compensation=compensation, propagation=propagation, share=share
     )
     start = method.start(federate(graph))[1].shared
-    made = train(method, federate(graph), 3).state.shared
+    trained = train(method, federate(graph), 3).state.shared
     first, second, _ = plain(graph, method, start[FIRST][0], start[SECOND][0], 3)
-    assert float((made[FIRST][0] - first).abs().max()) < 1e-10
-    assert float((made[SECOND][0] - second).abs().max()) < 1e-10
-    assert float((made[FIRST][0] - start[FIRST][0]).abs().max()) > 1e-3
+    assert float((trained[FIRST][0] - first).abs().max()) < 1e-10
+    assert float((trained[SECOND][0] - second).abs().max()) < 1e-10
+    assert float((trained[FIRST][0] - start[FIRST][0]).abs().max()) > 1e-3
 
 
 def test_sparse_features_give_the_same() -> None:
-    """Features kept sparse give the weights that Algorithm 1 gives on the dense ones."""
+    """Sparse features give the weights that Algorithm 1 gives on dense ones."""
     graph = data(split_nodes=True, sparse=True)
     method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3)
     fed = federate(graph)
@@ -127,7 +130,7 @@ def test_sparse_features_give_the_same() -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_scores_after_local_training_use_each_clients_weights(sparse: bool) -> None:
-    """Weights written out of the coordinates, and the logits under them, are those of the plain program."""
+    """First layers that are computed from coordinates, and logits under them, are those of the plain program."""
     graph = data(sparse=sparse)
     method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3, share="train")
     _, state = method.start(federate(graph))
@@ -143,7 +146,7 @@ def test_scores_after_local_training_use_each_clients_weights(sparse: bool) -> N
     train(Watched(model=NET, lr=0.3, local_epochs=3, share="train"), federate(graph), 1)
     start = state.shared
     _, _, clients = plain(graph, method, start[FIRST][0], start[SECOND][0], 1)
-    a, c = state.more.graphs[0].a, state.more.received.shared
+    a, c = state.more.graphs[0].a, state.more.received.c
     for k, (first, second) in enumerate(clients):
         rows = slice(k * SAMPLES, (k + 1) * SAMPLES)
         assert float((seen[0][0][k] - first).abs().max()) < 1e-10
@@ -152,9 +155,9 @@ def test_scores_after_local_training_use_each_clients_weights(sparse: bool) -> N
 
 
 def central_appnp(graph: Data, first: Tensor, second: Tensor, lr: float, rounds: int) -> list[tuple[Tensor, Tensor]]:
-    """Gradient steps on the clients' mean loss through the whole propagation matrix, by automatic differentiation."""
+    """Take gradient steps on the clients' mean loss through the whole propagation matrix; return all weights."""
     a = torch.from_numpy(matrix(graph, propagation_weights("appnp", 0.1, 10)))
-    rows, made = graph.train_mask.nonzero().squeeze(1), []
+    rows, steps = graph.train_mask.nonzero().squeeze(1), []
     for _ in range(rounds):
         leaves = [w.clone().requires_grad_() for w in (first, second)]
         h = (F.relu(graph.x.double() @ leaves[0]) @ leaves[1]).view(NODES, SAMPLES, CLASSES)
@@ -162,58 +165,58 @@ def central_appnp(graph: Data, first: Tensor, second: Tensor, lr: float, rounds:
         z = a.diagonal()[:, None, None] * h + (a @ means - a.diagonal()[:, None] * means)[:, None]
         loss = F.cross_entropy(z.flatten(0, 1)[rows], graph.y[rows])
         first, second = (w - lr * g for w, g in zip((first, second), torch.autograd.grad(loss, leaves)))
-        made.append((first, second))
-    return made
+        steps.append((first, second))
+    return steps
 
 
 def test_one_local_step_is_central_appnp() -> None:
-    """GFL-I3: with I = 1 each of ten rounds is a step of central APPNP, to 1e-10."""
+    """With I = 1 each of ten rounds is a step of central APPNP, to 1e-10 (GFL-I3)."""
     graph = data(split_nodes=True)
     method = GFLAPPNP(model=NET, lr=0.4)
     start = method.start(federate(graph))[1].shared
     expected = central_appnp(graph, start[FIRST][0], start[SECOND][0], 0.4, 10)
     for rounds in range(1, 11):
-        made = train(method, federate(graph), rounds).state.shared
-        assert float((made[FIRST][0] - expected[rounds - 1][0]).abs().max()) < 1e-10
-        assert float((made[SECOND][0] - expected[rounds - 1][1]).abs().max()) < 1e-10
+        trained = train(method, federate(graph), rounds).state.shared
+        assert float((trained[FIRST][0] - expected[rounds - 1][0]).abs().max()) < 1e-10
+        assert float((trained[SECOND][0] - expected[rounds - 1][1]).abs().max()) < 1e-10
 
 
 def test_identity_aggregator_is_fedavg() -> None:
-    """GFL-I6: without the graph, rounds are FedAvg of the network by a plain loop."""
+    """Without the graph, rounds are those of FedAvg in a plain loop (GFL-I6)."""
     graph = data()
     method = FedMLP(model=NET, lr=0.3, local_epochs=3)
     start = method.start(federate(graph))[1].shared
     first, _, _ = plain(graph, replace(method, steps=0), start[FIRST][0], start[SECOND][0], 3)
-    made = train(method, federate(graph), 3).state.shared
-    assert float((made[FIRST][0] - first).abs().max()) < 1e-10
+    trained = train(method, federate(graph), 3).state.shared
+    assert float((trained[FIRST][0] - first).abs().max()) < 1e-10
 
 
 def test_mlps_send_nothing_and_stay_apart() -> None:
     """Independent networks equal the clients of a federation that never averages; nothing travels."""
     graph = data()
-    made = train(MLPs(model=NET, lr=0.3, local_epochs=2), federate(graph), 3)
+    trained = train(MLPs(model=NET, lr=0.3, local_epochs=2), federate(graph), 3)
     one_round = FedMLP(model=NET, lr=0.3, local_epochs=6)
     start = one_round.start(federate(graph))[1].shared
     _, _, clients = plain(graph, replace(one_round, steps=0), start[FIRST][0], start[SECOND][0], 1)
-    second = made.state.personal[SECOND]
+    second = trained.state.personal[SECOND]
     assert max(float((second[k] - ws[1]).abs().max()) for k, ws in enumerate(clients)) < 1e-10
-    assert made.fed.traffic.summary()["bytes"] == {"before": 0.0, "training": 0.0}
+    assert trained.fed.traffic.summary()["bytes"] == {"before": 0.0, "training": 0.0}
 
 
 @pytest.mark.parametrize("kind", ["appnp", "truncated", "printed"])
 def test_propagation_matrix(kind: str) -> None:
-    """GFL-Q1: three weightings, equal to a sum of matrix powers; two of them sum to 1, the truncated one to 0.686."""
+    """A equals a sum of matrix powers, whose weights sum to 1, or to 0.686 if truncated (GFL-Q1)."""
     graph = data()
     weights = propagation_weights(kind, 0.1, 10)
     edges = graph.edge_index // SAMPLES
-    found = propagation(edges, NODES, kind, 0.1, 10).numpy()
-    assert np.abs(found - matrix(graph, weights)).max() < 1e-12
+    a = propagation(edges, NODES, kind, 0.1, 10).numpy()
+    assert np.abs(a - matrix(graph, weights)).max() < 1e-12
     assert sum(weights) == pytest.approx({"truncated": 0.68619}.get(kind, 1.0), abs=1e-5)
     assert weights[0] == pytest.approx(0.9 if kind == "printed" else 0.1)
 
 
 def test_clients_without_labels_share_one_slice_that_never_moves() -> None:
-    """Three of nine clients train, each in its own slice, before one for the rest, whose local weights stay zero."""
+    """Three of nine clients train in a slice each, followed by one slice for the rest, whose coordinates stay zero."""
     graph = data(split_nodes=True)
     method = GFLAPPNP(model=NET, lr=0.3, local_epochs=3)
     updates = []
@@ -237,11 +240,11 @@ def test_runs_side_by_side_equal_runs_alone() -> None:
     method = GFLAPPNP(model=NET, lr=0.2, local_epochs=3, noise=1.0, batch=1, update="pass", share="train")
     alone = [train(method, federate(data(seed), seed), 3) for seed in (0, 1)]
     both = train(method, Federation.stack([federate(data(seed), seed) for seed in (0, 1)]), 3)
-    for run, made in enumerate(alone):
-        for name, w in made.state.shared.items():
+    for run, trained in enumerate(alone):
+        for name, w in trained.state.shared.items():
             assert float((both.state.shared[name][run] - w[0]).abs().max()) < 1e-10
         assert both.history.result(run)["before"]["last"]["val_loss"] == pytest.approx(
-            made.history.result(0)["before"]["last"]["val_loss"], abs=1e-10
+            trained.history.result(0)["before"]["last"]["val_loss"], abs=1e-10
         )
 
 
@@ -251,22 +254,21 @@ def test_batches_go_through_all_samples() -> None:
     fed, state = method.start(federate(data()))
     passes = []
     for t in range(3):
-        own = state.more.own
-        masks = [method._batch(fed.at(t, step), state, own) > 0 for step in range(4)]
+        masks = [method._batch(fed.at(t, step), state.more.samples) > 0 for step in range(4)]
         passes += [torch.stack(masks[:2]), torch.stack(masks[2:])]
-    assert all(bool((each.sum(0) == 1).all()) for each in passes)
+    assert all(bool((masks.sum(0) == 1).all()) for masks in passes)
     assert any(not torch.equal(a, b) for a, b in pairwise(passes))
 
 
 def test_noise_has_the_stated_spread_and_changes_training() -> None:
-    """V1's noise on grad C_k has the variance of a sum over neighbours: that of A_kj^2; without it nothing is drawn."""
+    """V1's noise on grad C_k has the variance of a sum over neighbours with weights A_kj, and changes the weights."""
     graph = data(split_nodes=True)
     method = GFLAPPNP(model=MLP(FEATURES, CLASSES, 400), lr=0.1, local_epochs=2, noise=2.0)
     _, state = method.start(federate(graph))
-    got, off = state.more.received, state.more.graphs[0].off
+    received, off = state.more.received, state.more.graphs[0].off
     for k in range(3):
-        assert float(got.noise1[k].std()) == pytest.approx(2 * float(off[k].norm()), rel=0.05)
-    together = float((got.noise1[0] * got.noise1[1]).mean())
+        assert float(received.noise.first[k].std()) == pytest.approx(2 * float(off[k].norm()), rel=0.05)
+    together = float((received.noise.first[0] * received.noise.first[1]).mean())
     assert together == pytest.approx(4 * float(off[0] @ off[1]), abs=0.1 * float(off[0].norm() * off[1].norm()) * 4)
     noisy = train(method, federate(graph), 2).state.shared
     bare = train(replace(method, noise=0.0), federate(graph), 2).state.shared
@@ -274,29 +276,31 @@ def test_noise_has_the_stated_spread_and_changes_training() -> None:
 
 
 def sent(method: Method, split_nodes: bool = True) -> dict[str, float]:
-    made: Trained = train(method, federate(data(split_nodes=split_nodes)), 2)
-    return made.fed.traffic.round(1)
+    trained: Trained = train(method, federate(data(split_nodes=split_nodes)), 2)
+    return trained.fed.traffic.round(1)
 
 
 def test_messages_are_counted() -> None:
-    """Weights to all and from those who train; h, C and, with compensation, one gradient per class from and to all."""
-    each = FEATURES * HIDDEN + HIDDEN * CLASSES
-    found = sent(GFLAPPNP(model=NET, lr=0.1))
-    assert found == {
-        "down.weights": NODES * each, "up.weights": 3 * each, "up.h": NODES * CLASSES, "down.C": NODES * CLASSES,
-        "up.gradient of h": NODES * CLASSES * each, "down.gradient of C": NODES * CLASSES * each,
-    }  # fmt: skip
+    """All clients receive weights, and those that train send some; all exchange h, C and, on request, gradients."""
+    size = FEATURES * HIDDEN + HIDDEN * CLASSES
+    assert sent(GFLAPPNP(model=NET, lr=0.1)) == {
+        "down.weights": NODES * size,
+        "up.weights": 3 * size,
+        "up.h": NODES * CLASSES,
+        "down.C": NODES * CLASSES,
+        "up.gradient of h": NODES * CLASSES * size,
+        "down.gradient of C": NODES * CLASSES * size,
+    }
     assert {"up.gradient of h", "down.gradient of C"}.isdisjoint(sent(GFLAPPNP(model=NET, lr=0.1, compensation=False)))
     assert set(sent(FedMLP(model=NET, lr=0.1))) == {"down.weights", "up.weights"}
 
 
 def test_majority_is_reported_where_labels_are_fixed() -> None:
-    """The facts hold the share of test nodes whose samples are right by majority at the lowest validation loss."""
+    """The facts hold the share of test nodes that a majority classifies right, at the lowest validation loss."""
     graph = data(split_nodes=True)
-    made = train(GFLAPPNP(model=NET, lr=0.3), federate(graph), 4)
-    facts = made.history, made.state.more.trace.facts()[0]
-    losses = facts[1]["curve.val_loss"]
-    best = int(np.argmin([loss[1][0] for loss in made.state.more.trace.losses])) + 1
+    trained = train(GFLAPPNP(model=NET, lr=0.3), federate(graph), 4)
+    facts = trained.state.more.trace.facts()[0]
+    best = int(np.argmin([loss[1][0] for loss in trained.state.more.trace.losses])) + 1
     upto = train(GFLAPPNP(model=NET, lr=0.3), federate(graph), best)
     logits = upto.state.more.received.logits[3 * SAMPLES :].view(-1, SAMPLES, CLASSES).argmax(2)
     right = []
@@ -304,15 +308,15 @@ def test_majority_is_reported_where_labels_are_fixed() -> None:
         if node % 3 == 2:
             votes = torch.bincount(logits[row], minlength=CLASSES)
             right.append(int(votes.argmax()) == int(graph.y[node * SAMPLES]))
-    assert facts[1]["node_test"] == pytest.approx(np.mean(right))
-    assert len(losses) == 4
+    assert facts["node_test"] == pytest.approx(np.mean(right))
+    assert len(facts["curve.val_loss"]) == 4
 
 
 def test_central_models_keep_biases_at_zero() -> None:
-    """The central baselines train weights alone; with PyTorch's initialization the bound is 1/sqrt(fan in)."""
+    """The central baselines train weights only; PyTorch's initialization has the bound 1/sqrt(fan in)."""
     fed = Federation.of(data(), [torch.arange(NODES * SAMPLES)], 0)
-    made = train(CentralUnbiased(model=GCN(FEATURES, CLASSES, 4), optimizer="sgd", lr=0.1), fed, 3).state.personal
-    assert not any(bool(w.any()) for name, w in made.items() if name.endswith("bias"))
+    trained = train(CentralUnbiased(model=GCN(FEATURES, CLASSES, 4), optimizer="sgd", lr=0.1), fed, 3).state.personal
+    assert not any(bool(w.any()) for name, w in trained.items() if name.endswith("bias"))
     start = CentralUnbiased(model=GCN(FEATURES, CLASSES, 400), torch_init=True).start(fed)[1].personal
     bound = float(start["layer1.weight"].abs().max())
     assert bound == pytest.approx(FEATURES**-0.5, rel=0.01)
@@ -322,8 +326,8 @@ def test_pytorchs_initialization_leaves_attention_vectors_alone() -> None:
     """A GAT's weights move to the bound of PyTorch's linear layers; its attention vectors stay Glorot's."""
     fed = Federation.of(data(), [torch.arange(NODES * SAMPLES)], 0)
     model = GAT(FEATURES, CLASSES, 4, heads=2)
-    own, other = (CentralUnbiased(model=model, torch_init=it).start(fed)[1].personal for it in (False, True))
-    for name, w in own.items():
+    usual, other = (CentralUnbiased(model=model, torch_init=it).start(fed)[1].personal for it in (False, True))
+    for name, w in usual.items():
         assert torch.equal(w, other[name]) is (not name.endswith("weight")), name
 
 
@@ -340,13 +344,13 @@ def test_pytorchs_initialization_leaves_attention_vectors_alone() -> None:
     ],
 )
 def test_wrong_options_are_errors(options: dict[str, object], words: str) -> None:
-    """An option the method does not know, or cannot do, is named."""
+    """An error names an option that the method does not know or cannot follow."""
     with pytest.raises(ArgumentError, match=words):
         GFLAPPNP(model=NET, **options)
 
 
 def gaussian(draw: Callable[[torch.Generator], Tensor], times: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of a random tensor over independent draws."""
+    """Return mean and covariance of a random tensor over independent draws."""
     source = torch.Generator().manual_seed(3)
     drawn = np.stack([draw(source).numpy().ravel() for _ in range(times)])
     return drawn.mean(0), np.cov(drawn.T)
@@ -355,8 +359,9 @@ def gaussian(draw: Callable[[torch.Generator], Tensor], times: int) -> tuple[np.
 @pytest.mark.parametrize("rank", [4, 2])
 @pytest.mark.parametrize("wrong", ["", "independent"])
 def test_the_noise_that_is_used_is_distributed_as_if_all_of_it_were_drawn(rank: int, wrong: str) -> None:
-    """What it does at the samples, together with its weighted sum: zero mean, and the covariance of all of it drawn;
-    a sum drawn without regard to the first has another covariance. Also with samples that depend linearly.
+    """The noise at the samples and its weighted sum have mean zero and the covariance of noise that is drawn whole.
+
+    A sum drawn independently of the noise at the samples has another covariance. Linearly dependent samples count too.
     """
     clients, features, classes, times = 4, 5, 2, 20_000
     make = torch.Generator().manual_seed(rank)
@@ -367,13 +372,13 @@ def test_the_noise_that_is_used_is_distributed_as_if_all_of_it_were_drawn(rank: 
 
     def whole(source: torch.Generator) -> Tensor:
         noise = torch.empty(clients, classes, features, 1, dtype=torch.float64)
-        gfl_noise.draw(mix, source, noise)
+        exchange.draw(mix, source, noise)
         return torch.cat([torch.einsum("kp,kcph->kch", x, noise).flatten(), torch.einsum("kc,kcph->p", w, noise)])
 
     def used(source: torch.Generator) -> Tensor:
-        at = gfl_noise.at_samples(mix, x, classes, 1, source)
-        seen = gfl_noise.at_samples(mix, x, classes, 1, source) if wrong else at
-        return torch.cat([at.flatten(), gfl_noise.total(mix, x, w, seen, source).flatten()])
+        at = exchange.draw_at_samples(mix, x, classes, 1, source)
+        seen = exchange.draw_at_samples(mix, x, classes, 1, source) if wrong else at
+        return torch.cat([at.flatten(), exchange.draw_mean(mix, x, w, seen, source).flatten()])
 
     (mean, covariance), (_, expected) = gaussian(used, times), gaussian(whole, times)
     scale = np.sqrt(np.diag(expected))
@@ -383,7 +388,7 @@ def test_the_noise_that_is_used_is_distributed_as_if_all_of_it_were_drawn(rank: 
 
 
 def test_noise_is_drawn_whole_only_where_more_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sample a client and nothing else to predict: the layer's noise never exists; several samples: it does."""
+    """The first layer's noise is drawn whole for clients with several samples, and never for clients with one."""
     many = data(split_nodes=True)
     first = torch.arange(0, NODES * SAMPLES, SAMPLES)
     names = ("x", "y", "train_mask", "val_mask", "test_mask")
@@ -392,7 +397,7 @@ def test_noise_is_drawn_whole_only_where_more_of_it_is_used(monkeypatch: pytest.
     )
     alone = Federation.of(one, list(torch.arange(NODES).view(NODES, 1)), 0)
     sizes: list[int] = []
-    monkeypatch.setattr(gfl_noise, "draw", lambda mix, source, out: sizes.append(out[0].numel()))
+    monkeypatch.setattr(exchange, "draw", lambda mix, source, out: sizes.append(out[0].numel()))
     layers = CLASSES * FEATURES * HIDDEN, CLASSES * HIDDEN * CLASSES
     method = GFLAPPNP(model=NET, lr=0.1, local_epochs=2, noise=1.0)
     for fed, drawn in ((alone, layers[1:]), (federate(many), layers)):

@@ -1,1 +1,0 @@
-"""GFL-APPNP's bounds and identities as plain functions."""
