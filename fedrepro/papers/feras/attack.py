@@ -1,17 +1,19 @@
-"""Can features be rebuilt from the embeddings Feras shares? (The paper leaves attacks to future work.)
+"""Rebuild features from the embeddings that Feras shares; the paper leaves attacks to future work.
 
-The aggregation server knows the topology, the sub-graphs it hands out and the weights it averaged. After one
-convolution a host sends, for every node it sees and drew,
+The aggregation server is curious. It knows the topology, the sub-graphs that it hands out, and the weights that it
+averages. After one convolution a host sends, for every node that it sees and drew, a row of
 
     h = relu(A x W + b)
 
-of which each entry above zero is a linear equation in the features x: half the width in equations per node, and as
-many more in every further iteration, with another sub-graph and other weights. The host's unseen neighbours are zero
-and no unknowns. Once equations exceed unknowns x follows by least squares, for every node of which enough was sent.
-After two convolutions the server fits x by gradient descent through both.
+with A `[drawn, drawn]`, x `[drawn, features]`, W `[features, width]`, b `[width]` and h `[sent, width]`. Each entry
+above zero is a linear equation in the features x. An iteration gives about half the width in equations per node. Every
+further iteration, with another sub-graph and other weights, gives as many more. The host's unseen neighbours have zero
+features and are no unknowns. Once there are more equations than unknowns, x follows by least squares. After two
+convolutions the server fits x by gradient descent through both.
 
-Both fits go on until what they explain of the messages is off by less than `TOLERANCE`, or to a number of steps. A fit
-that stopped there tells less of x than the messages give away: what is rebuilt is then a lower bound.
+Both fits stop when the part of the messages that they leave unexplained is less than `TOLERANCE`, or after a number of
+steps. A fit that stopped at the number of steps tells less of x than the messages give away. The rebuilt part is then a
+lower bound.
 """
 
 from __future__ import annotations
@@ -38,16 +40,18 @@ from fedrepro.papers.feras.method import Feras
 from fedrepro.papers.feras.saint.method import Sample
 from fedrepro.runs.run import Run
 
-RECOVERED = 0.01  # relative error of a row that counts as rebuilt
+RECOVERED = 0.01  # largest relative error of a row that counts as rebuilt
 TOLERANCE = 1e-6  # of the residual, as a share of the messages' norm
-STEPS = {1: 20000, 2: 500}  # at most, of conjugate gradients and of Adam
+STEPS = {1: 20000, 2: 500}  # largest number of steps of conjugate gradients and of Adam, by depth
+Forward = Callable[[Tensor], list[Tensor]]  # features -> the messages that they would give
+Adjoint = Callable[[list[Tensor]], Tensor]  # its transpose
 
 
 class Seen(NamedTuple):
-    """What the server has of the first host from one iteration.
+    """The messages of the first host in one iteration, with all that the server knows about them.
 
     Shapes: `nodes` `[drawn]` numbers in the graph; `sees` `[drawn]` bool; `a` `[drawn, drawn]`; `weights` `{name: [in,
-    out] or [out]}`; `h` `[sent, width]`, rows of the nodes it sees.
+    out] or [out]}`; `h` `[sent, width]`, rows of the nodes that the host sees.
     """
 
     nodes: Tensor
@@ -58,8 +62,10 @@ class Seen(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Features that explain the messages, the norm of what they leave unexplained over the messages' norm, and the
-    steps taken (0 for a direct solution).
+    """Features that explain the messages, and how well.
+
+    `x` is `[nodes, features]`. `residual` is the norm of the unexplained part over the norm of the messages. `steps` is
+    the number of steps, 0 for a direct solution.
     """
 
     x: Tensor
@@ -68,41 +74,42 @@ class Fit(NamedTuple):
 
 
 def inversion(run: Run) -> dict[str, Any]:
-    """How well the server rebuilds the first host's features.
+    """Measure how well the server rebuilds the first host's features.
 
-    Options: depth (1 or 2, convolutions before sharing), hidden (256), observations (1, iterations), nodes (300, of the
-    part of the graph it is tried on; 0 all of it), steps (at most; `STEPS` of conjugate gradients for depth 1, of Adam
-    for depth 2), sampler ("rw").
+    Options: depth (1 or 2, convolutions before sharing), hidden (256), observations (1, iterations), nodes (300, the
+    size of the part of the graph that is attacked; 0 is all of it), steps (the largest number; `STEPS` by default),
+    sampler ("rw").
 
     Returns:
         "cosine": mean over the rows sent; "relative_error": median; "recovered": share of rows with a relative error
-        below `RECOVERED`; "control_cosine": of the guess to other nodes' features; "rows"; "equations_per_feature":
-        entries above zero over unknowns; "kappa", as it came out; "residual" and "steps" of the fit; "converged":
-        whether the residual is within `TOLERANCE`.
+        below `RECOVERED`; "control_cosine": cosine of the guess with other nodes' features; "rows": number of rows;
+        "equations_per_feature": entries above zero over unknowns; "kappa": the measured share of unseen nodes;
+        "residual" and "steps" of the fit; "converged": True if the residual is within `TOLERANCE`.
+
+    Raises:
+        ArgumentError: depth is not 1 or 2, or observations is below 1.
     """
     options = run.options
     depth = one_of("option 'depth'", int(options.get("depth", 1)), (1, 2))
     observations, steps = int(options.get("observations", 1)), int(options.get("steps", STEPS[depth]))
     require(observations >= 1, "option 'observations'", "at least 1", observations)
-    data = neighbourhood(
-        datasets.assemble(run.dataset, run.prepare, run.split, run.seed), run, int(options.get("nodes", 300))
-    )
+    data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
+    data = neighbourhood(data, run, int(options.get("nodes", 300)))
     parts = partition.partition(data, run.partition, run.clients, run.seed)
     fed = Federation.of(data, parts, run.seed, dtype=torch.float64)
     model = GCN(fed.features, fed.classes, int(options.get("hidden", 256)), layers=depth + 2)
     seen = overheard(model, fed, depth, observations, str(options.get("sampler", "rw")))
     nodes, fit = rebuild(seen, data.num_nodes, fed.features, depth, steps, run.seed)
     truth = (data.x if data.x.layout == torch.strided else data.x.to_dense()).double()[nodes]
-    equations = sum(int((each.h > 0).sum()) for each in seen)
-    found = compared(fit.x, truth) | {
-        "rows": len(nodes), "equations_per_feature": equations / truth.numel(), "residual": fit.residual,
-        "steps": fit.steps, "converged": fit.residual <= TOLERANCE, "kappa": 1 - len(parts[0]) / data.num_nodes,
-    }  # fmt: skip
-    return {"result": found}
+    equations = sum(int((message.h > 0).sum()) for message in seen)
+    known = {"rows": len(nodes), "equations_per_feature": equations / truth.numel()}
+    known["kappa"] = 1 - len(parts[0]) / data.num_nodes
+    fitted = {"residual": fit.residual, "steps": fit.steps, "converged": fit.residual <= TOLERANCE}
+    return {"result": compare(fit.x, truth) | known | fitted}
 
 
 def neighbourhood(data: Data, run: Run, size: int) -> Data:
-    """The nodes nearest to one drawn by the run's seed, all of them to train on."""
+    """Return the `size` nodes nearest to one that the run's seed draws (0: all nodes), all of them to train on."""
     count = data.num_nodes
     if size and size < count:
         start = int(random.uniform((1,), "neighbourhood", run.seed) * count)
@@ -126,7 +133,7 @@ def neighbourhood(data: Data, run: Run, size: int) -> Data:
 
 
 def overheard(model: GCN, fed: Federation, depth: int, observations: int, sampler: str) -> list[Seen]:
-    """The first host's messages in the first iterations of training by Algorithm 1."""
+    """Return the first host's messages in the first iterations of training by Algorithm 1."""
     out: list[Seen] = []
 
     @dataclass(frozen=True, kw_only=True)
@@ -138,10 +145,10 @@ def overheard(model: GCN, fed: Federation, depth: int, observations: int, sample
         def share(self, sample: Sample, h: Tensor, layer: int, state: State, t: int) -> Tensor:
             if layer == self.p:
                 batch = sample.fed.batch
-                mine = slice(0, int(batch.ptr[1]))
-                sees = batch.visible[mine]
-                a = sample.a.dense()[mine, mine]
-                out.append(Seen(batch.node_id[mine], sees, a, dict(current), h[mine][sees].detach()))
+                first = slice(0, int(batch.ptr[1]))
+                sees = batch.visible[first]
+                a = sample.a.dense()[first, first]
+                out.append(Seen(batch.node_id[first], sees, a, dict(current), h[first][sees].detach()))
             return super().share(sample, h, layer, state, t)
 
     current: dict[str, Tensor] = {}
@@ -150,45 +157,44 @@ def overheard(model: GCN, fed: Federation, depth: int, observations: int, sample
 
 
 def rebuild(seen: list[Seen], count: int, features: int, depth: int, steps: int, seed: int) -> tuple[Tensor, Fit]:
-    """The nodes of which rows were sent, and the fit of their features `[nodes, features]`."""
+    """Return the nodes of which rows were sent, and the fit of their features `[nodes, features]`."""
     sent = torch.zeros(count, dtype=torch.bool)
-    for each in seen:
-        sent[each.nodes[each.sees]] = True
+    for message in seen:
+        sent[message.nodes[message.sees]] = True
     nodes = sent.nonzero().squeeze(1)
-    place = torch.full((count,), -1)
-    place[nodes] = torch.arange(len(nodes))
-    columns = [place[each.nodes[each.sees]] for each in seen]
+    index = torch.full((count,), -1)
+    index[nodes] = torch.arange(len(nodes))
+    unknowns = [index[message.nodes[message.sees]] for message in seen]
     if depth == 1:
-        return nodes, _least_squares(seen, columns, (len(nodes), features), steps)
-    return nodes, _descent(seen, columns, (len(nodes), features), steps, seed)
+        return nodes, _least_squares(seen, unknowns, (len(nodes), features), steps)
+    return nodes, _descent(seen, unknowns, (len(nodes), features), steps, seed)
 
 
-def _least_squares(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], steps: int) -> Fit:
-    """What fits all entries above zero; the shortest solution, by conjugate gradients, where they are too few."""
-
+def _least_squares(seen: list[Seen], unknowns: list[Tensor], shape: tuple[int, int], steps: int) -> Fit:
+    """Fit all entries above zero; if they are too few, conjugate gradients give the shortest solution."""
     system = [
-        (each.a[each.sees][:, each.sees], column, each.weights["layer1.weight"], (each.h > 0).double())
-        for each, column in zip(seen, columns, strict=True)
+        (message.a[message.sees][:, message.sees], rows, message.weights["layer1.weight"], (message.h > 0).double())
+        for message, rows in zip(seen, unknowns, strict=True)
     ]
 
     def forward(x: Tensor) -> list[Tensor]:
-        return [(a @ x[column] @ weight) * above for a, column, weight, above in system]
+        return [(a @ x[rows] @ weight) * above for a, rows, weight, above in system]
 
     def adjoint(values: list[Tensor]) -> Tensor:
         out = torch.zeros(shape, dtype=torch.float64)
-        for (a, column, weight, _), value in zip(system, values, strict=True):
-            out.index_add_(0, column, a.T @ (value @ weight.T))
+        for (a, rows, weight, _), value in zip(system, values, strict=True):
+            out.index_add_(0, rows, a.T @ (value @ weight.T))
         return out
 
-    wanted = [(each.h - each.weights["layer1.bias"]) * (each.h > 0) for each in seen]
+    wanted = [(message.h - message.weights["layer1.bias"]) * (message.h > 0) for message in seen]
     if len(seen) == 1 and int((seen[0].h > 0).sum(1).min()) >= shape[1]:
         x = _row_by_row(seen[0], wanted[0])
         return Fit(x, _norm([a - b for a, b in zip(forward(x), wanted, strict=True)]) / _norm(wanted), 0)
-    return conjugate_gradients(forward, adjoint, wanted, shape, steps)
+    return conjugate_gradients(forward, adjoint, wanted, steps)
 
 
 def _row_by_row(seen: Seen, wanted: Tensor) -> Tensor:
-    """With enough equations in each row of one message: first the rows of A x, then x."""
+    """Solve one message with enough equations in each row: first for the rows of A x, then for x."""
     weight = seen.weights["layer1.weight"]
     rows = [
         torch.linalg.lstsq(weight[:, above].T, value[above][:, None], driver="gelsy").solution[:, 0]
@@ -203,17 +209,17 @@ def _norm(values: list[Tensor]) -> float:
 
 
 def conjugate_gradients(
-    forward: Callable[[Tensor], list[Tensor]], adjoint: Callable[[list[Tensor]], Tensor], wanted: list[Tensor],
-    shape: tuple[int, int], steps: int, tolerance: float = TOLERANCE,
-) -> Fit:  # fmt: skip
-    """The least-squares solution of `forward(x) = wanted` nearest to 0 (CGLS).
+    forward: Forward, adjoint: Adjoint, wanted: list[Tensor], steps: int, tolerance: float = TOLERANCE
+) -> Fit:
+    """Return the least-squares solution of `forward(x) = wanted` that is nearest to 0 (CGLS).
 
-    It stops where the residual is within `tolerance` of the norm of `wanted`, or no longer falls because the equations
-    contradict each other (its gradient is within 1e-10 of the first), or after `steps`.
+    The iteration stops in three cases: the residual is within `tolerance` of the norm of `wanted`; the residual no
+    longer falls, because the equations contradict each other (its gradient is within 1e-10 of the first); or `steps`
+    are done.
     """
-    x = torch.zeros(shape, dtype=torch.float64)
     residual, whole = [value.clone() for value in wanted], _norm(wanted)
     s = adjoint(residual)
+    x = torch.zeros_like(s)
     p, size = s.clone(), float(s.square().sum())
     first, step = size, 0
     while step < steps and _norm(residual) > tolerance * whole and size > 1e-20 * first:
@@ -229,20 +235,20 @@ def conjugate_gradients(
     return Fit(x, _norm(residual) / whole, step)
 
 
-def _descent(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], steps: int, seed: int) -> Fit:
-    """Adam on the squared error of both convolutions, from small random features, until within `TOLERANCE`."""
+def _descent(seen: list[Seen], unknowns: list[Tensor], shape: tuple[int, int], steps: int, seed: int) -> Fit:
+    """Fit both convolutions by Adam on the squared error, from small random features."""
     x = (0.1 * random.normal(shape, "inversion", seed)).requires_grad_()
     optimizer = torch.optim.Adam([x], lr=0.05)
-    whole = _norm([each.h for each in seen])
+    whole = _norm([message.h for message in seen])
 
     def missed() -> list[Tensor]:
         out = []
-        for each, column in zip(seen, columns, strict=True):
-            held = torch.zeros(len(each.nodes), shape[1], dtype=torch.float64)
-            h = held.index_copy(0, each.sees.nonzero().squeeze(1), x[column])
+        for message, rows in zip(seen, unknowns, strict=True):
+            held = torch.zeros(len(message.nodes), shape[1], dtype=torch.float64)
+            h = held.index_copy(0, message.sees.nonzero().squeeze(1), x[rows])
             for i in (1, 2):
-                h = F.relu(each.a @ (h @ each.weights[f"layer{i}.weight"]) + each.weights[f"layer{i}.bias"])
-            out.append(h[each.sees] - each.h)
+                h = F.relu(message.a @ (h @ message.weights[f"layer{i}.weight"]) + message.weights[f"layer{i}.bias"])
+            out.append(h[message.sees] - message.h)
         return out
 
     step, gaps = 0, missed()
@@ -254,10 +260,10 @@ def _descent(seen: list[Seen], columns: list[Tensor], shape: tuple[int, int], st
     return Fit(x.detach(), _norm(gaps) / whole, step)
 
 
-def compared(guess: Tensor, truth: Tensor) -> dict[str, float]:
-    """Cosine, relative error and share recovered of the rows with any feature; the control is the next row's truth."""
-    some = truth.norm(dim=1) > 0
-    guess, truth = guess[some], truth[some]
+def compare(guess: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return cosine, relative error and share recovered of the rows with a feature; the control is the next row."""
+    present = truth.norm(dim=1) > 0
+    guess, truth = guess[present], truth[present]
     error = (guess - truth).norm(dim=1) / truth.norm(dim=1)
     return {
         "cosine": float(F.cosine_similarity(guess, truth).mean()),

@@ -100,7 +100,7 @@ def test_conjugate_gradients_give_the_shortest_solution() -> None:
     for rows in (4, 12):
         a = torch.from_numpy(np.random.default_rng(rows).normal(size=(rows, 7)))
         b = torch.from_numpy(np.random.default_rng(9).normal(size=(rows, 2)))
-        fit = attacks.conjugate_gradients(lambda x, a=a: [a @ x], lambda v, a=a: a.T @ v[0], [b], (7, 2), 200, 1e-12)
+        fit = attacks.conjugate_gradients(lambda x, a=a: [a @ x], lambda v, a=a: a.T @ v[0], [b], 200, 1e-12)
         best = np.linalg.pinv(a.numpy()) @ b.numpy()
         assert np.abs(fit.x.numpy() - best).max() < 1e-9 and fit.steps < 200
         left = np.linalg.norm(a.numpy() @ best - b.numpy()) / np.linalg.norm(b.numpy())
@@ -120,7 +120,7 @@ def test_a_fit_tells_whether_it_converged() -> None:
 def test_comparison_by_hand() -> None:
     """One row exact, one half as long, one empty and left out."""
     truth = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
-    found = attacks.compared(torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]), truth)
+    found = attacks.compare(torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]), truth)
     assert found == {"cosine": 1.0, "relative_error": 0.0, "recovered": 0.5, "control_cosine": 0.0}
 
 

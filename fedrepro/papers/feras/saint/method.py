@@ -97,7 +97,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Memory:
-    """What persists between rounds: the hosts, the steps of an epoch, and the table of embeddings (Feras)."""
+    """The state between rounds: the hosts, the steps of an epoch, and the table of embeddings (Feras)."""
 
     batch: Any
     hosts: tuple[Host, ...]

@@ -65,7 +65,7 @@ def _pairs(
     """Return both radii of all hosts of random systems; `larger` draws entries of Theta* from 1 to 2."""
     pairs: Pairs = {"with": [], "without": []}
     for _ in range(trials):
-        system = System.random(rng, signed=signed, connected=connected, widths=(int(rng.integers(1, 5)), 3, 2))
+        system = System.random(rng, signed=signed, connected=connected, m1=int(rng.integers(1, 5)))
         for n, host in enumerate(system.hosts):
             diagonal = 1 + rng.random(len(host.nodes)) if larger else None
             pairs["with"].append(radius(system.m(n, diagonal)))

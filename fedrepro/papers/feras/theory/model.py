@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
 Array = npt.NDArray[Any]
 WIDTHS = (4, 3, 2)  # m1, m2, m3
@@ -44,21 +45,14 @@ class System:
     hosts: tuple[Host, ...]
 
     @classmethod
-    def random(
-        cls,
-        rng: np.random.Generator,
-        *,
-        signed: bool = True,
-        connected: bool = True,
-        widths: tuple[int, int, int] = WIDTHS,
-    ) -> System:
+    def random(cls, rng: Generator, *, signed: bool = True, connected: bool = True, m1: int = WIDTHS[0]) -> System:
         """Draw a graph of 12 private and public nodes, and a sub-graph of it for each of three hosts.
 
         Args:
             rng: the source of randomness.
             signed: True for features of both signs, False for non-negative ones.
             connected: True for sub-graphs that grow from a node along edges, False for sub-graphs on any nodes.
-            widths: m1, m2 and m3.
+            m1: number of features.
         """
         hosts, nodes = 3, 12
         adjacency = np.triu(rng.random((nodes, nodes)) < rng.uniform(0.15, 0.6), 1)
@@ -67,8 +61,8 @@ class System:
         adjacency = adjacency | adjacency.T
         private = rng.random(nodes) < rng.uniform(0.2, 0.9)
         owner = rng.integers(hosts, size=nodes)
-        x = rng.normal(size=(nodes, widths[0]))
-        y = rng.normal(size=(nodes, widths[2]))
+        x = rng.normal(size=(nodes, m1))
+        y = rng.normal(size=(nodes, WIDTHS[2]))
         drawn = []
         for n in range(hosts):
             size = int(rng.integers(3, nodes + 1))
@@ -128,7 +122,7 @@ class System:
         return vec(self.output(n, others, w2)), np.kron(w2.T, self.m(n))
 
 
-def _grow(rng: np.random.Generator, adjacency: Any, size: int) -> npt.NDArray[np.int64]:
+def _grow(rng: Generator, adjacency: Any, size: int) -> npt.NDArray[np.int64]:
     """Return nodes of a connected sub-graph, which grows from a node along edges."""
     chosen = [int(rng.integers(len(adjacency)))]
     while len(chosen) < size:
@@ -144,7 +138,7 @@ def normalized(adjacency: Any) -> Array:
     return np.asarray(a * root[:, None] * root[None])
 
 
-def weights(rng: np.random.Generator, hosts: int, scale: float = 1.0) -> tuple[list[Array], Array]:
+def weights(rng: Generator, hosts: int, scale: float = 1.0) -> tuple[list[Array], Array]:
     """Draw W1 of every host, and one W2."""
     return [scale * rng.normal(size=WIDTHS[:2]) for _ in range(hosts)], rng.normal(size=WIDTHS[1:])
 
