@@ -1,3 +1,3 @@
-"""GFL-APPNP: method, protocol, theory, attacks and exhibits."""
+"""GFL-APPNP. Read method, exchange, clients and data first, then protocol, theory, attack and exhibits."""
 
 NAME = "GFL-APPNP"

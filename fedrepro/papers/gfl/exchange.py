@@ -80,7 +80,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Received:
-    """What clients hold after an exchange, and what the server keeps to average the round.
+    """The messages that clients hold after an exchange, and the parts that the server keeps to average the round.
 
     Args:
         c: C_k, `[clients, classes]`.
