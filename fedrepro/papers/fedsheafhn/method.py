@@ -6,8 +6,7 @@ Wee Peng Tay. ECAI 2025. Public code: https://github.com/CarrieWFF/FedSheafHN
 The server generates the backbone of every client's model from one vector per client, the mean of the client's node
 embeddings. It joins similar clients by edges, mixes their vectors by sheaf diffusion S, and turns the results into
 weights by a hypernetwork H. Every client trains from its generated weights; its head, a linear classifier, never leaves
-it. The server trains S and H along what the clients changed. The method differs from other federated learning in that
-no weights are averaged:
+it. The server trains S and H along what the clients changed, and averages no weights:
 
     omega_b = H(S(X_0; theta); phi)                                                                       (Eq. 9, 11)
     theta <- theta - alpha J_theta(omega_b) Delta,  phi <- phi - beta J_phi(omega_b) Delta                (Eq. 12, 13)
@@ -38,9 +37,9 @@ Decisions the paper leaves open, or that its text and its code answer differentl
                   does it. Without it clients get nearly equal weights: on Cora with 20 clients these ended 0.001 to
                   0.017 of their norm apart over three seeds, and with it 0.25 to 0.58 (SH-M2).
 
-This file is the corrected method: it descends, and the generated weights are used and trained. `protocol` has the
-method as printed and as coded. The paper's attack on embeddings is `fedrepro.baselines.malicious`, since FED-PUB is
-attacked with it too. pFedHN also has a hypernetwork, but describes a client by a learned vector and joins no clients.
+This file is the corrected method. Its server descends, and clients use and train the generated weights. `protocol`
+has the method as printed and as coded. The paper's attack on embeddings is `fedrepro.baselines.malicious`, since FED-PUB
+is attacked with it too. pFedHN also has a hypernetwork, but describes a client by a learned vector and joins no clients.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ P = TypeVar("P", Diffusion, Hypernetwork, Forgery)
 
 @dataclass(frozen=True)
 class Memory:
-    """What the server and the clients of FedSheafHN keep between rounds, beside the clients' weights.
+    """The state of FedSheafHN between rounds, next to the clients' weights.
 
     Args:
         servers: one per run.
