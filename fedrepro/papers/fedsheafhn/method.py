@@ -38,8 +38,9 @@ Decisions the paper leaves open, or that its text and its code answer differentl
                   0.017 of their norm apart over three seeds, and with it 0.25 to 0.58 (SH-M2).
 
 This file is the corrected method. Its server descends, and clients use and train the generated weights. `protocol`
-has the method as printed and as coded. The paper's attack on embeddings is `fedrepro.baselines.malicious`, since FED-PUB
-is attacked with it too. pFedHN also has a hypernetwork, but describes a client by a learned vector and joins no clients.
+has the method as printed and as coded. `fedrepro.baselines.malicious` has the paper's attack on embeddings, since
+FED-PUB is attacked with it too. pFedHN also has a hypernetwork, but it describes a client by a learned vector and joins
+no clients.
 """
 
 from __future__ import annotations
