@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import exhibits, published
+from fedrepro.reporting import exhibits
 
 COLUMNS = [
     "exhibit",
@@ -50,7 +50,7 @@ def test_second_transcription_agrees() -> None:
 
 def test_fedgat_cells_are_counted() -> None:
     """FedGAT prints 24 numbers in Table 1, 21 in Table 2 and one in the text."""
-    frame = published.load("fedgat")
+    frame = exhibits.published("fedgat")
     assert frame["exhibit"].value_counts().to_dict() == {"FG-T1": 24, "FG-T2": 21, "FG-X1": 1}
     table = frame[frame["exhibit"] == "FG-T1"]
     assert table.groupby(["dataset", "method", "setting"]).size().eq(1).all()
@@ -58,8 +58,8 @@ def test_fedgat_cells_are_counted() -> None:
 
 
 def test_load_keeps_what_is_printed_beside_numbers() -> None:
-    """`0.80 ± 0.005` stays a string with its last zero, and is a number beside it."""
-    frame = published.load("fedgat")
+    """The text `0.80 ± 0.005` keeps its last zero, and there is a number next to it."""
+    frame = exhibits.published("fedgat")
     cell = frame[(frame["dataset"] == "Cora") & (frame["method"] == "FedGAT") & (frame["setting"] == "non-iid")].iloc[0]
     assert (cell["value"], cell["spread"], cell["line"]) == ("0.80", "0.005", "293")
     assert (cell["value_number"], cell["spread_number"]) == (0.8, 0.005)
@@ -70,11 +70,11 @@ def test_load_keeps_what_is_printed_beside_numbers() -> None:
 def test_load_names_the_papers_it_has() -> None:
     """An unknown paper is an error that names the nearest one."""
     with pytest.raises(ArgumentError, match="Did you mean 'fedgat'"):
-        published.load("fedgatt")
+        exhibits.published("fedgatt")
 
 
 def test_exhibits_are_all_there() -> None:
-    """The five papers have 39, 40, 29, 23 and 34 exhibits, 165 in all, each under an ID of its own."""
+    """The five papers have 39, 40, 29, 23 and 34 exhibits, 165 in all, each under a separate ID."""
     rows = {p: [row for row in exhibits.listed(p) if row["kind"] != exhibits.OURS] for p in exhibits.papers()}
     counts = {paper: len(listed) for paper, listed in rows.items()}
     assert counts == {"fedgat": 39, "fedstruct": 40, "gfl": 29, "feras": 23, "fedsheafhn": 34}
@@ -105,4 +105,4 @@ def test_exhibit_ids_belong_to_their_paper() -> None:
 
 def test_every_number_belongs_to_an_exhibit() -> None:
     """Published numbers name exhibits of the list."""
-    assert set(published.load("fedgat")["exhibit"]) <= {row["id"] for row in exhibits.listed("fedgat")}
+    assert set(exhibits.published("fedgat")["exhibit"]) <= {row["id"] for row in exhibits.listed("fedgat")}

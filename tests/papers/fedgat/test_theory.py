@@ -7,13 +7,11 @@ import math
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedgat import protocol
 from fedrepro.papers.fedgat.chebyshev import coefficients
-from fedrepro.papers.fedgat.exhibits import algorithm as exhibits
 from fedrepro.papers.fedgat.theory import bounds, theorems, trials
 from fedrepro.papers.fedgat.theory.bounds import (
     Function,
@@ -23,7 +21,6 @@ from fedrepro.papers.fedgat.theory.bounds import (
     slope_variation,
     theorem2_bound,
 )
-from fedrepro.reporting.compare import claims_table
 from fedrepro.runs.run import Run
 
 
@@ -261,55 +258,3 @@ def test_float32_powers_are_worse_than_the_recurrence(result: dict) -> None:
     at = found["degree"].index(24)
     assert found["powers"][at] > 1000 * found["recurrence"][at]
     assert max(found["recurrence"]) < 1e-4 and found["powers"][0] < 1e-4
-
-
-# -- the claims -------------------------------------------------------------------------------------------------------
-
-
-def judge(id: str, frames: dict[str, pd.DataFrame]) -> str:
-    claims = [claim for claim in exhibits.CLAIMS if claim.id == id]
-    return str(claims_table(claims, lambda name: frames.get(name, pd.DataFrame())).verdict[0])
-
-
-def sent(power: float, iid: float, ratio: float) -> pd.DataFrame:
-    """Counts that rise as a power of the clients, those of iid partitions `iid` times as large."""
-    rows = []
-    for clients in (20, 50, 100):
-        for partition, factor in ((exhibits.NON_IID, 1.0), (exhibits.IID, iid)):
-            matrix = 1e6 * factor * clients**power
-            row = {"dataset": "Cora", "partition": partition, "clients": clients, "seed": 0, "cross_client_edges": 1}
-            for name in ("matrix", "vector", "raw"):
-                size = matrix / (ratio if name == "vector" else 1.0)
-                row |= {f"{name}.scalars": size, f"{name}.bytes": 4 * size}
-            rows.append(row | {"theorem1.cubed": 1.0, "theorem1.squared": 1.0})
-    return pd.DataFrame(rows)
-
-
-def leak(matrix: float, vector: float) -> pd.DataFrame:
-    rows = [("matrix", matrix), ("vector", vector)]
-    return pd.DataFrame([
-        {"form": form, "lone": "kept", "result.nodes": 10, "exact": int(10 * share), "error.largest": 1e-12,
-         "cross_client.recovered": share} for form, share in rows
-    ])  # fmt: skip
-
-
-def test_claims_come_out_either_way() -> None:
-    """Claims 4, 6 and 8 hold, hold in part or fail as the counts and shares say, and need runs to be judged."""
-    assert judge("FG-C4", {"FG-F4": sent(1.0, 1.2, 10)}) == "holds"
-    assert judge("FG-C4", {"FG-F4": sent(0.5, 1.2, 10)}) == "holds in part"
-    assert judge("FG-C4", {"FG-F4": sent(-0.5, 0.8, 10)}) == "fails"
-    same = pd.DataFrame([{"matrix": 1e-12, "matrix_in_blocks": 1e-12, "vector": 1e-12}])
-    assert judge("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 10), "FG-I6": leak(0.0, 1.0)}) == "holds"
-    assert judge("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "holds in part"
-    assert judge("FG-C6", {"FG-A3": 1e9 * same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "fails"
-    assert judge("FG-C8", {"FG-I6": leak(0.0, 0.0)}) == "holds"
-    assert judge("FG-C8", {"FG-I6": leak(0.5, 0.0)}) == "fails"
-    assert {judge(f"FG-C{n}", {}) for n in (4, 6, 7, 8)} == {"cannot be checked here"}
-
-
-def test_the_claim_on_errors_counts_printed_and_corrected_bounds(result: dict) -> None:
-    """With the real checks it holds in part; with all of them fulfilled it holds."""
-    checks = result["checks"]
-    assert judge("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": checks}])}) == "holds in part"
-    fulfilled = [row | {"verdict": "holds"} for row in checks]
-    assert judge("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": fulfilled}])}) == "holds"

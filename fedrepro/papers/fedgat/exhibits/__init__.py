@@ -1,5 +1,5 @@
-"""The runs behind each exhibit of FedGAT, and its claims."""
+"""FedGAT's exhibits: the runs behind each, the paper's names for them, and the claims."""
 
-from fedrepro.papers.fedgat.exhibits import algorithm, experiments
-
-EXHIBITS = [*experiments.EXHIBITS, *algorithm.EXHIBITS]
+from fedrepro.papers.fedgat.exhibits.claims import CLAIMS as CLAIMS
+from fedrepro.papers.fedgat.exhibits.grids import GRIDS as GRIDS
+from fedrepro.papers.fedgat.exhibits.tables import prepare as prepare

@@ -1,0 +1,290 @@
+"""FedGAT's exhibits: choices follow from the store, tables are judged, and claims can come out either way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fedrepro import paths
+from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, prepare, settings, tables
+from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID
+from fedrepro.reporting import claims, exhibits
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store
+
+CELL = ["method", "dataset", "partition"]
+
+
+def judge(get: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+    """Return evidence and verdict of every claim, by its ID."""
+    return claims.claims_table(CLAIMS, get, "fedgat").set_index("id")
+
+
+def judge_one(claim: str, frames: dict[str, pd.DataFrame]) -> str:
+    """Return the verdict of one claim on a store that holds some exhibits."""
+    chosen = claims.named(CLAIMS, [claim])
+    return str(claims.claims_table(chosen, lambda name: frames.get(name, pd.DataFrame()), "fedgat")["verdict"][0])
+
+
+# -- settings and grids ------------------------------------------------------------------------------------------------
+
+
+def test_the_list_and_the_grids_are_the_same() -> None:
+    """Every exhibit of the list has a grid, and no grid is without an exhibit."""
+    assert set(GRIDS) == {row["id"] for row in exhibits.listed("fedgat")}
+
+
+def test_chosen_points_follow_from_the_stored_tuning_runs() -> None:
+    """Each cell's point has the highest validation accuracy of those tried, and is the first of equals."""
+    frame = prepare(Store(paths.root() / "data" / "results").frame(grids.tuning()), "FG-T1-tuning")
+    defaults = {"optimizer": "adam", "local_epochs": 1}
+    frame = frame.fillna(defaults)
+    for row, dataset, partition in settings.cells():
+        cell = frame[(frame[CELL] == [row, dataset, partition]).all(axis=1)]
+        scores = cell.set_index(["optimizer", "lr", "weight_decay", "local_epochs"])["before.best.val"]
+        tried = settings.tried(row)
+        assert len(cell) == len(tried) == (7 if row == "FedGCN" else 6)
+        best = max(tried, key=lambda point: scores[tuple({**defaults, **point}[name] for name in scores.index.names)])
+        assert settings.chosen(row, dataset, partition) == best
+
+
+def test_partly_iid_labels_take_the_point_of_iid_ones() -> None:
+    """No tuning run has partly i.i.d. labels, so their point is that of i.i.d. labels."""
+    point = settings.chosen("FedGAT", "CiteSeer", settings.PARTLY_IID)
+    assert point == settings.chosen("FedGAT", "CiteSeer", IID) != settings.chosen("FedGAT", "CiteSeer", NON_IID)
+
+
+def test_the_code_reading_averages_gradients() -> None:
+    """FG-T1-code is FedGAT and DistGAT with the public code's settings, ten seeds of each published cell."""
+    runs = GRIDS["FG-T1-code"].runs("paper")
+    cells = {(run.method, run.dataset, run.partition) for run in runs}
+    assert {method for method, _, _ in cells} == {"DistGAT (FedSGD)", "FedGAT (FedSGD)"}
+    assert len(cells) == 12 and len(runs) == 120
+    for run in runs:
+        expected = (0.04, 0.003, 30) if run.dataset == "PubMed" else (0.06, 0.002, 35)
+        assert tuple(run.options[name] for name in ("lr", "weight_decay", "rounds")) == expected
+        assert run.options.get("score") == ("code" if run.method.startswith("FedGAT") else None)
+
+
+def test_both_forms_of_a_count_are_curves_in_smoke() -> None:
+    """The smoke runs of a count have two numbers of clients, without which no exponent can be fitted."""
+    for name in ("FG-F3a", "FG-F4", "FG-F8", "FG-X1", "FG-X2"):
+        assert {run.clients for run in GRIDS[name].runs("smoke")} == {2, 5}
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_carry_the_names_of_table_1() -> None:
+    """Central models are named by their model, and methods by what they train; the score is also in percent."""
+    methods = ["Central", "FedGAT (FedSGD)", "FedGAT"]
+    frame = pd.DataFrame({"method": methods, "model": ["GCN", "GAT", "GAT"], tables.SCORE: 0.5})
+    named = prepare(frame, "FG-T1")
+    assert named["method"].tolist() == ["GCN", "FedGAT", "FedGAT"]
+    assert named["registered"].tolist() == methods and set(named["percent"]) == {50.0}
+    assert prepare(pd.DataFrame(), "FG-T1").empty
+
+
+def test_the_rule_for_lone_neighbours_is_named_where_it_is_the_default() -> None:
+    """A run without the option keeps lone neighbours."""
+    frame = pd.DataFrame({"method": "FedGAT", "lone_neighbour": [None, "dropped"], tables.SCORE: 0.5})
+    assert prepare(frame, "FG-X3")["lone_neighbour"].tolist() == ["kept", "dropped"]
+
+
+def test_tuning_is_a_table_of_named_columns() -> None:
+    """A row is a cell and a column is a point under its name; a point that was not tried for a row is left blank."""
+    frame = pd.DataFrame(
+        {
+            "method": ["GCN", "GCN", "FedGCN", "FedGCN"],
+            "dataset": "Cora",
+            "partition": ["single", "single", IID, IID],
+            "rounds": [30, 30, 100, 100],
+            "optimizer": [None, None, None, "sgd"],
+            "lr": [0.1, 0.06, 0.1, 0.5],
+            "weight_decay": [0.001, 0.002, 0.001, 0.0005],
+            "before.best.val": [0.1, 0.2, 0.3, 0.4],
+        }
+    )
+    table = tables.validation_table(frame)
+    points = ["lr 0.1, decay 0.001", "lr 0.06, decay 0.002", "its own paper's"]
+    assert table.columns.tolist() == ["dataset", "method", "partition", "rounds", *points]
+    assert table[points].fillna(-1).to_numpy().tolist() == [[0.1, 0.2, -1], [0.3, -1, 0.4]]
+    without = tables.validation_table(frame.iloc[:2].drop(columns="optimizer"))
+    assert without.columns.tolist() == table.columns.tolist()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "memory", "verdicts"),
+    [(0.05, 500.0, ["holds", "holds"]), (0.09, 2000.0, ["fails", "fails"]), (0.05, None, ["holds", "not measured"])],
+)
+def test_a_round_can_cost_too_much(seconds: float, memory: float | None, verdicts: list[str]) -> None:
+    """FedGAT's round is compared with one of DistGAT that takes 10 ms; memory that was not measured keeps no limit."""
+    frame = pd.DataFrame(
+        {
+            "of": ["DistGAT", "FedGAT"],
+            "timing.seconds_per_round": [0.01, seconds],
+            "timing.peak_mebibytes": [None, memory],
+        }
+    )
+    assert [row["verdict"] for row in tables.cost_checks(frame)] == verdicts
+    assert {row["verdict"] for row in tables.cost_checks(pd.DataFrame())} == {"not measured"}
+
+
+@pytest.mark.parametrize(("error", "verdicts"), [(1e-12, ["holds", "fails, as it must"]), (1.0, ["fails"])])
+def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[str]) -> None:
+    """One layer that differs fails the algorithm, and a control that does not differ is told."""
+    good = {"matrix": 1e-13, "matrix_in_blocks": 1e-13, "vector": 1e-13, "matrix_control": 1.0, "vector_control": 1.0}
+    shared: dict[str, Any] = {"dataset": "Cora", "whole": 5, "in_blocks": 1}
+    frame = pd.DataFrame([shared | good, shared | good | {"matrix": error}])
+    outcomes = tables.protocol_checks(frame).set_index("id")["verdict"]
+    assert outcomes[["FG-A1", "FG-A1-control"]].tolist()[: len(verdicts)] == verdicts
+    assert outcomes["FG-A3"] == "holds"
+    missed = tables.protocol_checks(frame.assign(matrix_control=0.0)).set_index("id")["verdict"]
+    assert missed["FG-A1-control"] == "passes, as it must not"
+
+
+def test_the_attack_is_judged_by_the_form() -> None:
+    """Recovered features fail the claim, and a control that recovers something is told."""
+    checks = tables.attack_checks(leak(1.0, 0.0).assign(control=[0.0, 0.5])).set_index("id")["verdict"]
+    assert checks["FG-I6"] == checks["FG-I6-vector"] == "fails"
+    assert checks["FG-I6-control"] == "fails, as it must"
+    assert checks["FG-I6-vector-control"] == "passes, as it must not"
+    assert tables.attack_checks(pd.DataFrame()).empty
+
+
+# -- claims on accuracy ------------------------------------------------------------------------------------------------
+
+
+def table1(gap: float) -> pd.DataFrame:
+    """Return Table 1 on five seeds; FedGAT is `gap` points above every other row."""
+    rows = []
+    for row, dataset, partition in settings.cells():
+        for seed in range(5):
+            percent = 70 + 0.1 * ((7 * seed + len(row)) % 5) + (gap if row == "FedGAT" else 0.0)
+            rows.append({"method": row, "dataset": dataset, "partition": partition, "seed": seed, "percent": percent})
+    return pd.DataFrame(rows)
+
+
+def store(text: float, code: float) -> Callable[[str], pd.DataFrame]:
+    """Return a store of Table 1 in two readings with a gap each, and nothing else."""
+
+    def get(exhibit: str) -> pd.DataFrame:
+        if exhibit == "FG-T1-code":
+            table = table1(code)
+            return table[table["method"].isin(["FedGAT", "DistGAT"])]
+        return table1(text) if exhibit == "FG-T1" else pd.DataFrame()
+
+    return get
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "verdicts"),
+    [
+        (10, 10, ["holds", "holds", "holds", "holds"]),
+        (-10, -10, ["fails", "holds", "fails", "fails"]),
+        (10, -10, ["holds in part", "holds", "holds in part", "holds in part"]),
+    ],
+)
+def test_claims_on_table_1_come_out_either_way(text: float, code: float, verdicts: list[str]) -> None:
+    """Tables where FedGAT is far above or far below the others decide the claims, in each reading by itself."""
+    judged = judge(store(text, code))["verdict"]
+    assert judged[["FG-C1", "FG-C2", "FG-C2-DistGAT", "FG-C3"]].tolist() == verdicts
+    assert set(judged[["FG-C2-clients", "FG-C5"]]) == {"cannot be checked here"}  # neither was varied
+
+
+@pytest.mark.parametrize(
+    ("ours", "cut", "verdict"), [(0.0, 10.0, "holds"), (5.0, 10.0, "holds in part"), (10.0, 0.0, "fails")]
+)
+def test_the_claim_about_clients_can_fail(ours: float, cut: float, verdict: str) -> None:
+    """FedGAT must keep its accuracy from 1 to 20 clients, and DistGAT must lose more."""
+    rows = [
+        {"method": row, "clients": n, "seed": seed, "percent": 80 - fall * n / 20 + 0.01 * (seed * n % 3)}
+        for row, fall in (("FedGAT", ours), ("DistGAT", cut))
+        for n in (1, 10, 20)
+        for seed in range(4)
+    ]
+    frames = {f"FG-F2{panel}": pd.DataFrame(rows) for panel in grids.PANELS}
+    assert judge_one("FG-C2-clients", frames) == verdict
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.0, "holds"), (5.0, "fails")])
+def test_the_claim_about_the_degree_can_fail(gain: float, verdict: str) -> None:
+    """Degree 8 must be as good as degree 16."""
+    rows = [
+        {"method": "FedGAT", "degree": degree, "seed": seed, "percent": 80 + gain * (degree == 16) + 0.01 * seed}
+        for degree in (8, 16)
+        for seed in range(3)
+    ]
+    assert judge_one("FG-C5", {f"FG-F5{panel}": pd.DataFrame(rows) for panel in grids.BETAS}) == verdict
+
+
+def test_a_wide_interval_decides_no_claim() -> None:
+    """Two seeds that differ by twenty points show nothing and contradict nothing."""
+    frame = table1(0.0)
+    frame = frame[frame["seed"] < 2].copy()
+    frame.loc[(frame["method"] == "FedGAT") & (frame["seed"] == 1), "percent"] += 20
+    first = judge(lambda name: frame if name.startswith("FG-T1") else pd.DataFrame()).loc["FG-C1"]
+    assert first["verdict"] == "undecided" and "0 shown, 0 contradicted" in first["evidence"]
+
+
+def test_a_claim_without_runs_cannot_be_checked() -> None:
+    """An empty store gives no verdict, not a favourable one."""
+    assert set(judge(lambda _: pd.DataFrame())["verdict"]) == {"cannot be checked here"}
+
+
+# -- claims on messages, checks and attacks ----------------------------------------------------------------------------
+
+
+def sent(power: float, iid: float, ratio: float) -> pd.DataFrame:
+    """Return counts that rise as a power of the clients; those of iid partitions are `iid` times as large."""
+    rows = []
+    for clients in (20, 50, 100):
+        for partition, factor in ((NON_IID, 1.0), (IID, iid)):
+            matrix = 1e6 * factor * clients**power
+            row = {"dataset": "Cora", "partition": partition, "clients": clients, "seed": 0, "cross_client_edges": 1}
+            for name in ("matrix", "vector", "raw"):
+                size = matrix / (ratio if name == "vector" else 1.0)
+                row |= {f"{name}.scalars": size, f"{name}.bytes": 4 * size}
+            rows.append(row | {"theorem1.cubed": 1.0, "theorem1.squared": 1.0})
+    return pd.DataFrame(rows)
+
+
+def leak(matrix: float, vector: float) -> pd.DataFrame:
+    """Return an attack on each form that recovers these shares of ten nodes."""
+    rows = [
+        {"form": form, "exact": int(10 * share), "cross_client.recovered": share}
+        for form, share in (("matrix", matrix), ("vector", vector))
+    ]
+    return pd.DataFrame(rows).assign(lone="kept", **{"result.nodes": 10, "error.largest": 1e-12})
+
+
+def test_claims_on_cost_and_privacy_come_out_either_way() -> None:
+    """Claims 4, 6 and 8 hold, hold in part or fail as the counts and shares say."""
+    assert judge_one("FG-C4", {"FG-F4": sent(1.0, 1.2, 10)}) == "holds"
+    assert judge_one("FG-C4", {"FG-F4": sent(0.5, 1.2, 10)}) == "holds in part"
+    assert judge_one("FG-C4", {"FG-F4": sent(-0.5, 0.8, 10)}) == "fails"
+    same = pd.DataFrame([{"matrix": 1e-12, "matrix_in_blocks": 1e-12, "vector": 1e-12}])
+    assert judge_one("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 10), "FG-I6": leak(0.0, 1.0)}) == "holds"
+    assert judge_one("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "holds in part"
+    assert judge_one("FG-C6", {"FG-A3": 1e9 * same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "fails"
+    assert judge_one("FG-C8", {"FG-I6": leak(0.0, 0.0)}) == "holds"
+    assert judge_one("FG-C8", {"FG-I6": leak(0.5, 0.0)}) == "fails"
+
+
+def test_the_claim_on_errors_counts_printed_and_corrected_bounds() -> None:
+    """With the checks of the theorems it holds in part; with all of them fulfilled it holds."""
+    from fedrepro.papers.fedgat.theory import theorems
+
+    checks = theorems.theorems(Run("check", "fedgat", "FedGAT-theorems"))["result"]["checks"]
+    assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": checks}])}) == "holds in part"
+    fulfilled = [row | {"verdict": "holds"} for row in checks]
+    assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": fulfilled}])}) == "holds"
+
+
+def test_every_data_set_of_the_table_is_judged() -> None:
+    """The evidence of the first claim names each data set in both readings."""
+    evidence = judge(store(10, 10)).loc["FG-C1", "evidence"]
+    assert all(f"{dataset}, non-iid, {reading}" in evidence for dataset in DATASETS for reading in ("text", "code"))
