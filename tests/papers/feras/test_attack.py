@@ -1,4 +1,4 @@
-"""Inversion of Feras' shared embeddings: exact where equations suffice, and not where they cannot."""
+"""Inversion of Feras's shared embeddings: exact with enough equations, and not with too few."""
 
 from __future__ import annotations
 
@@ -32,23 +32,21 @@ def graph() -> None:
 
 
 def attack(kappa: float = 0.4, **options: Any) -> dict[str, float]:
-    run = Run(
-        "attack", "feras", "feras-inversion", "feras attack", split="60/20/20",
-        partition=f"private-public(kappa={kappa})", clients=3, options=options,
-    )  # fmt: skip
+    where: dict[str, Any] = {"split": "60/20/20", "partition": f"private-public(kappa={kappa})", "clients": 3}
+    run = Run("attack", "feras", "feras-inversion", "feras attack", options=options, **where)
     found: dict[str, float] = registry.load("attack", "feras-inversion")(run)["result"]
     return found
 
 
 def test_wide_embeddings_give_the_features_away() -> None:
-    """Eight times as wide as the features: every row comes out from one message; the control does not."""
+    """Embeddings eight times as wide as the features give every row away in one message, but not in the control."""
     found = attack(hidden=8 * FEATURES)
     assert found["recovered"] == 1 and found["cosine"] > 1 - 1e-9 and found["relative_error"] < 1e-9
     assert found["control_cosine"] < 0.9 and found["equations_per_feature"] > 2 and found["rows"] > 15
 
 
 def test_width_observations_and_depth() -> None:
-    """Narrow embeddings hide the features, many iterations of them do not; a second convolution hides more."""
+    """Narrow embeddings hide the features, many iterations of them do not, and a second convolution hides more."""
     narrow, more = attack(hidden=4), attack(hidden=4, observations=8)
     assert narrow["recovered"] == 0 and narrow["equations_per_feature"] < 1
     assert more["cosine"] > narrow["cosine"] + 0.1 and more["equations_per_feature"] > narrow["equations_per_feature"]
@@ -58,7 +56,7 @@ def test_width_observations_and_depth() -> None:
 
 
 def test_kappa_decides_what_is_sent() -> None:
-    """The less a host sees, the fewer rows it sends."""
+    """A host that sees fewer nodes sends fewer rows."""
     few, many = attack(kappa=0.6, hidden=16), attack(kappa=0.3, hidden=16)
     assert few["rows"] < many["rows"] and few["kappa"] == pytest.approx(0.6, abs=0.02)
 
@@ -73,7 +71,7 @@ def overheard(seed: int = 0, observations: int = 1, depth: int = 1) -> tuple[lis
 
 
 def test_messages_are_what_the_host_computes() -> None:
-    """Each row is relu(A x W + b) with the host's own features, at nodes it sees; weights move between iterations."""
+    """Each row is relu(A x W + b) of the host's features at nodes that it sees, with weights that change."""
     seen, data, part = overheard(observations=3)
     assert len(seen) == 3
     for each in seen:
@@ -85,7 +83,7 @@ def test_messages_are_what_the_host_computes() -> None:
 
 
 def test_the_attack_reads_the_message_and_nothing_else() -> None:
-    """From another host's features the same procedure returns those, and not the true ones."""
+    """A message computed from other features gives those features, and not the true ones."""
     (seen,), data, _ = overheard()
     other = torch.from_numpy(np.random.default_rng(1).normal(size=(60, FEATURES)))
     x = other[seen.nodes] * seen.sees[:, None]
@@ -96,7 +94,7 @@ def test_the_attack_reads_the_message_and_nothing_else() -> None:
 
 
 def test_conjugate_gradients_give_the_shortest_solution() -> None:
-    """Equal to NumPy's pseudo-inverse, with too few and with too many equations."""
+    """Conjugate gradients equal NumPy's pseudo-inverse, with too few and with too many equations."""
     for rows in (4, 12):
         a = torch.from_numpy(np.random.default_rng(rows).normal(size=(rows, 7)))
         b = torch.from_numpy(np.random.default_rng(9).normal(size=(rows, 2)))
@@ -108,7 +106,7 @@ def test_conjugate_gradients_give_the_shortest_solution() -> None:
 
 
 def test_a_fit_tells_whether_it_converged() -> None:
-    """Ten steps leave a residual and say so; given its steps the same attack ends within the tolerance."""
+    """Ten steps leave a residual and say so, and with enough steps the attack ends within the tolerance."""
     early, late = (attack(hidden=6, observations=8, **more) for more in ({"steps": 10}, {}))
     assert early["steps"] == 10 and not early["converged"] and early["residual"] > attacks.TOLERANCE
     assert late["converged"] and late["residual"] <= attacks.TOLERANCE and 10 < late["steps"] < attacks.STEPS[1]
@@ -118,14 +116,14 @@ def test_a_fit_tells_whether_it_converged() -> None:
 
 
 def test_comparison_by_hand() -> None:
-    """One row exact, one half as long, one empty and left out."""
+    """The scores of one exact row and one of half the length leave out an empty row."""
     truth = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
     found = attacks.compare(torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]), truth)
     assert found == {"cosine": 1.0, "relative_error": 0.0, "recovered": 0.5, "control_cosine": 0.0}
 
 
 def test_neighbourhood_is_connected_and_of_its_size() -> None:
-    """Nodes around the first, all to train on; the seed moves it."""
+    """A neighbourhood is connected, all its nodes are for training, and another seed gives another one."""
     run = Run("attack", "feras", "feras-inversion", "feras attack")
     data = datasets.load("feras attack")
     cut = attacks.neighbourhood(data, run, 20)
@@ -139,6 +137,6 @@ def test_neighbourhood_is_connected_and_of_its_size() -> None:
 
 @pytest.mark.parametrize(("options", "message"), [({"depth": 3}, "depth"), ({"observations": 0}, "observations")])
 def test_bad_options(options: dict[str, int], message: str) -> None:
-    """Named with what is allowed."""
+    """The error names the option."""
     with pytest.raises(ArgumentError, match=message):
         attack(**options)

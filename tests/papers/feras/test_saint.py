@@ -1,4 +1,4 @@
-"""GraphSAINT's samplers against their definitions, and the coefficients' unbiasedness by repeated sampling."""
+"""GraphSAINT's samplers compared with their definitions, and unbiasedness of the coefficients by repeated sampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUDGET = {"node": 15, "edge": 8, "rw": 8, "mrw": 24, "full": 1}
 
 
 def edges(seed: int = 0) -> np.ndarray:
-    """A graph with three isolated nodes."""
+    """Return the edges of a graph with three isolated nodes."""
     return block_model(NODES, degree=5, seed=seed).edge_index.numpy()
 
 
@@ -42,7 +42,7 @@ def streams(count: int, name: str = "test") -> np.ndarray:
 
 
 def test_graph_lists_neighbours_without_loops() -> None:
-    """Neighbours are those of the adjacency matrix, in order; loops are dropped."""
+    """Neighbours are those of the adjacency matrix, in order, and loops are dropped."""
     pairs = np.concatenate([edges(), [[4, 5], [4, 5]]], 1)
     g, a = saint.Graph.of(pairs, NODES), adjacency(edges())
     for v in range(NODES):
@@ -51,7 +51,7 @@ def test_graph_lists_neighbours_without_loops() -> None:
 
 
 def test_induced_entries_are_those_of_the_sub_matrix() -> None:
-    """Targets, sources and entries of a sub-graph, and the sub-graph as a graph, equal the cut-out matrix."""
+    """Targets, sources and entries of a sub-graph equal the matrix that is cut out."""
     g, a = graph(), adjacency(edges())
     nodes = np.flatnonzero(random.uniform((NODES,), "chosen").numpy() < 0.5)
     target, source, entry = g.induced(nodes)
@@ -68,7 +68,7 @@ def test_induced_entries_are_those_of_the_sub_matrix() -> None:
 
 @KINDS
 def test_a_draw_depends_on_its_stream_alone(kind: str) -> None:
-    """Beside others, alone, or in another order: the same sub-graph; another stream, another sub-graph."""
+    """A stream gives the same sub-graph with others, alone and in another order; another stream gives another."""
     g, s, every = graph(), sampler(kind), streams(40)
     kept = s.draw(g, every)
     assert (s.draw(g, every[::-1])[::-1] == kept).all()
@@ -77,7 +77,7 @@ def test_a_draw_depends_on_its_stream_alone(kind: str) -> None:
 
 
 def probability(kind: str, g: saint.Graph) -> np.ndarray:
-    """Chance of each node to be in a sub-graph, from the definition (node and edge sampler)."""
+    """Return each node's probability to be in a sub-graph by the definition of the node and the edge sampler."""
     a = adjacency(np.stack([g.col, g.row]))
     if kind == "node":
         p = (((a + np.eye(NODES)) / (a.sum(1) + 1)[:, None]) ** 2).sum(0)
@@ -101,7 +101,7 @@ def test_independent_samplers_have_their_probabilities(kind: str) -> None:
 
 
 def test_random_walks_visit_as_the_transition_matrix_says() -> None:
-    """Visits of one walk, root and two steps: P(node in it) from the chain's matrices, by exact enumeration."""
+    """A walk of two steps visits each node with the probability that the chain's matrices give."""
     g, count = graph(), 20_000
     a = adjacency(edges())
     step = np.where(a.sum(1, keepdims=True) > 0, a / np.maximum(a.sum(1, keepdims=True), 1), np.eye(NODES))
@@ -118,7 +118,7 @@ def test_random_walks_visit_as_the_transition_matrix_says() -> None:
 
 
 def walk(g: saint.Graph, stream: np.ndarray, budget: int, frontier: int) -> set[int]:
-    """A multi-dimensional random walk written out: one step after the other over a plain list."""
+    """Return the nodes of a multi-dimensional random walk, written as one step after the other over a list."""
     first = saint.uniform(stream, "frontier", frontier)[0]
     which, where = (saint.uniform(stream, name, budget - frontier)[0] for name in ("which", "where"))
     at = [int(u * g.nodes) for u in first]
@@ -139,7 +139,7 @@ def walk(g: saint.Graph, stream: np.ndarray, budget: int, frontier: int) -> set[
 
 @pytest.mark.parametrize(("budget", "frontier"), [(24, 6), (50, 17), (10, 1), (9, 9)])
 def test_frontier_walks_equal_a_plain_loop(budget: int, frontier: int) -> None:
-    """Many walks side by side visit what each visits alone, step by step."""
+    """Many walks side by side visit the nodes that each visits alone."""
     g, every = graph(), streams(30)
     kept = saint.Sampler("mrw", budget, frontier=frontier).draw(g, every)
     for i in range(30):
@@ -147,7 +147,7 @@ def test_frontier_walks_equal_a_plain_loop(budget: int, frontier: int) -> None:
 
 
 def test_isolated_nodes_stay_where_they_are() -> None:
-    """On a graph without edges walks keep their roots, and the edge sampler takes everything."""
+    """On a graph without edges walks keep their roots, and the edge sampler takes every node."""
     g = saint.Graph.of(np.zeros((2, 0), np.int64), 10)
     assert saint.Sampler("rw", 3).draw(g, streams(20)).sum(1).max() <= 3
     assert saint.Sampler("mrw", 5, frontier=2).draw(g, streams(20)).sum(1).max() <= 2
@@ -156,7 +156,7 @@ def test_isolated_nodes_stay_where_they_are() -> None:
 
 
 def test_sizes_and_defaults() -> None:
-    """Nominal sizes as GraphSAINT's code counts them; on PPI's 9716 training nodes the defaults are its budgets."""
+    """Nominal sizes are those of GraphSAINT's code, and on PPI's 9716 training nodes the defaults are its budgets."""
     assert [saint.Sampler.scaled(kind, 9716).budget for kind in saint.SHARES] == [6024, 3984, 3012, 7967, 9716]
     sizes = [saint.Sampler(kind, 100, depth=3, frontier=10).size(500) for kind in saint.SAMPLERS]
     assert sizes == [100, 200, 300, 100, 500]
@@ -172,7 +172,7 @@ def test_sizes_and_defaults() -> None:
     ],
 )
 def test_bad_arguments(given: dict[str, object], message: str) -> None:
-    """Each says which argument and what is allowed."""
+    """The error names the argument and its allowed values."""
     with pytest.raises(ArgumentError, match=message):
         saint.Sampler(**given)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="coverage must be positive"):
@@ -184,7 +184,7 @@ def test_bad_arguments(given: dict[str, object], message: str) -> None:
 
 @KINDS
 def test_counts_equal_counting(kind: str) -> None:
-    """C_v and C_vu equal a count over the same sub-graphs by hand, which cover the graph as often as asked."""
+    """C_v and C_vu equal a count by hand over the same sub-graphs, which cover the graph as often as asked."""
     g, s = graph(), sampler(kind)
     known = saint.estimate(g, s, 30, seed=5)
     kept = s.draw(g, random.keys("saint coverage", 5, np.arange(known.drawn)))
@@ -200,7 +200,7 @@ def test_counts_equal_counting(kind: str) -> None:
 
 
 def estimates(kind: str, normalised: bool, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Per sub-graph, the loss estimate `[draws]`; per node, z scores of its aggregation over the draws that hold it.
+    """Return the error of each sub-graph's loss `[draws]`, and a z score of each node's aggregation.
 
     The loss of a node and its feature are fixed numbers; coefficients come from other sub-graphs than those scored.
     """
@@ -234,7 +234,7 @@ DRAWS = 2500
 
 @KINDS
 def test_loss_and_aggregation_are_unbiased(kind: str) -> None:
-    """Means over sub-graphs are the whole graph's within 4.5 standard errors; without the coefficients neither is."""
+    """Means over sub-graphs are the whole graph's within 4.5 standard errors, but not without the coefficients."""
     limit = 4.5 * np.sqrt(1 + DRAWS / saint.estimate(graph(), sampler(kind), 3000, seed=1).drawn)
     losses, z = estimates(kind, True, DRAWS)
     assert abs(losses.mean()) / (losses.std() / np.sqrt(DRAWS)) < limit
@@ -245,7 +245,7 @@ def test_loss_and_aggregation_are_unbiased(kind: str) -> None:
 
 
 def test_full_budget_needs_no_coefficient() -> None:
-    """With every node in every sub-graph all ratios are 1 and losses are averaged plainly."""
+    """With every node in every sub-graph all ratios are 1, and the loss is a plain mean."""
     known = saint.estimate(graph(), saint.Sampler("full", 1), 50, 0)
     assert known.drawn == 1 and (known.edge_ratio(graph(), np.arange(len(graph().col))) == 1).all()
     assert (known.node_weight(np.arange(NODES)) == 1).all()

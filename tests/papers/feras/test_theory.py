@@ -1,4 +1,4 @@
-"""Feras' identities, lemmas and theorems: every row and its control, and counterexamples by hand."""
+"""Feras's identities, lemmas and theorems: every row and its control, and counterexamples by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECKS = {
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
-    """Every check without data, by its name."""
+    """Return the result of every check without data, by its name."""
     return {
         name: registry.load("check", name)(Run("check", "feras", name, options=options))["result"]
         for name, options in CHECKS.items()
@@ -56,7 +56,7 @@ def test_all_listed_statements_are_checked(results: dict[str, dict[str, Any]]) -
 
 
 def test_another_seed_gives_the_same_verdicts(results: dict[str, dict[str, Any]]) -> None:
-    """Only the measured numbers move."""
+    """Another seed changes only the measured numbers."""
     for name in ("feras-contraction", "feras-rate"):
         other = registry.load("check", name)(Run("check", "feras", name, seed=1, options=CHECKS[name]))["result"]
         before = {row["id"]: row["verdict"] for row in results[name]["checks"]}
@@ -68,7 +68,7 @@ def test_another_seed_gives_the_same_verdicts(results: dict[str, dict[str, Any]]
 
 
 def test_lemma_42_fails_by_hand() -> None:
-    """rho_1 = lambda / 2, W1 = 0 so rho_2 = 0, eta = 4 / (3 lambda): the constant is 1, not 1/3."""
+    """For rho_1 = lambda / 2, rho_2 = 0 and eta = 4 / (3 lambda) the constant is 1, not 1/3."""
     lam = 2.0
     m1, m2 = np.array([[1.0]]), np.array([[0.0]])
     eta = theory.allowed(lam, theory.radius(m2))
@@ -81,7 +81,7 @@ def test_lemma_42_fails_by_hand() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_constants_are_reached(seed: int) -> None:
-    """No pair of weights moves apart by more than the constant, and the worst direction by just that."""
+    """No pair of weights moves apart by more than the constant, and one direction moves by exactly the constant."""
     rng = np.random.default_rng(seed)
     m, y, eta, lam = rng.normal(size=(6, 4)), rng.normal(size=6), 0.1, 0.7
 
@@ -100,7 +100,7 @@ def test_exact_constants_are_reached(seed: int) -> None:
 
 
 def test_the_two_layer_map_has_two_fixed_points(results: dict[str, dict[str, Any]]) -> None:
-    """c = lambda/2 (w1^2 + w2^2) + (w1 w2 - y)^2 / 2 rests at 0 and at +-(sqrt(2), sqrt(2)) for y = 3, lambda = 1."""
+    """The gradient of c = (w1^2 + w2^2) / 2 + (w1 w2 - 3)^2 / 2 is 0 at 0 and at +-(sqrt(2), sqrt(2))."""
     points = results["feras-contraction"]["fixed_points"]
     assert len(points) == 3
     for w1, w2 in points:
@@ -111,7 +111,7 @@ def test_the_two_layer_map_has_two_fixed_points(results: dict[str, dict[str, Any
 
 
 def test_the_counterexample_of_theorem_46(results: dict[str, dict[str, Any]]) -> None:
-    """Features (-1, 1, 0) on a path of three: dividing two entries by 2 raises the radius."""
+    """With features of both signs on a path of three nodes, halving entries of Theta* raises the radius."""
     found = results["feras-looser"]["counterexample"]
     a, x, theta = (np.array(found[name], float) for name in ("a", "x", "theta"))
     degree = np.array([2, 3, 2])
@@ -127,7 +127,7 @@ def test_the_counterexample_of_theorem_46(results: dict[str, dict[str, Any]]) ->
 
 @pytest.mark.parametrize("seed", range(10))
 def test_sharing_never_raises_an_entry_of_m_for_nonnegative_features(seed: int) -> None:
-    """Why the theorem holds without connected sub-graphs: M <= M without sharing, entry by entry."""
+    """No entry of M is larger with sharing, whether sub-graphs are connected or not."""
     rng = np.random.default_rng(seed)
     system = theory.System.random(rng, signed=False, connected=False)
     for n in range(len(system.hosts)):
@@ -135,7 +135,7 @@ def test_sharing_never_raises_an_entry_of_m_for_nonnegative_features(seed: int) 
 
 
 def test_random_systems_are_what_they_say() -> None:
-    """Sub-graphs are connected on demand, unseen nodes have no feature, hosts agree on what they both see."""
+    """Sub-graphs are connected if asked, unseen nodes have no feature, and hosts agree on nodes that both see."""
     rng = np.random.default_rng(0)
     system = theory.System.random(rng)
     for host in system.hosts:
@@ -152,7 +152,7 @@ def test_random_systems_are_what_they_say() -> None:
 
 
 def test_rates_are_distances_to_the_fixed_point(results: dict[str, dict[str, Any]]) -> None:
-    """Series start at K, fall with every averaging, stay under the bound; q moves the point, and 1 does not."""
+    """Distances fall with every averaging, bounds start at the first distance, and a larger q moves the fixed point."""
     rate = results["feras-rate"]["rate"]
     decay = results["feras-rate"]["eta"] * results["feras-rate"]["lambda"]
     assert set(rate) == {"q1", "q5", "q10"}
@@ -165,7 +165,7 @@ def test_rates_are_distances_to_the_fixed_point(results: dict[str, dict[str, Any
 
 
 def test_fixed_points_rest() -> None:
-    """q local steps of each map from the point, averaged, return to it."""
+    """The mean of q local steps of each map from a fixed point is that point."""
     rng = np.random.default_rng(0)
     maps = [0.5 * np.eye(3) - 0.1 * (m := rng.normal(size=(3, 3))) @ m.T / 10 for _ in range(3)]
     adds = [rng.normal(size=3) for _ in range(3)]
@@ -185,9 +185,14 @@ def test_fixed_points_rest() -> None:
 
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_conditions_at_given_settings(rounds: int) -> None:
-    """Both radii against dense matrices; with enough weight decay the first condition holds, without it never."""
+    """Both radii equal those of dense matrices, and the first condition holds only with enough weight decay."""
     datasets.register("feras test", lambda: _small())
-    where = {"dataset": "feras test", "split": "60/20/20", "partition": "private-public(kappa=0.4)", "clients": 3}
+    where: dict[str, Any] = {
+        "dataset": "feras test",
+        "split": "60/20/20",
+        "partition": "private-public(kappa=0.4)",
+        "clients": 3,
+    }
     options = {"hidden": 8, "sampler": "full", "coverage": 5.0, "rounds": rounds}
     run = Run("check", "feras", "feras-conditions", options=options, **where)
     found = convergence.conditions(run)["result"]
@@ -211,7 +216,7 @@ def _small() -> Any:
 
 
 def _radii(run: Run) -> tuple[float, float]:
-    """The same by dense matrices: every host draws the whole training graph."""
+    """Return both radii by dense matrices; every host draws the whole training graph."""
     from fedrepro.engine.nn.models import GCN
     from fedrepro.runs import tasks
 
