@@ -104,7 +104,6 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "FedSheafHN-new-clients"): Entry("fedrepro.papers.fedsheafhn.theory.clients:new_clients"),
     ("check", "FedSheafHN-diffusion"): Entry("fedrepro.papers.fedsheafhn.theory.diffusion:diffusion", 3),
     ("bench", "FedSheafHN-server"): Entry("fedrepro.papers.fedsheafhn.theory.clients:server_cost"),
-    ("bench", "feras"): Entry("fedrepro.papers.feras.bench:feras"),
     ("bench", "rounds"): Entry("fedrepro.papers.engine.bench:rounds", on_device=True),
     ("bench", "training"): Entry("fedrepro.papers.engine.bench:training"),
 }

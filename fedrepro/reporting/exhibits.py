@@ -51,6 +51,7 @@ class Grid:
             that returns the runs of `smoke`, for an exhibit whose small form follows another rule.
         seeded: whether the number of seeds that a user asks for replaces the grid's. It does not for tuning runs,
             whose seed no reported run uses.
+        series: whether stored frames carry what the records keep of rounds and clients, see `frames.with_series`.
     """
 
     paper: Callable[[], Sequence[Run]]
@@ -58,6 +59,7 @@ class Grid:
     per: Sequence[str] = ("task", "method", "model")
     smoke: Mapping[str, Any] | Callable[[], Sequence[Run]] = field(default_factory=dict)
     seeded: bool = True
+    series: bool = False
 
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
         """Return the runs of a profile; with `seeds`, the same cells with seeds 0 to `seeds - 1`, seed slowest.

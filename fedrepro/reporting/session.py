@@ -131,6 +131,10 @@ class Notebook:
             exhibit = exhibits.find(exhibit_id)
             profile = "smoke" if self.profile == "smoke" else "paper"
             frame = self._engine(exhibit.runs(profile, self.seeds if profile == "smoke" else 0), 0.0)
+            if getattr(exhibit.grid, "series", False):
+                from fedrepro.reporting import frames
+
+                frame = frames.with_series(frame, self.store)
             self._frames[exhibit_id] = exhibits.paper_module(exhibit.paper).prepare(frame, exhibit_id)
         return self._frames[exhibit_id]
 

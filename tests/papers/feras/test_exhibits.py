@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from fedrepro.papers.feras.exhibits import claims as feras_claims
-from fedrepro.papers.feras.exhibits import curves as feras_curves
-from fedrepro.papers.feras.exhibits import experiments as feras
-from fedrepro.papers.feras.exhibits import gains as feras_gains
-from fedrepro.papers.feras.exhibits import tables as feras_tables
-from fedrepro.papers.feras.exhibits.tables import METHODS, SCORE, VAL
-from fedrepro.reporting import compare, exhibits
-from fedrepro.reporting.compare import NOT_COMPARABLE, claims_table
+from fedrepro.papers.feras.exhibits import claims, curves, grids, tables
+from fedrepro.papers.feras.exhibits.grids import METHODS
+from fedrepro.papers.feras.exhibits.tables import SCORE, VAL
+from fedrepro.reporting import exhibits
+from fedrepro.reporting.claims import claims_table
+from fedrepro.reporting.compare import NOT_COMPARABLE
 from fedrepro.reporting.exhibits import registered
+from fedrepro.reporting.statistics import interval
 from fedrepro.runs.run import Run
-from fedrepro.runs.store import Store
 
 OURS = {name: each for name, each in registered().items() if each.paper == "feras"}
 GAINS = {"GraphSAINT": 0.0, "GraphSAINT-SW": -0.005, "Feras": 0.03}
@@ -32,13 +29,17 @@ def row(run: Run, score: float, val: float | None = None) -> dict[str, object]:
     return {"key": run.key, **fields, **dict(run.options), **scores, "status": "ok"}
 
 
+def prepared(frame: pd.DataFrame) -> pd.DataFrame:
+    return tables.prepare(frame, "FR-T2")
+
+
 def noise(run: Run) -> float:
     return 0.002 * ((7 * run.seed + len(run.dataset)) % 5)
 
 
 def table2(gains: dict[str, float], graphs: tuple[str, ...] = ("Photo", "PubMed")) -> pd.DataFrame:
     """FR-T2 on some graphs; a method's score is 0.7 and noise, common to all of a seed, and its gain times kappa."""
-    runs = [run for run in feras.table2("paper") if run.dataset in graphs]
+    runs = [run for run in grids.table2() if run.dataset in graphs]
     share = {run.key: float(run.partition.split("=")[1].rstrip(")")) for run in runs}
     wobble = {"node": -0.05, "edge": -0.02, "rw": 0.0, "mrw": -0.01}
     scores = {r.key: 0.7 + noise(r) + gains[r.method] * share[r.key] + wobble[str(r.options["sampler"])] for r in runs}
@@ -56,19 +57,19 @@ def test_every_exhibit_is_asked_for() -> None:
 
 def test_standins_and_graphs_keep_their_names() -> None:
     """Table 2 asks for the paper's graphs, their stand-ins and five real graphs; smoke for a stand-in alone."""
-    wanted = {run.dataset for run in feras.table2("paper")}
-    assert wanted == {*feras.REAL, *feras.PUBLISHED, *feras.STANDINS}
-    assert {run.dataset for run in feras.table2("smoke")} == {feras.SMOKE}
-    assert {run.method for run in feras.table2("smoke")} == set(METHODS)
-    assert all(run.options["rounds"] >= 2 for run in feras.table2("smoke"))
+    wanted = {run.dataset for run in grids.table2()}
+    assert wanted == {*grids.REAL, *grids.PUBLISHED, *grids.STANDINS}
+    assert {run.dataset for run in exhibits.find("FR-T2").runs("smoke")} == {"Cora~standin"}
+    assert {run.method for run in exhibits.find("FR-T2").runs("smoke")} == set(METHODS)
+    assert all(run.options["rounds"] >= 2 for run in exhibits.find("FR-T2").runs("smoke"))
 
 
 def test_seed_zero_covers_every_cell() -> None:
     """Every cell of Table 2 has seed 0; Photo, Computers and PubMed have at least three, the others at least one."""
-    runs = feras.table2("paper")
+    runs = grids.table2()
     first = {run for run in runs if run.seed == 0}
     assert {run.replace(seed=0) for run in runs} == first
-    assert len(first) == (8 * 6 + 3 * 3) * len(feras.TABLE_KAPPAS) * len(feras_tables.HOSTS)
+    assert len(first) == (8 * 6 + 3 * 3) * len(grids.TABLE_KAPPAS) * len(grids.HOSTS)
     for dataset in ("Photo", "Computers", "PubMed"):
         assert {0, 1, 2} <= {run.seed for run in runs if run.dataset == dataset}
 
@@ -82,19 +83,19 @@ def test_averages_fall_on_ends_of_rounds() -> None:
 
 def test_rows_carry_the_paper_names() -> None:
     """A run is named as the paper's row, with kappa in percent."""
-    runs = feras.cell("GraphSAINT", "Photo", 40, 3, [0], "mrw") + feras.cell("Feras", "Photo", 60, 5, [0])
-    frame = feras_tables.named(pd.DataFrame([row(run, 0.5) for run in runs]))
+    runs = grids.cell("GraphSAINT", "Photo", 40, 3, [0], "mrw") + grids.cell("Feras", "Photo", 60, 5, [0])
+    frame = prepared(pd.DataFrame([row(run, 0.5) for run in runs]))
     assert frame.row.tolist() == ["GraphSAINT-MRW", "Feras (N=5)"]
     assert frame.setting.tolist() == ["kappa=40%", "kappa=60%"] and frame.hosts.tolist() == [3, 5]
 
 
 def test_the_sampler_is_chosen_on_validation() -> None:
     """The test score plays no part, and a sampler with fewer seeds is not compared."""
-    runs = {name: feras.cell("GraphSAINT", "Photo", 40, 3, [0, 1], name) for name in ("node", "rw", "edge")}
+    runs = {name: grids.cell("GraphSAINT", "Photo", 40, 3, [0, 1], name) for name in ("node", "rw", "edge")}
     rows = [row(run, 0.9, 0.1) for run in runs["node"]] + [row(run, 0.2, 0.8) for run in runs["rw"]]
-    frame = feras_tables.named(pd.DataFrame([*rows, row(runs["edge"][0], 0.9, 0.9)]))
-    assert set(feras_tables.chosen(frame).sampler) == {"rw"}
-    assert feras_tables.chosen(frame.iloc[:0]).empty
+    frame = prepared(pd.DataFrame([*rows, row(runs["edge"][0], 0.9, 0.9)]))
+    assert set(tables.best_samplers(frame).sampler) == {"rw"}
+    assert tables.best_samplers(frame.iloc[:0]).empty
 
 
 def cell_runs(stored: dict[str, dict[str, int]]) -> pd.DataFrame:
@@ -102,7 +103,7 @@ def cell_runs(stored: dict[str, dict[str, int]]) -> pd.DataFrame:
     level = {"node": 0.1, "rw": 0.5, "edge": 0.9}
     runs = [
         run for method, each in stored.items() for sampler, seeds in each.items()
-        for run in feras.cell(method, "Photo", 40, 3, range(seeds), sampler)
+        for run in grids.cell(method, "Photo", 40, 3, range(seeds), sampler)
     ]  # fmt: skip
     return pd.DataFrame([row(run, level[str(run.options["sampler"])] + noise(run)) for run in runs])
 
@@ -114,10 +115,10 @@ def test_all_methods_choose_among_the_same_samplers() -> None:
     few, all_three = {"rw": 3, "edge": 1}, {"node": 3, "rw": 3, "edge": 3}
     for has, best in ((few, "rw"), (all_three, "edge")):
         frame = cell_runs({"GraphSAINT": all_three, "GraphSAINT-SW": all_three, "Feras": has})
-        found = feras_tables.chosen(feras_tables.named(frame))
+        found = tables.best_samplers(prepared(frame))
         assert set(found.sampler) == {best} and set(found.method) == set(METHODS)
     apart = cell_runs({"GraphSAINT": {"node": 3}, "Feras": {"rw": 3}})
-    assert feras_tables.chosen(feras_tables.named(apart)).empty
+    assert tables.best_samplers(prepared(apart)).empty
 
 
 def test_claims_read_the_other_samplers() -> None:
@@ -125,39 +126,39 @@ def test_claims_read_the_other_samplers() -> None:
     main = {"GraphSAINT": {"rw": 3, "edge": 3}, "GraphSAINT-SW": {"rw": 3}, "Feras": {"rw": 3}}
     more = cell_runs({"GraphSAINT-SW": {"edge": 3}, "Feras": {"edge": 3}})
     more[SCORE] += 0.02
-    frames = {"FR-T2": cell_runs(main), "FR-T2-samplers": more}
-    best = feras_claims._table2(lambda name: frames[name])
+    frames = {"FR-T2": prepared(cell_runs(main)), "FR-T2-samplers": prepared(more)}
+    best = claims.table2(lambda name: frames[name])
     assert set(best.sampler) == {"edge"}
-    assert feras_claims.gap(best, "Feras", "GraphSAINT", "Photo", 40, 3).tolist() == pytest.approx([0.02] * 3)
+    assert claims.gap(best, "Feras", "GraphSAINT", "Photo", 40, 3).tolist() == pytest.approx([0.02] * 3)
 
 
 def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
     """Below 0 with one cell clearly below; above 0 only with all above; open where one is; none without two seeds."""
     up, down, wide = (pd.Series([m - s, m, m + s]) for m, s in ((0.02, 0.001), (-0.02, 0.001), (0.01, 0.02)))
-    below, above, either = (feras_claims.lowest(cells) for cells in ([up, down], [up, up], [up, wide]))
+    below, above, either = (claims.lowest(cells) for cells in ([up, down], [up, up], [up, wide]))
     assert below is not None and below.high < 0 and below.mean == pytest.approx(-0.02)
     assert above is not None and above.low > 0 and above.runs == 3
     assert either is not None and either.low < 0 < either.high
-    assert feras_claims.lowest([up.iloc[:1]]) is None
-    assert feras_claims.lowest([wide]) == compare.interval(wide)
+    assert claims.lowest([up.iloc[:1]]) is None
+    assert claims.lowest([wide]) == interval(wide)
 
 
 def test_standins_are_compared_with_nothing() -> None:
     """A stand-in and a graph of our own have no published number beside them; the paper's graph has its verdict."""
     graphs = ("PPI", "PPI~standin", "Photo")
-    table = feras_tables.table2(feras_tables.named(table2(GAINS, graphs)))
+    table = tables.table2(prepared(table2(GAINS, graphs)))
     cells = table[table.row.eq("Feras (N=3)") & table.setting.eq("kappa=60%")].set_index("dataset")
     assert cells.loc["PPI", "published"] == "0.895 ± 0.008" and cells.loc["PPI", "runs"] == 5
     assert cells.loc["PPI", "verdict"] != NOT_COMPARABLE
     assert cells.loc["PPI~standin", "verdict"] == NOT_COMPARABLE and cells.loc["Photo", "verdict"] == ""
     assert cells.loc[["PPI~standin", "Photo"], "published"].isna().all()
     assert len(table[table.published.notna() & table.exhibit.eq("FR-T2")]) == 48
-    assert "[0.895 ± 0.008]" in feras_tables.layout(table).loc[("kappa=60%", "Feras (N=3)"), "PPI"]
+    assert "[0.895 ± 0.008]" in tables.layout(table).loc[("kappa=60%", "Feras (N=3)"), "PPI"]
 
 
 def test_printed_gains_are_those_of_the_table() -> None:
     """FR-Q1: 0.953 against 0.952 is 0.001, 0.895 against 0.819 is 0.076, and only PPI at 60% exceeds a point."""
-    gaps = feras_gains.published_gaps().set_index(["dataset", "setting", "hosts", "gain"]).published
+    gaps = tables.published_gains().set_index(["dataset", "setting", "hosts", "gain"]).published
     assert gaps["PPI", "kappa=40%", 3, "Feras over GraphSAINT"] == pytest.approx(0.001)
     assert gaps["PPI", "kappa=60%", 3, "Feras over GraphSAINT"] == pytest.approx(0.076)
     assert gaps["PPI", "kappa=60%", 3, "GraphSAINT-SW over GraphSAINT"] == pytest.approx(-0.036)
@@ -165,21 +166,21 @@ def test_printed_gains_are_those_of_the_table() -> None:
     assert math.isnan(gaps["Reddit", "kappa=60%", 5, "Feras over GraphSAINT"])
     large = gaps[gaps.gt(0.01)].reset_index()
     assert set(large[large.gain.eq("Feras over GraphSAINT")].setting) == {"kappa=60%"}
-    text = feras_claims.printed_gains()
+    text = claims.printed_gains()
     assert "of 10 cells" in text and text.endswith("only on PPI kappa=60%")
 
 
 def test_gains_are_paired_over_seeds() -> None:
     """With a common noise of every seed the gain is exact: 0.03 kappa over isolation, at the sampler that all have."""
-    found = feras_gains.gaps(feras_tables.named(table2(GAINS)))
+    found = tables.gains(prepared(table2(GAINS)))
     ours = found.set_index(["dataset", "setting", "hosts", "gain"])
     cell = ours.loc["Photo", "kappa=60%", 5, "Feras over GraphSAINT"]
     assert cell.ours == pytest.approx(0.018) and cell.low == pytest.approx(0.018) and cell.runs == 5
 
 
 def get_from(frame: pd.DataFrame) -> Callable[..., pd.DataFrame]:
-    empty = frame.iloc[:0]
-    return lambda name: frame if name == "FR-T2" else empty
+    frame = prepared(frame)
+    return lambda name: frame if name == "FR-T2" else frame.iloc[:0]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def get_from(frame: pd.DataFrame) -> Callable[..., pd.DataFrame]:
 )
 def test_claims_come_out_either_way(gains: dict[str, float], verdicts: list[str]) -> None:
     """Feras gains and weights lose, the reverse, both lose, and weights gain less than a point and never lose."""
-    judged = claims_table(feras_claims.CLAIMS[2:], get_from(table2(gains)))
+    judged = claims_table(claims.CLAIMS[2:], get_from(table2(gains)), "feras")
     assert judged.verdict.tolist() == verdicts
     assert "Photo, 60%, N=3, over GraphSAINT-SW" in judged.evidence[0] and "Printed (FR-Q1)" in judged.evidence[0]
 
@@ -201,13 +202,13 @@ def test_claims_come_out_either_way(gains: dict[str, float], verdicts: list[str]
 def test_standins_speak_for_no_claim() -> None:
     """Scores on stand-ins, and an empty store, decide nothing."""
     for frame in (table2(GAINS, ("PPI~standin",)), table2(GAINS).iloc[:0]):
-        judged = claims_table(feras_claims.CLAIMS, get_from(frame))
+        judged = claims_table(claims.CLAIMS, get_from(frame), "feras")
         assert set(judged.verdict) == {"cannot be checked here"}
 
 
 def test_a_failed_check_and_runs_in_favour_hold_in_part() -> None:
     """The verdict of claims 1 and 2 is over both the theorem's checks and the runs."""
-    join = feras_claims._with_checks
+    join = claims.with_checks
     assert join(("runs", "holds"), {"a": True}) == ("a holds; runs", "holds")
     assert join(("runs", "holds"), {"a": True, "b": False})[1] == "holds in part"
     for open_verdict in ("undecided", "cannot be checked here"):
@@ -229,7 +230,7 @@ def scored(method: str, shape: Callable[[int], float], q: int = 10, seeds: int =
 
 def saved(feras: Callable[[int], float], other: Callable[[int], float]) -> pd.DataFrame:
     points = [scored("Feras", feras, epochs=8), scored("GraphSAINT-SW", other, epochs=8)]
-    return feras_curves.epochs_saved(pd.concat(points))
+    return curves.epochs_saved(pd.concat(points))
 
 
 def test_a_curve_above_another_everywhere_is_not_slower() -> None:
@@ -239,7 +240,7 @@ def test_a_curve_above_another_everywhere_is_not_slower() -> None:
     assert found.saved.tolist() == [7, 7] and found.feras.tolist() == [1, 1] and found.other.tolist() == [8, 8]
     found = saved(lambda t: low[t - 1], lambda t: low[t - 1] + 0.05)
     assert found.saved.tolist() == [-8, -8] and found.feras.isna().all()  # beyond reach: all of its epochs
-    table = feras_curves.speed(pd.concat([
+    table = curves.speed(pd.concat([
         scored("Feras", lambda t: low[t - 1] + 0.05, epochs=8), scored("GraphSAINT-SW", lambda t: low[t - 1], epochs=8),
     ]))  # fmt: skip
     assert table.saved.tolist() == [7] and table.runs.tolist() == [2] and table["never reached"].tolist() == [0]
@@ -252,16 +253,16 @@ def test_a_flat_curve_saves_nothing() -> None:
     assert (saved(flat, flat).saved == 0).all()  # a tie
     late = saved(rising, flat)
     assert late.feras.tolist() == [4, 4] and (late.saved == -3).all()
-    shape = feras_curves.pace(scored("Feras", flat)).pace
+    shape = curves.pace(scored("Feras", flat)).pace
     assert shape.tolist() == pytest.approx([1.0, 1.0])  # why pace decides nothing
 
 
 def test_epochs_are_told_only_of_pairs() -> None:
     """Another seed, or a run without validation scores, has nothing to be held against."""
     alone = pd.concat([scored("Feras", float, seeds=1), scored("GraphSAINT", float).query("seed == 1")])
-    assert feras_curves.epochs_saved(alone).empty
+    assert curves.epochs_saved(alone).empty
     unknown = pd.concat([scored("Feras", float).assign(validation=math.nan), scored("GraphSAINT", float)])
-    assert feras_curves.epochs_saved(unknown).empty
+    assert curves.epochs_saved(unknown).empty
 
 
 def test_late_scores_compare_with_q_1() -> None:
@@ -269,31 +270,20 @@ def test_late_scores_compare_with_q_1() -> None:
     shapes: dict[int, Callable[[int], float]] = {1: lambda t: 0.8 * (1 - 2.0**-t), 10: lambda t: 0.4 * (1 - 2.0**-t)}
     shapes[70] = lambda t: 0.008 * t
     points = pd.concat([scored("Feras", shape, q) for q, shape in shapes.items()])
-    speed = feras_curves.pace(points).groupby("q").pace.mean()
+    speed = curves.pace(points).groupby("q").pace.mean()
     assert speed[1] == pytest.approx(speed[10], abs=0.001) and speed[70] < 0.3 < 0.9 < speed[1]
-    late = feras_curves.late_scores(points).set_index("q")
+    late = curves.late_scores(points).set_index("q")
     assert late.loc[10, "minus q=1"] == pytest.approx(-0.4) and late.loc[10, "runs"] == 2
     assert late.loc[10, "low"] <= -0.4 <= late.loc[10, "high"] and math.isnan(late.loc[1, "low"])
     assert list(late.index) == [1, 10, 70]
 
 
-def stored(runs: list[Run], curve: Callable[[Run, int], float], folder: Path) -> pd.DataFrame:
-    """The runs' frame, their series kept in a store in `folder`."""
-    store = Store(folder)
-    records = []
-    for run in runs:
-        each = int(run.options["local_epochs"])
-        series = [curve(run, each * (place + 1)) for place in range(int(run.options["rounds"]))]
-        records.append(
-            {
-                "key": run.key,
-                "run": run.to_dict(),
-                "status": "ok",
-                "series": {"before.test_clients": series, "before.val_clients": series},
-            }
-        )
-    store.append("feras/5-experiments", *records)
-    return pd.DataFrame([row(run, 0.5) for run in runs])
+def stored(runs: list[Run], curve: Callable[[Run, int], float]) -> pd.DataFrame:
+    """Return the prepared frame of runs whose series follow a curve over epochs."""
+    frame = pd.DataFrame([row(run, 0.5) for run in runs])
+    steps = [(run, int(run.options["local_epochs"]), int(run.options["rounds"])) for run in runs]
+    series = [[curve(run, local * number) for number in range(1, rounds + 1)] for run, local, rounds in steps]
+    return prepared(frame.assign(**{f"series.before.{name}_clients": series for name in ("test", "val")}))
 
 
 def checks(**verdicts: str) -> pd.DataFrame:
@@ -306,50 +296,27 @@ def checks(**verdicts: str) -> pd.DataFrame:
     ("late", "lemma", "verdict"),
     [(0.0, "holds", "holds"), (0.0, "fails", "holds in part"), (-0.1, "fails", "fails")],
 )
-def test_claim_1_rests_on_lemma_and_runs(
-    late: float, lemma: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claim_1_rests_on_lemma_and_runs(late: float, lemma: str, verdict: str) -> None:
     """Late scores of q = 10 at or below those of q = 1, and the printed lemma as its check says."""
-    monkeypatch.setenv("FEDREPRO_STORE", str(tmp_path))
-    runs = [run for run in feras.periods("paper") if run.dataset == "Photo"]
+    runs = [run for run in grids.periods() if run.dataset == "Photo"]
     drop = {run.key: late if run.options["q"] == 10 else 0.0 for run in runs}
-    frame = stored(runs, lambda run, t: 0.8 + drop[run.key] * (t > 40) + 0.0001 * run.seed, tmp_path)
+    frame = stored(runs, lambda run, t: 0.8 + drop[run.key] * (t > 40) + 0.0001 * run.seed)
     frames = {"FR-F5": frame, "FR-L1": checks(FR_L1_layer1=lemma, FR_L1_control="fails, as it must")}
-    found = feras_claims._claim_converges(lambda name: frames.get(name, frame.iloc[:0]))
+    found = claims.convergence(lambda name: frames.get(name, frame.iloc[:0]))
     assert found[1] == verdict and f"FR-L1-layer1 {lemma}" in found[0] and "control" not in found[0]
 
 
 @pytest.mark.parametrize(("steps", "verdict"), [(5.0, "holds in part"), (40.0, "fails")])
-def test_claim_2_counts_epochs(steps: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_2_counts_epochs(steps: float, verdict: str) -> None:
     """Feras that learns in fewer or more steps than the others, with the theorem failing on signed features."""
-    monkeypatch.setenv("FEDREPRO_STORE", str(tmp_path))
     runs = {name: OURS[name].runs("paper") for name in ("FR-F3a", "FR-F3b")}
     runs = {name: [run for run in each if run.dataset == "Photo"] for name, each in runs.items()}
 
     def curve(run: Run, t: int) -> float:
         return 0.8 - 0.4 * math.exp(-t / (steps if run.method == "Feras" else 15.0)) + 0.001 * run.seed
 
-    frames = {name: stored(each, curve, tmp_path) for name, each in runs.items()}
+    frames = {name: stored(each, curve) for name, each in runs.items()}
     frames["FR-Th4"] = checks(FR_Th4_signed="fails")
-    text, found = feras_claims._claim_looser(lambda name: frames[name])
+    text, found = claims.looser(lambda name: frames[name])
     assert found == verdict and "FR-Th4-signed fails" in text and "Photo, 60%, to the best of GraphSAINT-SW" in text
     assert ("later in 0" in text) == (steps < 15)
-
-
-def test_panels_are_drawn_for_every_key() -> None:
-    """One panel a key, and none where nothing is stored."""
-    frame = pd.DataFrame({"dataset": list("aabb"), "x": [1, 2, 1, 2], "y": [0.1, 0.2, 0.3, 0.4], "line": list("uuuu")})
-    figure = feras_curves.panels(frame, ["dataset"], "x", "y", "line", "a title")
-    assert figure is not None and [ax.get_title() for ax in figure.axes] == ["a", "b"]
-    assert feras_curves.panels(frame.iloc[:0], ["dataset"], "x", "y", "line", "a title") is None
-
-
-@pytest.mark.parametrize(("seconds", "verdict"), [(2.0, "holds"), (4.0, "fails")])
-def test_promises_are_held_on_the_sizes_of_the_paper(seconds: float, verdict: str) -> None:
-    """An epoch on PPI's size counts, one on a small graph does not."""
-    frame = pd.DataFrame({
-        "dataset": ["PPI~standin", feras.SMOKE], "timing.seconds_per_epoch": [seconds, 99.0],
-        "timing.median_ratio": [0.5 * seconds, 99.0],
-    })  # fmt: skip
-    found = {each["id"]: each["verdict"] for each in feras_tables.promises(frame)}
-    assert found == {"FR-speed-a": verdict, "FR-speed-b": verdict, "FR-speed-c": "not measured"}

@@ -1,158 +1,165 @@
-"""Feras: its headline claims as functions of the store.
+"""The headline claims of Feras.
 
-Each is judged on differences paired over seeds, on every graph stored but stand-ins, which prove nothing, and where
-it rests on a theorem on that theorem's checks. What the paper's own Table 2 says (FR-Q1) stands beside claim 3.
+Each is judged on differences paired over seeds, on every stored graph but stand-ins, which prove nothing. A claim that
+rests on a theorem is also judged by the checks of that theorem.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+import pandas as pd
 
 from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved
-from fedrepro.papers.feras.exhibits.gains import published_gaps
-from fedrepro.papers.feras.exhibits.tables import FERAS, ISOLATED, METHODS, SHARED, chosen, named
-from fedrepro.reporting.compare import LEVEL, UNDECIDED, Claim, Interval, Paired, common, interval, judge
+from fedrepro.papers.feras.exhibits.grids import FERAS, ISOLATED, METHODS, SHARED
+from fedrepro.papers.feras.exhibits.tables import best_samplers, published_gains
+from fedrepro.reporting import checks, frames
+from fedrepro.reporting.claims import LEVEL, NOT_CHECKED, UNDECIDED, Claim, Get, Parts, judge_claim
+from fedrepro.reporting.statistics import Interval, Paired, common, interval
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Get = Callable[..., "pd.DataFrame"]
-Part = tuple[Paired | Interval | None, float, float]
 NEAR = 0.01  # one accuracy point
+POINTS = 100  # scores are fractions
 
 
-def _with_checks(judged: tuple[str, str], checks: dict[str, bool]) -> tuple[str, str]:
-    """What runs show together with what the checks of a theorem show: one verdict over both."""
+def with_checks(judged: tuple[str, str], held: dict[str, bool]) -> tuple[str, str]:
+    """Join the evidence and verdict of runs with those of a theorem's checks."""
     text, verdict = judged
-    marks = ["holds" if held else "fails" for held in checks.values()]
-    told = "; ".join(f"{name} {mark}" for name, mark in zip(checks, marks))
-    marks += [verdict] if verdict not in (UNDECIDED, "cannot be checked here") else []
+    marks = ["holds" if holds else "fails" for holds in held.values()]
+    told = "; ".join(f"{name} {mark}" for name, mark in zip(held, marks))
+    marks += [verdict] if verdict not in (UNDECIDED, NOT_CHECKED) else []
     both = "; ".join(part for part in (told, text) if part)
     if not marks:
         return both, verdict
     return both, marks[0] if len(set(marks)) == 1 else "holds in part"
 
 
-def _table2(get: Get) -> pd.DataFrame:
-    """The runs of FR-T2, each method at its best of the samplers that all methods of the cell have (FR-S2)."""
-    import pandas as pd
+def held(rows: pd.DataFrame, *ids: str) -> dict[str, bool]:
+    """Return whether the stored checks with some IDs hold."""
+    verdicts = {id_: rows.loc[rows["id"].eq(id_), "verdict"] for id_ in ids}
+    return {id_: bool(found.eq(checks.HOLDS).all()) for id_, found in verdicts.items() if len(found)}
 
-    frames = [get("FR-T2"), get("FR-T2-samplers")]
-    stored = [frame for frame in frames if not frame.empty] or frames[:1]
-    return chosen(named(pd.concat(stored, ignore_index=True)))
+
+def contraction(get: Get) -> dict[str, bool]:
+    """Return whether the theorems of the first claim hold as printed."""
+    lemma = checks.collect(get("FR-L1"), "FR-L", "FR-Th")
+    rates = checks.collect(get("FR-Th3"), "FR-Th", "FR-X")
+    both = held(lemma, "FR-L1-layer1", "FR-L1-layer2", "FR-L2", "FR-Th2")
+    return both | held(rates, "FR-Th3", "FR-X1-q5", "FR-X1-q10")
+
+
+def looser_bound(get: Get) -> dict[str, bool]:
+    """Return whether Theorem 4.6 holds on non-negative and on signed features."""
+    return held(checks.collect(get("FR-Th4"), "FR-Th4"), "FR-Th4", "FR-Th4-signed")
+
+
+def table2(get: Get) -> pd.DataFrame:
+    """Return the runs of Table 2, each method at its best of the samplers that all methods of the cell have (FR-S2)."""
+    both = [get("FR-T2"), get("FR-T2-samplers")]
+    stored = [frame for frame in both if not frame.empty] or both[:1]
+    return best_samplers(pd.concat(stored, ignore_index=True))
 
 
 def gap(frame: pd.DataFrame, a: str, b: str, dataset: str, kappa: int, hosts: int) -> pd.Series:
-    """Scores of method `a` minus those of `b` on common seeds; `frame` as `chosen` returns it."""
-    cells = frame[frame["dataset"].eq(dataset) & frame["kappa"].eq(kappa) & frame["hosts"].eq(hosts)]
-    wide = cells.pivot_table(index="seed", columns="method", values="score").reindex(columns=[a, b])
-    return (wide[a] - wide[b]).dropna()
+    """Return the scores of method `a` minus those of `b` on common seeds."""
+    cell = {"dataset": dataset, "kappa": kappa, "hosts": hosts}
+    left, right = (frames.scores(frame, {**cell, "method": method}, "score") for method in (a, b))
+    return (left - right).dropna()
 
 
-def _judged(gaps: pd.Series) -> Paired | None:
-    """Differences against 0; None below two of them."""
+def over_zero(gaps: pd.Series) -> Paired | None:
+    """Return the differences paired with zero; None below two of them."""
     return common(gaps, 0 * gaps)
 
 
 def lowest(cells: Sequence[pd.Series]) -> Interval | None:
-    """The lowest of the cells' mean differences with a 95% interval; None where no cell has two differences.
+    """Return the lowest of the cells' mean differences with a 95% interval; None if no cell has two differences.
 
-    Its lower end is the lowest of the cells' lower ends, its upper end the lowest of their upper ends, each at
-    Bonferroni's level: it lies below 0 only if some cell surely does, above 0 only if all do.
+    Its lower end is the lowest of the cells' lower ends. Its upper end is the lowest of their upper ends, each at
+    Bonferroni's level. It lies below 0 only if some cell surely does, and above 0 only if all do.
     """
     several = [cell.tolist() for cell in cells if len(cell) > 1]
     if not several:
         return None
-    each = [interval(cell) for cell in several]
+    usual = [interval(cell) for cell in several]
     strict = [interval(cell, level=1 - LEVEL / len(several)) for cell in several]
-    low, high = min(found.low for found in each), min(found.high for found in strict)
-    return Interval(min(found.mean for found in each), low, high, min(map(len, several)))
+    low, high = min(cell.low for cell in usual), min(cell.high for cell in strict)
+    return Interval(min(cell.mean for cell in usual), low, high, min(map(len, several)))
 
 
-def _cells(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
-    """(graph, kappa, hosts) of the cells of FR-T2 that are stored, stand-ins left out: they prove nothing."""
+def real(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that are not of a stand-in."""
+    return frame[~frame["dataset"].astype(str).str.endswith("~standin")]
+
+
+def cells_of(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
+    """Return (graph, kappa, hosts) of the stored cells of Table 2 on real graphs."""
     if frame.empty:
         return []
-    real = frame[~frame["dataset"].astype(str).str.endswith("~standin")]
-    return sorted({(str(d), int(k), int(n)) for d, k, n in zip(real["dataset"], real["kappa"], real["hosts"])})
+    kept = real(frame)
+    return sorted({(str(d), int(k), int(n)) for d, k, n in zip(kept["dataset"], kept["kappa"], kept["hosts"])})
 
 
-def _growth(frame: pd.DataFrame, other: str, dataset: str, hosts: int) -> Paired | None:
-    """By how much Feras's gain over `other` is larger at kappa 60% than at 40%, on common seeds."""
-    late, early = (gap(frame, FERAS, other, dataset, kappa, hosts) for kappa in (60, 40))
-    return common(late, early)
-
-
-def _claim_converges(get: Get) -> tuple[str, str]:
-    """Lemma 4.2 on the two-layer model with its constant measured; from epoch 50, q = 10 within a point of q = 1."""
-    from fedrepro.papers.feras.exhibits import theory as feras_theory
-
-    points = curves(named(get("FR-F5")))
+def convergence(get: Get) -> tuple[str, str]:
+    """Judge the constant of the contraction and that q does not matter from epoch 50 on."""
+    points = curves(get("FR-F5"))
     late = points[points["epoch"].ge(LATE) & points["epoch"].mod(5).eq(0)]
     wide = late.pivot_table(index=["dataset", "seed"], columns="q", values="F1-micro")
-    parts: dict[str, Part] = {}
-    for dataset in sorted({str(name) for name in late["dataset"] if not str(name).endswith("~standin")}):
+    parts: Parts = {}
+    for dataset in sorted(set(real(late)["dataset"].astype(str))):
         both = wide.loc[[dataset]].reindex(columns=[10, 1])
         parts[f"{dataset}, q=10 minus q=1"] = (common(both[10], both[1]), -NEAR, NEAR)
-    return _with_checks(judge(parts, scale=100), feras_theory.contracting(get))
+    return with_checks(judge_claim(parts, scale=POINTS), contraction(get))
 
 
-def _claim_looser(get: Get) -> tuple[str, str]:
-    """Theorem 4.6, features non-negative and signed; Feras reaches the others' best validation score earlier (F3)."""
-    import pandas as pd
-
-    from fedrepro.papers.feras.exhibits import theory as feras_theory
-
-    points = curves(named(pd.concat([get("FR-F3a"), get("FR-F3b")], ignore_index=True)))
-    found = epochs_saved(points[~points["dataset"].astype(str).str.endswith("~standin")])
-    parts: dict[str, Part] = {}
-    for (dataset, kappa, over), cell in found.groupby(["dataset", "kappa", "over"]):
-        saved = cell.groupby("seed")["saved"].mean()  # over the numbers of hosts
-        parts[f"{dataset}, {kappa}%, to the best of {over}"] = (_judged(saved), 0.0, math.inf)
-    text, verdict = judge(parts, unit="epochs saved")
-    if len(found):
-        text += f"; of {len(found)} pairs of runs Feras is earlier in {found['saved'].gt(0).sum()}, level in "
-        text += f"{found['saved'].eq(0).sum()}, later in {found['saved'].lt(0).sum()}, "
-        text += f"and never gets there in {found['feras'].isna().sum()} of them"
-    return _with_checks((text, verdict), feras_theory.looser_bound(get))
+def looser(get: Get) -> tuple[str, str]:
+    """Judge Theorem 4.6, and whether Feras reaches the other methods' best validation score earlier."""
+    points = curves(pd.concat([get("FR-F3a"), get("FR-F3b")], ignore_index=True))
+    saved = epochs_saved(real(points))
+    parts: Parts = {}
+    for (dataset, kappa, over), cell in saved.groupby(["dataset", "kappa", "over"]):
+        means = cell.groupby("seed")["saved"].mean()  # over the numbers of hosts
+        parts[f"{dataset}, {kappa}%, to the best of {over}"] = (over_zero(means), 0.0, math.inf)
+    text, verdict = judge_claim(parts, unit="epochs saved")
+    if len(saved):
+        text += f"; of {len(saved)} pairs of runs Feras is earlier in {saved['saved'].gt(0).sum()}, level in "
+        text += f"{saved['saved'].eq(0).sum()}, later in {saved['saved'].lt(0).sum()}, "
+        text += f"and never gets there in {saved['feras'].isna().sum()} of them"
+    return with_checks((text, verdict), looser_bound(get))
 
 
-def _claim_better(get: Get) -> tuple[str, str]:
-    """Feras minus isolation and minus shared weights above 0, larger at kappa 60% than 40%; same samplers for all."""
-    frame = _table2(get)
-    parts: dict[str, Part] = {}
-    for dataset, kappa, hosts in _cells(frame):
+def better(get: Get) -> tuple[str, str]:
+    """Judge Feras's gain over isolation and shared weights, and its growth with kappa."""
+    frame = table2(get)
+    parts: Parts = {}
+    for d, k, n in cells_of(frame):
         for other in METHODS[:2]:
-            found = _judged(gap(frame, FERAS, other, dataset, kappa, hosts))
-            parts[f"{dataset}, {kappa}%, N={hosts}, over {other}"] = (found, 0.0, math.inf)
-    for dataset, hosts in sorted({(d, n) for d, _, n in _cells(frame)}):
+            parts[f"{d}, {k}%, N={n}, over {other}"] = (over_zero(gap(frame, FERAS, other, d, k, n)), 0.0, math.inf)
+    for d, n in sorted({(d, n) for d, _, n in cells_of(frame)}):
         for other in METHODS[:2]:
-            parts[f"{dataset}, N={hosts}, 60% minus 40%, over {other}"] = (
-                _growth(frame, other, dataset, hosts), 0.0, math.inf,
-            )  # fmt: skip
-    text, verdict = judge(parts, scale=100)
+            late, early = (gap(frame, FERAS, other, d, kappa, n) for kappa in (60, 40))
+            parts[f"{d}, N={n}, 60% minus 40%, over {other}"] = (common(late, early), 0.0, math.inf)
+    text, verdict = judge_claim(parts, scale=POINTS)
     return f"{text}. {printed_gains()}", verdict
 
 
-def _claim_sharing(get: Get) -> tuple[str, str]:
-    """Shared weights minus isolation, same samplers: below a point in each cell, be it above 0; below 0 in one cell."""
-    frame = _table2(get)
-    gaps = {f"{d}, {k}%, N={n}": gap(frame, SHARED, ISOLATED, d, k, n) for d, k, n in _cells(frame)}
-    parts: dict[str, Part] = {f"{name}, very limited": (_judged(each), -math.inf, NEAR) for name, each in gaps.items()}
-    least = lowest(list(gaps.values()))
-    parts[f"the lowest of {sum(len(each) > 1 for each in gaps.values())}, sometimes worse"] = (least, -math.inf, 0.0)
-    text, verdict = judge(parts, scale=100)
-    means = [each.mean() for each in gaps.values() if len(each)]
+def sharing(get: Get) -> tuple[str, str]:
+    """Judge that shared weights gain less than a point over isolation, and lose in some cell."""
+    frame = table2(get)
+    gaps = {f"{d}, {k}%, N={n}": gap(frame, SHARED, ISOLATED, d, k, n) for d, k, n in cells_of(frame)}
+    parts: Parts = {f"{name}, very limited": (over_zero(cell), -math.inf, NEAR) for name, cell in gaps.items()}
+    several = sum(len(cell) > 1 for cell in gaps.values())
+    parts[f"the lowest of {several}, sometimes worse"] = (lowest(list(gaps.values())), -math.inf, 0.0)
+    text, verdict = judge_claim(parts, scale=POINTS)
+    means = [cell.mean() for cell in gaps.values() if len(cell)]
     below, above = sum(mean < 0 for mean in means), sum(mean > 0 for mean in means)
-    sure = sum(each.low > 0 for each in map(_judged, gaps.values()) if each)
+    sure = sum(cell.low > 0 for cell in map(over_zero, gaps.values()) if cell)
     return f"{text}. On average {below} of {len(means)} cells are below 0, {above} above; {sure} surely above", verdict
 
 
 def printed_gains() -> str:
-    """What the paper's own Table 2 says of Feras over the best isolated row (FR-Q1)."""
-    cells = published_gaps().query("gain == 'Feras over GraphSAINT'").dropna(subset=["published"])
+    """Return what the paper's Table 2 says of Feras over the best isolated row (FR-Q1)."""
+    cells = published_gains().query("gain == 'Feras over GraphSAINT'").dropna(subset=["published"])
     ahead, behind = cells["published"] > cells["published_spread"], cells["published"] < -cells["published_spread"]
     large = cells[cells["published"] > NEAR]
     where = ", ".join(sorted({f"{row.dataset} {row.setting}" for row in large.itertuples()}))
@@ -162,9 +169,30 @@ def printed_gains() -> str:
     )
 
 
-CLAIMS = (
-    Claim("FR-H1", "feras", "Feras converges with constant 1 - eta lambda/2, unchanged by q.", _claim_converges),
-    Claim("FR-H2", "feras", "It allows a looser bound than weight sharing, hence converges faster.", _claim_looser),
-    Claim("FR-H3", "feras", "It beats isolated and weight-shared GraphSAINT, more so as kappa grows.", _claim_better),
-    Claim("FR-H4", "feras", "Sharing weights is not enough: a very limited gain, sometimes a loss.", _claim_sharing),
-)  # fmt: skip
+CLAIMS = [
+    Claim(
+        "FR-H1",
+        "Feras converges with constant 1 - eta lambda/2, unchanged by q.",
+        "Lemma 4.2 on the two-layer model with its constant measured; from epoch 50, q = 10 within a point of q = 1.",
+        finding=convergence,
+    ),
+    Claim(
+        "FR-H2",
+        "It allows a looser bound than weight sharing, hence converges faster.",
+        "Theorem 4.6, features non-negative and signed; Feras reaches the others' best validation score earlier (F3).",
+        finding=looser,
+    ),
+    Claim(
+        "FR-H3",
+        "It beats isolated and weight-shared GraphSAINT, more so as kappa grows.",
+        "Feras minus isolation and minus shared weights above 0, larger at kappa 60% than 40%; same samplers for all.",
+        finding=better,
+    ),
+    Claim(
+        "FR-H4",
+        "Sharing weights is not enough: a very limited gain, sometimes a loss.",
+        "Shared weights minus isolation, same samplers: below a point in each cell, be it above 0; "
+        "below 0 in one cell.",
+        finding=sharing,
+    ),
+]
