@@ -1,11 +1,11 @@
-"""List the suite's own exhibit EN-4, the cost of a round, with its table and its checks."""
+"""List the suite's own exhibit EN-4, the cost of a round, with its table, and judge the checks of its notebooks."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.reporting.checks import limit
+from fedrepro.reporting.checks import FAILS, HOLDS, ROUNDING, limit
 from fedrepro.reporting.exhibits import Grid
 from fedrepro.runs.run import Run, sweep
 
@@ -65,6 +65,28 @@ def speed_checks(table: pd.DataFrame) -> list[dict[str, str]]:
         limit("EN-4c", "times faster than the sparse loop, worst size", worst, least=0.87),
         limit("EN-4d", "peak memory over 1 GiB, largest size", memory, most=1),
     ]
+
+
+def identity(
+    number: int, statement: str, error: float, bound: float = ROUNDING, *, control: bool = False
+) -> dict[str, str]:
+    """Judge an identity of the engine by its error, or a negative control by how far it is from one.
+
+    Rounding differs from one processor to the next. An identity that holds therefore shows its bound, not its error.
+
+    Args:
+        number: the check is called `EN-I<number>`.
+        bound: largest error of an identity, where 0 asks for the same bits; a control must exceed it.
+    """
+    limit_text = f"> {bound:g}" if control else f"< {bound:g}" if bound else "0 (bitwise)"
+    holds = error > bound if control else error <= bound
+    return {
+        "id": f"EN-I{number}",
+        "statement": statement,
+        "measured": limit_text if holds and bound and not control else f"{error:.3g}",
+        "bound": limit_text,
+        "verdict": HOLDS if holds else FAILS,
+    }
 
 
 GRIDS = {
