@@ -52,7 +52,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("train", "pFedGraph"): Entry("fedrepro.baselines.pfedgraph:PFedGraph"),
     ("train", "Flow"): Entry("fedrepro.baselines.flow:Flow"),
     ("train", "FGGP"): Entry("fedrepro.baselines.fggp:FGGP"),
-    ("train", "FedStruct"): Entry("fedrepro.papers.fedstruct.method:choice"),
+    ("train", "FedStruct"): Entry("fedrepro.papers.fedstruct.variants:choice"),
     ("train", "FedSheafHN"): Entry("fedrepro.papers.fedsheafhn.method:FedSheafHN"),
     ("train", "FedSheafHN (as printed)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsPrinted"),
     ("train", "FedSheafHN (as coded)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsCoded"),

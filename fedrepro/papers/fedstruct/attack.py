@@ -30,7 +30,8 @@ from fedrepro.engine.method import State
 from fedrepro.engine.training import train
 from fedrepro.errors import one_of, require
 from fedrepro.papers.fedstruct import network, powers, structure
-from fedrepro.papers.fedstruct.method import KnownGraph, StructureMethod, structure_features
+from fedrepro.papers.fedstruct.method import StructureMethod, structure_features
+from fedrepro.papers.fedstruct.variants import KnownGraph
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 

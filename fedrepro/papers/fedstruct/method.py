@@ -24,9 +24,9 @@ Weights are equal at all clients, so they exist once per run. All clients draw t
 that they share, so g(s_u) is one number for all of them. Three methods differ in what is sent for z_v = sum_u A-_vu
 g(s_u):
 
-    `FedStruct`    every client holds S and g                                                        (Section 5)
-    `SharedSums`   clients send each other parts of z_v and of its Jacobian, and never S             (Appendix G.1)
-    `KnownGraph`   the server knows all edges, and sends z_v and its Jacobian (Algorithm 4)          (Appendix H)
+    `FedStruct`             every client holds S and g                                                (Section 5)
+    `variants.SharedSums`   clients send each other parts of z_v and of its Jacobian, and never S     (Appendix G.1)
+    `variants.KnownGraph`   the server knows all edges, and sends z_v and its Jacobian (Algorithm 4)  (Appendix H)
 
 Sums of parts are the sums themselves. `SharedSums` therefore trains exactly as `FedStruct` does, and only its messages
 differ. `protocol` has Algorithm 3 and the round of G.1 message by message; they return the same numbers.
@@ -44,13 +44,13 @@ The diagonals of Fed* are those of unpruned powers. Exchanging the powers beyond
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, diags
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from fedrepro.engine.client_graphs import Source
@@ -58,7 +58,7 @@ from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.method import State, Update
 from fedrepro.engine.nn import layers
-from fedrepro.engine.nn.models import MLP, Model, SAGEHead
+from fedrepro.engine.nn.models import MLP, Model
 from fedrepro.engine.nn.optim import OptimizerState
 from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.engine.traffic import BEFORE_TRAINING
@@ -200,19 +200,18 @@ class StructureMethod(FedSGD):
     def _embeddings(self, weights: Weights, fed: Federation, got: Exchanged) -> Tensor:
         """Return z_v = sum_u A-_vu g(s_u) (Eq. 9) at each client's own nodes and 0 at others, `[nodes, classes]`."""
         s = weights["structure"] if got.features is None else got.features[network.runs_of(fed)]
-        g = s if self.head == "direct" else self._apply_g(weights, s, fed, got)
-        return self._propagate(g.flatten(0, 1), fed, got)
+        if self.head == "mlp":
+            drop = None
+            if fed.clock is not None:
+                key = fed.cached(("structure keys", got.nodes), lambda: network.dropout_keys(fed, got.nodes))
+                clock = fed.clock.round, fed.clock.step
+                drop = partial(network.mask, key=key, clock=clock, p=self.model.dropout)
+            s = network.structure_network(weights, s, self._mean(fed, got), drop)
+        return self._propagate(s.flatten(0, 1), fed, got)
 
-    def _apply_g(
-        self, weights: Weights, s: Tensor, fed: Federation, got: Exchanged, mean: Sparse | None = None
-    ) -> Tensor:
-        if fed.clock is None:
-            return network.structure_network(weights, s, mean)
-        key = fed.cached(("structure keys", got.nodes), lambda: network.dropout_keys(fed, got.nodes))
-        clock = fed.clock.round, fed.clock.step
-        return network.structure_network(
-            weights, s, mean, partial(network.mask, key=key, clock=clock, p=self.model.dropout)
-        )
+    def _mean(self, fed: Federation, got: Exchanged) -> Sparse | None:
+        """Return the operator of the layers of g, or None for an MLP."""
+        return None
 
     def _propagate(self, g: Tensor, fed: Federation, got: Exchanged) -> Tensor:
         """Return the clients' rows of A- g, from L_s products with A^; no power of A^ is stored."""
@@ -241,8 +240,8 @@ class StructureMethod(FedSGD):
         """Return the weights next to those of f: S for Hop2Vec, and g."""
         weights = {} if got.features is not None else {"structure": structure.hop2vec(got.nodes, got.columns, seed)}
         if self.head == "mlp":
-            sizes = got.columns, classes, self.structure_hidden
-            weights |= network.initial(kind, self.model, "structure", seed, *sizes, self.norm)
+            sizes = {"features": got.columns, "classes": classes, "stack": self.structure_hidden}
+            weights |= network.initial(kind, self.model, "structure", seed, **sizes, input_norm=self.norm)
         return weights
 
 
@@ -273,12 +272,12 @@ class FedStruct(StructureMethod):
         if self.prune:
             rule = self.weights_of_powers, self.prune, self.budget
             matrices, sent = zip(*(powers.combined(source.data, source.parts, *rule) for source in fed.sources))
-            _relay(fed, "power blocks", sent)
+            relay(fed, "power blocks", sent)
             # A kept entry costs one value and two indices.
-            _relay(fed, "power indices", [2 * number for number in sent])
+            relay(fed, "power indices", [2 * number for number in sent])
         else:
             matrices = super()._obtain(fed, columns)
-            _relay(fed, "power blocks", [powers.full_blocks(source, self.structure_depth) for source in fed.sources])
+            relay(fed, "power blocks", [powers.full_blocks(source, self.structure_depth) for source in fed.sources])
         self._count_exchange(fed, matrices, columns)
         return matrices
 
@@ -286,169 +285,18 @@ class FedStruct(StructureMethod):
         """Count the structure features: up once, and down to each of the other clients."""
         scalars = float(columns) * np.array([source.data.num_nodes for source in fed.sources])
         fed.traffic.send("up", "structure features", scalars)
-        fed.traffic.send("down", "structure features", scalars * (_per_run(fed) - 1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedSums(FedStruct):
-    """FedStruct without shared structure features (Appendix G.1).
-
-    Client i sends its entries of A- once. In a round client j then sends, for each labelled node v of i, the part of
-    z_v over its own nodes u (Eq. 47 and 49) and the Jacobian of that part by the weights of g (Eq. 48).
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # Eq. 49 and 50 are for a Hop2Vec without g. With g a client would need the Jacobian at others' nodes.
-        suited = self.head == "direct" or self.structure != "H2V"
-        require(suited, "head", "'direct' to share aggregates of H2V", self.head)
-
-    def aggregate(self, state: State, update: Update) -> State:
-        """Count the sums, `classes` per labelled node and other client, and their Jacobians; then step as FedStruct."""
-        fed, of_g = update.fed, _scalars(network.weights_of_g(state.shared))
-        pairs = _per_run(fed, fed.count("train")) * (_per_run(fed) - 1)
-        _relay(fed, "aggregates", pairs * fed.classes * (1.0 + of_g), update.round)
-        return super().aggregate(state, update)
-
-    def _count_exchange(self, fed: Federation, matrices: tuple[csr_matrix, ...], columns: int) -> None:
-        """Count the entries of A- that clients send each other: columns of others in rows of training nodes."""
-        pairs = zip(matrices, fed.sources, strict=True)
-        entries = [powers.crossing(m, s) if self.prune else powers.rows_elsewhere(s) for m, s in pairs]
-        _relay(fed, "combined entries", entries)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownGraph(StructureMethod):
-    """FedStruct with a server that knows all edges (Appendix H, Algorithm 4).
-
-    No power is exchanged and none is pruned. In a round the server computes z_v by a network on the whole graph, and
-    sends each client z_v and its Jacobians at the client's labelled nodes v (Proposition 4).
-
-    Args:
-        backbone: "decoupled" (Eq. 9), or "GraphSAGE" on the whole graph with `structure_hidden` as widths.
-        combine: "add" (Eq. 6, the code), or "layer", a linear layer Theta_c on both embeddings (Eq. 51).
-    """
-
-    backbone: str = "decoupled"
-    combine: str = "add"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("backbone", self.backbone, ("decoupled", "GraphSAGE"))
-        one_of("combine", self.combine, ("add", "layer"))
-        require(not self._sage or self.head == "mlp", "head", "'mlp' for a GraphSAGE", self.head)
-        require(not self._sage or self.structure_hidden != (), "structure_hidden", "of one layer at least", ())
-
-    @property
-    def _sage(self) -> bool:
-        return self.backbone == "GraphSAGE"
-
-    def aggregate(self, state: State, update: Update) -> State:
-        """Count the embeddings and Jacobians that the server sends; then step as FedStruct does."""
-        if state.more.exchanged is not None:
-            of_structure = _scalars({name: w for name, w in state.shared.items() if name.startswith("structure")})
-            scalars = _per_run(update.fed, update.fed.count("train")) * update.fed.classes
-            send = partial(update.fed.traffic.send, "down", round=update.round)
-            send("structure embeddings", scalars)
-            send("structure jacobians", scalars * float(of_structure))
-        return super().aggregate(state, update)
-
-    def parts(self, weights: Weights, fed: Federation, state: State) -> tuple[Tensor, Tensor]:
-        """Return both parts of the logits, each multiplied by its half of Theta_c if `combine` is "layer"."""
-        h, z = super().parts(weights, fed, state)
-        if self.combine == "add" or state.more.exchanged is None:
-            return h, z
-        return layers.linear(fed, h, weights["combine.features"]), layers.linear(fed, z, weights["combine.structure"])
-
-    def _apply_g(
-        self, weights: Weights, s: Tensor, fed: Federation, got: Exchanged, mean: Sparse | None = None
-    ) -> Tensor:
-        return super()._apply_g(weights, s, fed, got, network.blocks(fed, got) if self._sage else None)
-
-    def _propagate(self, g: Tensor, fed: Federation, got: Exchanged) -> Tensor:
-        # A GraphSAGE propagates inside its layers.
-        return network.at_own_nodes(fed, got, g) if self._sage else super()._propagate(g, fed, got)
-
-    def _obtain(self, fed: Federation, columns: int) -> tuple[csr_matrix, ...]:
-        if not self._sage:
-            return super()._obtain(fed, columns)
-        matrices = [structure.adjacency(source.data) for source in fed.sources]
-        degrees = [np.diff(a.indptr) for a in matrices]
-        inverses = [diags(np.where(d > 0, 1.0 / np.maximum(d, 1), 0.0)) for d in degrees]
-        return tuple((inverse @ a).tocsr() for inverse, a in zip(inverses, matrices, strict=True))
-
-    def _initial(self, got: Exchanged, classes: int, seed: int, kind: type[Model] = MLP) -> Weights:
-        weights = super()._initial(got, classes, seed, SAGEHead if self._sage else MLP)
-        if self.combine == "layer":
-            for name in ("combine.features", "combine.structure"):
-                weights[name] = network.initial(MLP, self.model, name, seed, classes, classes)[f"{name}1.weight"]
-        return weights
+        fed.traffic.send("down", "structure features", scalars * (per_run(fed) - 1))
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _relay(fed: Federation, name: str, scalars: Any, t: int = BEFORE_TRAINING) -> None:
+def relay(fed: Federation, name: str, scalars: Any, t: int = BEFORE_TRAINING) -> None:
     """Count messages from client to client, which go through the server: up once, and down once."""
     for direction in ("up", "down"):
         fed.traffic.send(direction, name, np.asarray(scalars, dtype=float), round=t)
 
 
-def _per_run(fed: Federation, counts: Tensor | None = None) -> np.ndarray:
+def per_run(fed: Federation, counts: Tensor | None = None) -> np.ndarray:
     """Return the sum of a count `[clients]` over the clients of each run, or their number, `[runs]`."""
     return np.bincount(fed.run.cpu().numpy(), None if counts is None else counts.cpu().numpy(), fed.runs)
-
-
-def _scalars(weights: Weights) -> int:
-    return sum(w[0].numel() for w in weights.values())
-
-
-# -- the registry's entry ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Choice:
-    """The registry's entry "FedStruct", which builds the method that the options of a run ask for.
-
-    `dataclasses.fields` of a `Choice` are the options of all three methods and those of this class. An option of a
-    method that is not chosen may be given only with a value that changes nothing.
-
-    Args:
-        sharing: "structure" for `FedStruct`, or "aggregates" for `SharedSums`.
-        graph: "known" for `KnownGraph`, or "unknown".
-    """
-
-    sharing: str = "structure"
-    graph: str = "unknown"
-
-    upload: ClassVar[str] = FedSGD.upload
-    _WITHOUT_EFFECT: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "prune": (0,),
-        "budget": powers.BUDGETS,
-        "backbone": ("decoupled",),
-        "combine": ("add",),
-    }
-
-    def __post_init__(self) -> None:
-        kinds = (SharedSums, KnownGraph, Choice)
-        options = {name: option for kind in kinds for name, option in kind.__dataclass_fields__.items()}
-        vars(self)["__dataclass_fields__"] = options
-
-    def __call__(self, *, sharing: str = "structure", graph: str = "unknown", **options: Any) -> StructureMethod:
-        """Build the method.
-
-        Raises:
-            ArgumentError: an option has a value that the chosen method does not allow.
-        """
-        one_of("sharing", sharing, ("structure", "aggregates"))
-        one_of("graph", graph, ("unknown", "known"))
-        known = graph == "known"
-        require(not known or sharing == "structure", "sharing", "'structure' where the server knows the graph", sharing)
-        kind = KnownGraph if known else SharedSums if sharing == "aggregates" else FedStruct
-        for name in {*options} & {*self._WITHOUT_EFFECT} - {option.name for option in fields(kind)}:
-            value, allowed = options.pop(name), self._WITHOUT_EFFECT[name]
-            require(value in allowed, name, f"{' or '.join(map(repr, allowed))} for graph {graph!r}", value)
-        return kind(**options)
-
-
-choice = Choice()

@@ -51,24 +51,21 @@ def weights_of_g(weights: Weights) -> Weights:
     return {name: w for name, w in weights.items() if name.startswith("structure") and name != "structure"}
 
 
-def initial(
-    kind: type[Model],
-    like: Model,
-    name: str,
-    seed: int,
-    columns: int,
-    classes: int,
-    stack: tuple[int, ...] = (),
-    norm: bool = False,
-) -> Weights:
+def initial(kind: type[Model], like: Model, name: str, seed: int, **sizes: Any) -> Weights:
     """Return the initial weights of a model of a `kind`, under names that begin with `name`.
 
     They are drawn by the rule of the model `like`, from a seed of their own, so that none equals a weight of `like`.
+
+    Args:
+        kind: the class of the model.
+        like: the model whose fields hold, except for its sizes.
+        name: the first part of the weights' names.
+        seed: seed of the run.
+        sizes: those fields among `SIZES` that differ from one layer without normalization.
     """
     rules = {f.name: getattr(like, f.name) for f in fields(Model) if f.name not in SIZES}
-    sizes: dict[str, Any] = {"features": columns, "classes": classes, "stack": stack, "layers": 1, "input_norm": norm}
     key = int(random.keys("weights of", name, seed) >> np.uint64(1))
-    weights = kind(**sizes, **rules).init([key], torch.float64)
+    weights = kind(**{"layers": 1, **sizes}, **rules).init([key], torch.float64)
     return {n.replace("layer", name).replace("norm", name): w[0] for n, w in weights.items()}
 
 

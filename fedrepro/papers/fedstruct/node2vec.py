@@ -1,12 +1,12 @@
-"""Node2Vec (Grover and Leskovec 2016): embeddings of nodes from biased random walks, without a compiled extension.
+"""Embed nodes by Node2Vec (Grover and Leskovec 2016), from biased random walks and without a compiled extension.
 
-Walks are drawn for all start nodes at once. Training follows the library version that FedStruct used: one table z;
-each walk is cut into windows, whose first node u is paired with each later node v of the window,
+Walks are drawn for all start nodes at once. Training follows the library version that FedStruct used. There is one
+table z. Each walk is cut into windows, and the first node u of a window is paired with each later node v:
 
     loss = - mean over pairs of walks log sigma(z_u . z_v) - mean over pairs of random nodes log(1 - sigma(z_u . z_v))
 
-and Adam moves only the rows a batch touches. All pairs of a walk come from one small matrix product, so no pair is
-gathered on its own, and the gradient is written out.
+Adam moves only the rows that a batch touches. All pairs of a walk come from one small matrix product, so the gradient
+is written out instead of gathering every pair.
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ from fedrepro.errors import require
 
 Ids = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-PROPOSALS = 64  # of a step; then the last one is taken
+# Proposals for one step of a walk; after these the last one is taken.
+PROPOSALS = 64
 
 
 def walks(a: csr_matrix, starts: Ids, length: int, p: float = 1.0, q: float = 1.0, *key: int | str) -> Ids:
-    """Second-order random walks of `length` nodes: `[starts, length]`. A node without edges is stayed at.
+    """Draw second-order random walks of `length` nodes, `[starts, length]`. A walk stays at a node without edges.
 
-    From t through v to x, a neighbour of v, the weight is 1/p if x = t, 1 if x is joined to t, else 1/q. The next node
-    is proposed uniformly and accepted with its weight over the largest.
+    From t through v to x, a neighbour of v, the weight is 1/p if x = t, 1 if x is joined to t, and else 1/q. The next
+    node is proposed uniformly and accepted with its weight over the largest.
 
     Args:
         a: symmetric 0/1 matrix with sorted indices.
-        key: what the random numbers are a function of, beside walk and step.
+        starts: first nodes of the walks.
+        length: nodes of a walk.
+        p: return parameter.
+        q: in-out parameter.
+        key: values that the random numbers depend on, next to walk and step.
     """
     require(p > 0 and q > 0, "p and q", "positive", (p, q))
     require(length >= 1, "length", "at least 1", length)
@@ -54,8 +59,8 @@ def _next(a: csr_matrix, now: Ids, before: Ids | None, p: float, q: float, *key:
     largest = max(1 / p, 1.0, 1 / q)
     for attempt in range(PROPOSALS):
         draw = random.uniform((2, len(now)), *key, attempt).numpy()[:, open_]
-        place = a.indptr[now[open_]] + np.floor(draw[0] * degree[open_]).astype(np.int64)
-        x = a.indices[place].astype(np.int64)
+        entry = a.indptr[now[open_]] + np.floor(draw[0] * degree[open_]).astype(np.int64)
+        x = a.indices[entry].astype(np.int64)
         chosen[open_] = x
         if plain:
             break
@@ -69,24 +74,40 @@ def _next(a: csr_matrix, now: Ids, before: Ids | None, p: float, q: float, *key:
 
 
 def joined(a: csr_matrix, u: Ids, v: Ids) -> npt.NDArray[np.bool_]:
-    """Whether each pair is an edge, by binary search in the sorted rows."""
-    n = a.shape[0]
-    row = np.repeat(np.arange(n, dtype=np.int64), np.diff(a.indptr))
-    places = row * n + a.indices
-    wanted = u * n + v
-    at = np.minimum(np.searchsorted(places, wanted), max(len(places) - 1, 0))
-    return places[at] == wanted if len(places) else np.zeros(len(u), dtype=bool)
+    """Return True for each pair that is an edge."""
+    return np.asarray(a[u, v]).ravel() > 0
 
 
 def embed(
-    a: csr_matrix, width: int = 256, *, epochs: int = 50, length: int = 20, context: int = 10, per_node: int = 10,
-    negatives: int = 1, p: float = 1.0, q: float = 1.0, lr: float = 0.01, batch: int = 128, seed: int = 0,
-) -> Tensor:  # fmt: skip
-    """The table after training, `[nodes, width]`, float32; a function of the graph and the seed.
+    a: csr_matrix,
+    width: int = 256,
+    *,
+    epochs: int = 50,
+    length: int = 20,
+    context: int = 10,
+    per_node: int = 10,
+    negatives: int = 1,
+    p: float = 1.0,
+    q: float = 1.0,
+    lr: float = 0.01,
+    batch: int = 128,
+    seed: int = 0,
+) -> Tensor:
+    """Return the table after training, `[nodes, width]`, float32; a function of the graph and the seed.
 
     Args:
-        length: nodes of a walk. context: nodes of a window. per_node: walks from each node in an epoch.
-        negatives: random walks for each real one. batch: start nodes of a step.
+        a: symmetric 0/1 matrix with sorted indices.
+        width: columns of the table.
+        epochs: passes over all start nodes.
+        length: nodes of a walk.
+        context: nodes of a window.
+        per_node: walks from each node in an epoch.
+        negatives: random walks for each real one.
+        p: return parameter of the walks.
+        q: in-out parameter of the walks.
+        lr: learning rate of Adam.
+        batch: start nodes of a step.
+        seed: seed of the table and of the walks.
     """
     require(2 <= context <= length, "context", f"from 2 to the walk's length {length}", context)
     nodes = a.shape[0]
@@ -105,16 +126,19 @@ def embed(
 
 
 def unrelated(starts: Ids, nodes: int, length: int, *key: int | str) -> Ids:
-    """The same start nodes followed by nodes drawn uniformly: `[starts, length]`."""
+    """Return the start nodes, each followed by nodes drawn uniformly, `[starts, length]`."""
     drawn = random.uniform((len(starts), length - 1), *key).numpy()
     return np.concatenate([starts[:, None], np.floor(drawn * nodes).astype(np.int64)], 1)
 
 
 def gradient(table: Tensor, walk: Tensor, context: int, sign: int) -> tuple[Tensor, Tensor, float]:
-    """Rows of the table that a loss touches, its gradient at each (a row may repeat), and the loss.
+    """Return the rows of the table that a loss touches (a row may repeat), its gradient at each, and the loss.
 
     Args:
-        walk: `[walks, length]` node ids. sign: 1 for `-log sigma(z_u . z_v)`, -1 for `-log(1 - sigma(z_u . z_v))`.
+        table: embeddings `[nodes, width]`.
+        walk: node ids `[walks, length]`.
+        context: nodes of a window.
+        sign: 1 for `-log sigma(z_u . z_v)`, -1 for `-log(1 - sigma(z_u . z_v))`.
     """
     length = walk.shape[1]
     firsts = length - context + 1
@@ -131,7 +155,7 @@ def gradient(table: Tensor, walk: Tensor, context: int, sign: int) -> tuple[Tens
 
 
 class _RowAdam:
-    """Adam that moves, and whose moments decay, only in rows that have a gradient ("sparse Adam")."""
+    """An Adam whose weights move, and whose moments decay, only in rows that have a gradient ("sparse Adam")."""
 
     def __init__(self, table: Tensor, lr: float) -> None:
         self.table, self.lr, self.count = table, lr, 0
@@ -140,8 +164,8 @@ class _RowAdam:
     def step(self, rows: Tensor, grad: Tensor) -> None:
         """Move by the sum of the gradients given for each row."""
         self.count += 1
-        touched, place = torch.unique(rows, return_inverse=True)
-        total = grad.new_zeros(len(touched), grad.shape[1]).index_add_(0, place, grad)
+        touched, index = torch.unique(rows, return_inverse=True)
+        total = grad.new_zeros(len(touched), grad.shape[1]).index_add_(0, index, grad)
         first = self.first[touched].lerp_(total, 0.1)
         second = self.second[touched].mul_(0.999).addcmul_(total, total, value=0.001)
         self.first[touched], self.second[touched] = first, second

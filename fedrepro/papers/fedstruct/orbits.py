@@ -1,15 +1,17 @@
-"""Graphlet orbits up to five nodes: how often every node sits at each of the 73 places of a small connected graph.
+"""Count graphlet orbits of up to five nodes: how often every node is at each of 73 positions in small connected graphs.
 
-FedStruct's code describes a node by its orbit counts in graphlets of 2 to 5 nodes (ORCA, Hočevar and Demšar 2014);
-`fedrepro.papers.fedstruct.structure` goes to 4. Here all 73 are counted, exactly and without a compiled extension:
+FedStruct's code describes a node by its orbit counts in graphlets of 2 to 5 nodes (ORCA, Hočevar and Demšar 2014). This
+module counts them exactly and without a compiled extension, in three steps:
 
-1. Maps of each small graph into the large one that keep edges, with the root sent to a given node, but may send two
-   nodes to the same one (homomorphisms), are sums of products. `_plan` orders those sums, one node of the pattern at
-   a time, so that no intermediate has more than two indices; 58 patterns are then sparse products (`_Maps`).
-2. The 15 patterns for which that is impossible, those with K4 as a minor, are counted in the dense adjacency among
-   each node's neighbours (`_dense`).
-3. A map is a copy of the pattern or of one with some nodes merged, and a copy is an induced subgraph or lies in a
-   denser one on the same nodes. Both are fixed integers (`_system`), and the system is triangular.
+1. Count the homomorphisms of each small graph into the large one that send its root to a given node. A homomorphism
+   keeps edges, and may send two nodes to one. The counts are sums of products. `_plan` orders the sums, one node of the
+   pattern at a time, so that no intermediate has more than two indices. 58 patterns are then sparse products (`_Maps`).
+2. The other 15 patterns have K4 as a minor, and no such order. They are counted in the dense adjacency among each
+   node's neighbours (`_dense`).
+3. A homomorphism is a copy of the pattern, or of the pattern with some nodes merged. A copy is an induced subgraph, or
+   lies in a denser one on the same nodes. Both relations are fixed integers (`_system`), and the system is triangular.
+
+"Maps" below are homomorphisms.
 """
 
 from __future__ import annotations
@@ -64,21 +66,24 @@ GRAPHLETS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("01 02 03 04 12 13 14 23 24 34", (72, 72, 72, 72, 72)),
 )
 ORBITS = 73
-LARGEST_DEGREE = 9741  # no map count exceeds its fourth power, and float64 holds every integer up to 2^53
+# No count of maps exceeds the fourth power of the largest degree, and float64 holds every integer up to 2^53.
+LARGEST_DEGREE = 9741
 
 
-def orbits(a: csr_matrix) -> Tensor:
-    """How often each node sits at orbits 0 to 72, `[nodes, 73]`, float64: induced connected subgraphs of 2 to 5 nodes.
+def orbits(a: csr_matrix, count: int = ORBITS) -> Tensor:
+    """Return how often each node is at orbits 0 to 72 in induced connected subgraphs of 2 to 5 nodes.
 
-    The counts are raw and exact integers; the first 15 columns are those of `structure.orbit_counts`.
-
-    Time grows with the walks of three steps (sparse products) and with the cubes of the degrees of nodes in triangles
-    (dense ones): on one core about 1 s for Cora, 3 s for Chameleon and 80 s for Computers. Memory is that of about ten
-    sparse matrices with an entry for every two nodes at distance two, and a few times the square of the largest
-    degree: 0.4, 0.5 and 3 GB.
+    Time grows with the number of walks of three steps (sparse products) and with the cubes of the degrees of nodes in
+    triangles (dense products). On one core it was about 1 s for Cora, 3 s for Chameleon and 80 s for Computers. Memory
+    is that of about ten sparse matrices with an entry for every two nodes at distance two, and a few times the square
+    of the largest degree. It was 0.4, 0.5 and 3 GB.
 
     Args:
         a: symmetric 0/1 matrix `[nodes, nodes]` without self-loops, as of `structure.adjacency`.
+        count: number of orbits to return; 15 for graphlets of up to four nodes.
+
+    Returns:
+        `[nodes, count]`, integers as float64.
 
     Raises:
         ArgumentError: `a` is no such matrix, or a node has more than 9741 neighbours.
@@ -97,9 +102,10 @@ def orbits(a: csr_matrix) -> Tensor:
         patterns = _patterns()
         for orbit, vector in _dense(a, sparse.matrix(_TWO_STEPS)).items():
             maps[orbit] = vector
-        for orbit in sorted({*range(ORBITS)} - {*_DENSE}):
+        for orbit in sorted({*range(count)} - {*_DENSE}):
             maps[orbit] = sparse.vector(_plan(*patterns[orbit]))
-    return torch.from_numpy(np.ascontiguousarray(_induced(maps).T))
+    # Smaller graphlets do not depend on larger ones, whose rows may stay empty.
+    return torch.from_numpy(np.ascontiguousarray(_induced(maps)[:count].T))
 
 
 # --- small graphs -------------------------------------------------------------------------------------------
@@ -115,34 +121,35 @@ def _moved(edges: Edges, to: tuple[int, ...]) -> Edges:
 
 @cache
 def _patterns() -> list[tuple[Edges, int]]:
-    """By orbit: its graphlet, and the first of the nodes there."""
-    found: dict[int, tuple[Edges, int]] = {}
-    for text, places in GRAPHLETS:
-        for node, orbit in enumerate(places):
-            found.setdefault(orbit, (_edges(text), node))
-    return [found[orbit] for orbit in range(ORBITS)]
+    """Return, by orbit, its graphlet and the first of its nodes there."""
+    first: dict[int, tuple[Edges, int]] = {}
+    for text, orbits_of_nodes in GRAPHLETS:
+        for node, orbit in enumerate(orbits_of_nodes):
+            first.setdefault(orbit, (_edges(text), node))
+    return [first[orbit] for orbit in range(ORBITS)]
 
 
 @cache
-def _places() -> dict[tuple[int, Edges], tuple[int, ...]]:
-    """The orbit of each node, for every connected graph on nodes 0 to 4 or fewer."""
-    found = {}
-    for text, places in GRAPHLETS:
-        for to in permutations(range(len(places))):
-            found[len(to), _moved(_edges(text), to)] = tuple(places[to.index(node)] for node in range(len(to)))
-    return found
+def _orbits_by_graph() -> dict[tuple[int, Edges], tuple[int, ...]]:
+    """Return the orbit of each node, for every connected graph on nodes 0 to 4 or fewer."""
+    known = {}
+    for text, orbits_of_nodes in GRAPHLETS:
+        for to in permutations(range(len(orbits_of_nodes))):
+            moved = tuple(orbits_of_nodes[to.index(node)] for node in range(len(to)))
+            known[len(to), _moved(_edges(text), to)] = moved
+    return known
 
 
 @cache
 def _system() -> tuple[Counts, Counts, Counts]:
-    """What leads from maps to copies to induced subgraphs.
+    """Return the integers that lead from maps to copies, and from copies to induced subgraphs.
 
     Returns:
-        `fixed` `[73]`: symmetries of a graphlet that keep its root; `merged` `[73, 73]`: maps of the row's pattern are
-        `fixed` times its own copies and `merged` times those of the column's, which are smaller; `within` `[73, 73]`:
-        copies of the row's pattern in the column's, both with the same nodes and root.
+        `fixed` `[73]`: number of symmetries of a graphlet that keep its root. `merged` `[73, 73]`: maps of the row's
+        pattern are `fixed` times its copies plus `merged` times the copies of the column's pattern, which is smaller.
+        `within` `[73, 73]`: copies of the row's pattern in the column's, both with the same nodes and root.
     """
-    places = _places()
+    known = _orbits_by_graph()
     fixed, merged, within = np.zeros(ORBITS), np.zeros((ORBITS, ORBITS)), np.zeros((ORBITS, ORBITS))
     for orbit, (edges, root) in enumerate(_patterns()):
         size = 1 + max(j for _, j in edges)
@@ -150,22 +157,23 @@ def _system() -> tuple[Counts, Counts, Counts]:
         fixed[orbit] = sum(to[root] == root and _moved(edges, to) == edges for to in orders)
         for kept in range(size - 1, len(edges) + 1):
             for part in combinations(sorted(edges), kept):
-                found = places.get((size, frozenset(part)))
-                if found is not None:
-                    within[found[root], orbit] += 1
+                sparser = known.get((size, frozenset(part)))
+                if sparser is not None:
+                    within[sparser[root], orbit] += 1
     for orbit, (edges, root) in enumerate(_patterns()):
         size = 1 + max(j for _, j in edges)
         for to in product(range(size), repeat=size):
             blocks = 1 + max(to)
-            first = all(block <= 1 + max(to[:node], default=-1) for node, block in enumerate(to))  # each partition once
+            # Blocks are numbered in the order of their first nodes, so that every partition is met once.
+            first = all(block <= 1 + max(to[:node], default=-1) for node, block in enumerate(to))
             if first and blocks < size and all(to[i] != to[j] for i, j in edges):
-                smaller = places[blocks, _moved(edges, to)][to[root]]
+                smaller = known[blocks, _moved(edges, to)][to[root]]
                 merged[orbit, smaller] += fixed[smaller]
     return fixed, merged, within
 
 
 def _induced(maps: Counts) -> Counts:
-    """Induced subgraphs `[73, nodes]` from maps `[73, nodes]`: smaller graphs first, then the denser."""
+    """Return induced subgraphs `[73, nodes]` from maps `[73, nodes]`: smaller graphs first, then denser ones."""
     fixed, merged, within = _system()
     copies, out = np.zeros_like(maps), np.zeros_like(maps)
     for orbit in range(ORBITS):
@@ -176,9 +184,9 @@ def _induced(maps: Counts) -> Counts:
 
 
 # --- patterns with two indices at a time --------------------------------------------------------------------
-# An expression is a tuple, so that equal ones are computed once. Matrices: ("edge",); ("through", left, weight, right),
-# the product with weights on the index summed over; ("both", ...), entrywise. Vectors: ("all", ...), entrywise, of
-# nothing 1; ("reach", matrix, weight), a product.
+# An expression is a tuple, so that equal ones are computed once. Matrices are ("edge",), ("through", left, weight,
+# right) for a product with weights on the index that is summed over, and ("both", ...) for an entrywise product.
+# Vectors are ("all", ...) for an entrywise product, ones if it is empty, and ("reach", matrix, weight) for a product.
 
 _EDGE: Key = ("edge",)
 _ONES: Key = ("all",)
@@ -190,7 +198,7 @@ def _length(key: Key) -> int:
 
 
 def _turned(key: Key) -> Key:
-    """The transposed matrix; the only one given is symmetric."""
+    """Return the transposed matrix; the adjacency matrix is symmetric."""
     if key[0] == "through":
         return ("through", _turned(key[3]), key[2], _turned(key[1]))
     return _both(*(_turned(part) for part in key[1:])) if key[0] == "both" else key
@@ -207,10 +215,10 @@ def _all(*keys: Key) -> Key:
 
 
 def _plan(edges: Edges, root: int) -> Key:
-    """The number of maps of a small graph with its root at each node, as an expression.
+    """Return the number of maps of a small graph with its root at each node, as an expression.
 
-    Nodes are summed over one at a time: leaves first, then nodes of two neighbours, joined ones before others since
-    the product is then needed at few entries.
+    Nodes are summed over one at a time: leaves first, then nodes of two neighbours. A node whose neighbours are joined
+    comes before others, since its product is needed only at the edges.
 
     Raises:
         ArgumentError: a sum over a node of three neighbours is needed.
@@ -229,7 +237,8 @@ def _plan(edges: Edges, root: int) -> Key:
         joined = len(near) == 2 and (min(near), max(near)) in pairs
         return len(near), not joined, sum(_length(factor(node, other)) for other in near)
 
-    carried: list[tuple[Key, Key]] = []  # roots that were leaves: weight, and matrix to the next root
+    # For every root that was a leaf: its weight, and the matrix to the next root.
+    carried: list[tuple[Key, Key]] = []
     while pairs:
         near = around(root)
         if len(near) == 1:
@@ -248,14 +257,14 @@ def _plan(edges: Edges, root: int) -> Key:
             pairs[i, j] = _both(pairs[i, j], new) if (i, j) in pairs else new
         del weights[node]
         pairs = {pair: key for pair, key in pairs.items() if node not in pair}
-    made = weights[root]
+    expression = weights[root]
     for weight, matrix in reversed(carried):
-        made = _all(weight, ("reach", matrix, made))
-    return made
+        expression = _all(weight, ("reach", matrix, expression))
+    return expression
 
 
 class _Maps:
-    """Values of expressions for one graph; matrices and vectors that were computed are kept."""
+    """The values of expressions for one graph. Matrices and vectors that were computed are kept."""
 
     def __init__(self, a: csr_matrix) -> None:
         self.matrices: dict[Key, csr_matrix] = {_EDGE: a}
@@ -264,25 +273,26 @@ class _Maps:
     def vector(self, key: Key) -> Counts:
         if key not in self.vectors:
             if key[0] == "all":
-                made = np.prod([self.vector(part) for part in key[1:]], axis=0)
+                value = np.prod([self.vector(part) for part in key[1:]], axis=0)
             else:
-                made = self.matrix(key[1]) @ self.vector(key[2])
-            self.vectors[key] = made
+                value = self.matrix(key[1]) @ self.vector(key[2])
+            self.vectors[key] = value
         return self.vectors[key]
 
     def matrix(self, key: Key) -> csr_matrix:
         if key not in self.matrices:
             if key[0] == "through":
-                made = self._left(key) @ self.matrix(key[3])
+                value = self._left(key) @ self.matrix(key[3])
             else:
-                made = self.matrix(key[1])  # the shortest, hence the edges where they are among the factors
+                # The first factor is the shortest expression, hence the edges if they are among the factors.
+                value = self.matrix(key[1])
                 for part in key[2:]:
                     if part in self.matrices:
-                        made = made.multiply(self.matrices[part]).tocsr()
+                        value = value.multiply(self.matrices[part]).tocsr()
                     else:
-                        made = _product_at(made, self._left(part), self.matrix(part[3]))
-            made.sort_indices()
-            self.matrices[key] = made
+                        value = _product_at(value, self._left(part), self.matrix(part[3]))
+            value.sort_indices()
+            self.matrices[key] = value
         return self.matrices[key]
 
     def _left(self, key: Key) -> csr_matrix:
@@ -291,7 +301,7 @@ class _Maps:
 
 
 def _product_at(mask: csr_matrix, left: csr_matrix, right: csr_matrix, block: int = 512) -> csr_matrix:
-    """`mask` times `left @ right`, entry by entry, without the whole product in memory."""
+    """Return `mask` times `left @ right`, entry by entry, without the whole product in memory."""
     starts = range(0, mask.shape[0], block)
     parts = [mask[s : s + block].multiply(left[s : s + block] @ right).tocsr() for s in starts]
     return vstack(parts, format="csr")
@@ -303,64 +313,70 @@ _DENSE = (14, 56, 57, 58, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72)
 
 
 def _dense(a: csr_matrix, two: csr_matrix) -> dict[int, Counts]:
-    """Maps of the patterns with K4 as a minor, by orbit: K4 alone and with a leaf (14, 56 to 58), the wheel of four
-    spokes without one of them (62 to 64), K4 and a node at two of its nodes (65 to 67), the wheel (68, 69), K5 without
-    an edge (70, 71) and K5.
+    """Count the maps of the patterns with K4 as a minor, by orbit.
+
+    They are K4 without and with a leaf (14, 56 to 58), the wheel of four spokes without one of them (62 to 64), K4 and
+    a node at two of its nodes (65 to 67), the wheel (68, 69), K5 without an edge (70, 71) and K5 (72).
 
     Args:
+        a: the graph.
         two: paths of two steps, `a @ a`, with sorted indices.
     """
     n = a.shape[0]
-    made = {orbit: np.zeros(n) for orbit in _DENSE}
-    complete, edges_between = a.copy(), two.copy()  # ordered pairs that make K4 with an edge; arcs at common neighbours
+    maps = {orbit: np.zeros(n) for orbit in _DENSE}
+    # Per edge: ordered pairs of nodes that complete K4. Per pair of nodes: arcs between their common neighbours.
+    complete, edges_between = a.copy(), two.copy()
     edges_between.data[:] = 0.0
     rows = np.repeat(np.arange(n, dtype=np.int64), np.diff(two.indptr))
     entries = rows * n + two.indices
     for node in range(n):
-        mine = slice(a.indptr[node], a.indptr[node + 1])
-        near = a.indices[mine].astype(np.int64)
+        row = slice(a.indptr[node], a.indptr[node + 1])
+        near = a.indices[row].astype(np.int64)
         among = a[near][:, near].toarray()
         if not among.any():
-            complete.data[mine] = 0.0
+            complete.data[row] = 0.0
             continue
-        common = among @ among  # of two neighbours: neighbours of both and of the node
+        # For two neighbours of the node: the nodes that are neighbours of all three.
+        common = among @ among
         at = np.searchsorted(entries, near[:, None] * n + near)
         paths = two.data[at]
         edges_between.data[at] += common
         triples = among * common
-        complete.data[mine] = triples.sum(1)
+        complete.data[row] = triples.sum(1)
         weighted, squares = common * paths, common**2
-        made[63][near] += weighted.sum(1)
-        made[64][node] = weighted.sum()
-        made[66][node] = (triples * paths).sum()
-        made[68][near] += squares.sum(1)
-        made[69][node] = squares.sum()
-        made[70][near] += (among * (among @ triples)).sum(1)
-        made[71][node] = (triples * common).sum()
+        maps[63][near] += weighted.sum(1)
+        maps[64][node] = weighted.sum()
+        maps[66][node] = (triples * paths).sum()
+        maps[68][near] += squares.sum(1)
+        maps[69][node] = squares.sum()
+        maps[70][near] += (among * (among @ triples)).sum(1)
+        maps[71][node] = (triples * common).sum()
     degrees, ones = np.diff(a.indptr).astype(float), np.ones(n)
-    made[14] = complete @ ones
-    made[56], made[57], made[58] = a @ made[14], complete @ degrees, made[14] * degrees
-    made[62] = _product_at(a, a, edges_between) @ ones
-    made[65] = _product_at(a, a, complete) @ ones
-    made[67] = complete.multiply(two).tocsr() @ ones
-    made[72] = 24 * _complete_graphs(a)
-    return made
+    maps[14] = complete @ ones
+    maps[56], maps[57], maps[58] = a @ maps[14], complete @ degrees, maps[14] * degrees
+    maps[62] = _product_at(a, a, edges_between) @ ones
+    maps[65] = _product_at(a, a, complete) @ ones
+    maps[67] = complete.multiply(two).tocsr() @ ones
+    maps[72] = 24 * _complete_graphs(a)
+    return maps
 
 
 def _complete_graphs(a: csr_matrix) -> Counts:
-    """Complete graphs of five nodes at each node: each is met at its first two nodes in the order of degrees, as a
-    triangle among those later neighbours that the two share.
+    """Count the complete graphs of five nodes at each node.
+
+    Each is met once, at its first two nodes in the order of degrees, as a triangle among the later neighbours that the
+    two share.
     """
     degrees = np.diff(a.indptr)
-    place = np.empty(len(degrees), dtype=np.int64)
-    place[np.lexsort((np.arange(len(degrees)), degrees))] = np.arange(len(degrees))
-    found = np.zeros(len(degrees))
+    rank = np.empty(len(degrees), dtype=np.int64)
+    rank[np.lexsort((np.arange(len(degrees)), degrees))] = np.arange(len(degrees))
+    counts = np.zeros(len(degrees))
     for node in np.flatnonzero(degrees >= 4):
         near = a.indices[a.indptr[node] : a.indptr[node + 1]]
-        later = near[place[near] > place[node]]
+        later = near[rank[near] > rank[node]]
         if len(later) < 4:
             continue
-        later = later[np.argsort(place[later])]
+        later = later[np.argsort(rank[later])]
         among = a[later][:, later].toarray()
         for second in range(len(later) - 3):
             third = second + 1 + np.flatnonzero(among[second, second + 1 :])
@@ -368,6 +384,6 @@ def _complete_graphs(a: csr_matrix) -> Counts:
                 continue
             part = among[np.ix_(third, third)]
             at_each = ((part @ part) * part).sum(1) / 2
-            found[[node, later[second]]] += at_each.sum() / 3
-            found[later[third]] += at_each
-    return found
+            counts[[node, later[second]]] += at_each.sum() / 3
+            counts[later[third]] += at_each
+    return counts

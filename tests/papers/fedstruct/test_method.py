@@ -23,7 +23,8 @@ from fedrepro.engine.nn.models import DGCN, MLP, SAGEHead
 from fedrepro.engine.training import client_gradients, train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedstruct import network, powers, structure
-from fedrepro.papers.fedstruct.method import FedStruct, KnownGraph, SharedSums, StructureMethod, choice
+from fedrepro.papers.fedstruct.method import FedStruct, StructureMethod
+from fedrepro.papers.fedstruct.variants import KnownGraph, SharedSums, choice
 
 NODES, CLIENTS, DEPTH = 48, 4, 3
 MODEL = DGCN(7, 3, hidden=5, depth=2, input_norm=True)

@@ -1,4 +1,4 @@
-"""Orbits of graphlets up to five nodes: brute force, the published numbering, closed forms and identities."""
+"""Compare orbit counts with brute force, the published numbering, closed forms and identities."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def small(text: str) -> nx.Graph:
 
 @cache
 def recognized(size: int, edges: frozenset[tuple[int, int]]) -> tuple[int, ...]:
-    """The orbit of each of a few nodes in the graphlet that they form, by isomorphism; none if unconnected."""
+    """Return the orbit of each of a few nodes in the graphlet that they form, or () if they are not connected."""
     part = nx.Graph(edges)
     part.add_nodes_from(range(size))
     for text, places in GRAPHLETS:
@@ -87,7 +87,7 @@ def recognized(size: int, edges: frozenset[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def by_hand(graph: nx.Graph) -> np.ndarray:
-    """Every set of 2 to 5 nodes."""
+    """Count every set of 2 to 5 nodes."""
     out = np.zeros((len(graph), ORBITS))
     for size in range(2, 6):
         for nodes in combinations(range(len(graph)), size):
@@ -101,7 +101,7 @@ def by_hand(graph: nx.Graph) -> np.ndarray:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_counts_are_those_of_brute_force(name: str) -> None:
-    """Every orbit of every node; orbits 0 to 14 also as counted for four nodes."""
+    """Every orbit of every node agrees; so do orbits 0 to 14 if only these are counted."""
     made = counts(GRAPHS[name])
     assert made.shape == (len(GRAPHS[name]), ORBITS) and made.dtype == np.float64
     assert np.array_equal(made, by_hand(GRAPHS[name]))
@@ -110,14 +110,14 @@ def test_counts_are_those_of_brute_force(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_counts_on_random_graphs_of_all_densities(seed: int) -> None:
-    """Nine nodes each, so that every graphlet is met."""
+    """Graphs of nine nodes hold every graphlet."""
     for density in (0.25, 0.5, 0.75):
         graph = nx.gnp_random_graph(9, density, seed=100 + seed)
         assert np.array_equal(counts(graph), by_hand(graph))
 
 
 def test_brute_force_meets_every_orbit_and_notices_one_edge() -> None:
-    """Negative control: no orbit is compared only as 0 with 0, and a graph without one of its edges differs."""
+    """No orbit is compared only as 0 with 0, and a graph without one of its edges differs (negative control)."""
     assert (sum(by_hand(graph).sum(0) for graph in GRAPHS.values()) > 0).all()
     for name in ("sparse", "half", "denser", "cycle"):
         less = GRAPHS[name].copy()
@@ -126,7 +126,7 @@ def test_brute_force_meets_every_orbit_and_notices_one_edge() -> None:
 
 
 def test_graphlets_are_all_connected_graphs_of_two_to_five_nodes() -> None:
-    """None twice, none left out (the atlas has every graph), and smaller ones come first."""
+    """No graphlet occurs twice, none of the atlas is missing, and smaller ones come first."""
     found = [small(text) for text, _ in GRAPHLETS]
     assert all(nx.is_connected(graph) for graph in found)
     assert not any(nx.is_isomorphic(one, two) for one, two in combinations(found, 2))
@@ -149,7 +149,7 @@ def test_orbits_are_those_of_the_automorphisms() -> None:
 
 
 def right_side(dense: np.ndarray, edges: str, joined: str) -> np.ndarray:
-    """At each node: four nodes that induce `edges`, this one being 0, and a fifth, joined to those of `joined`."""
+    """Count at each node, which is 0, four nodes that induce `edges` and a fifth that is joined to `joined`."""
     other = 1 - np.eye(len(dense))
     factors = [
         (dense if f"{i}{j}" in edges.split() else other - dense, f"{'abcd'[i]}{'abcd'[j]}")
@@ -160,7 +160,7 @@ def right_side(dense: np.ndarray, edges: str, joined: str) -> np.ndarray:
 
 
 def holds(made: np.ndarray, dense: np.ndarray) -> list[bool]:
-    """Which lines of ORCA's system hold for these counts."""
+    """Return True for each line of ORCA's system that holds for these counts."""
     out = []
     for edges, joined, orderings, sums in SYSTEM:
         terms = [tuple(map(int, term.split("*"))) for term in sums.split()]
@@ -186,7 +186,7 @@ def test_numbering_is_that_of_orca() -> None:
 
 
 def test_closed_forms() -> None:
-    """Stars, complete graphs, and cycles, of which only that of five nodes is a graphlet and only five nodes tell."""
+    """Counts of stars, complete graphs, cycles and complete bipartite graphs follow from combinatorics."""
     star = counts(nx.star_graph(9))
     assert star[0, [0, 2, 7, 23]].tolist() == [9, 36, 84, 126] and star[0].sum() == 255
     assert star[1, [0, 1, 6, 22]].tolist() == [1, 8, 28, 56] and star[1].sum() == 93
@@ -210,9 +210,7 @@ def test_closed_forms() -> None:
     ids=["even", "hubs", "blocks"],
 )
 def test_sums_over_a_graphlet_agree(graph: nx.Graph) -> None:
-    """A graphlet that occurs k times gives each of its orbits k times that orbit's size, over all nodes; the first 15
-    are those of `structure`. Blocks of rows join well.
-    """
+    """A graphlet that occurs k times adds k times an orbit's size to that orbit, over all nodes and blocks of rows."""
     made = counts(graph)
     assert (made >= 0).all() and (made == np.round(made)).all()
     assert np.array_equal(made[:, : structure.ORBITS], structure.orbit_counts(matrix(graph)))
@@ -235,13 +233,13 @@ def test_components_do_not_matter_to_each_other() -> None:
 
 
 def test_graphs_without_edges_have_zeros() -> None:
-    """Of no node, too."""
+    """A graph without edges has only zeros, and one without nodes no rows."""
     assert orbits(csr_matrix((4, 4))).tolist() == [[0.0] * ORBITS] * 4
     assert orbits(csr_matrix((0, 0))).shape == (0, ORBITS)
 
 
 def test_the_matrix_is_left_as_it_is() -> None:
-    """Integers, entries out of order and stored zeros are taken, and the caller's matrix is not changed."""
+    """Integers, entries out of order and stored zeros are accepted, and the caller's matrix is not changed."""
     graph = GRAPHS["half"]
     row, col = np.nonzero(np.ones((len(graph), len(graph)), dtype=bool))
     values = nx.to_numpy_array(graph, dtype=np.int32)[:, ::-1].ravel()
@@ -252,7 +250,7 @@ def test_the_matrix_is_left_as_it_is() -> None:
 
 
 def test_what_is_no_simple_graph_is_refused() -> None:
-    """Loops, weights, one direction only, a matrix that is not square."""
+    """Loops, weights, a single direction and a matrix that is not square are refused."""
     edge = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])
     for wrong in (edge + np.eye(3), 2 * edge, np.triu(edge), edge[:2]):
         with pytest.raises(ArgumentError, match="symmetric 0/1"):

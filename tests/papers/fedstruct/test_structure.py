@@ -1,6 +1,4 @@
-"""Structure features: graphlets against brute force, walks against closed forms, Node2Vec against its own library's
-loss.
-"""
+"""Compare structure features with brute force, closed forms, and the loss of the library behind Node2Vec."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ GRAPHLETS = [
 
 
 def by_hand(graph: nx.Graph) -> np.ndarray:
-    """Every set of 2 to 4 nodes, matched to a graphlet by isomorphism."""
+    """Match every set of 2 to 4 nodes to a graphlet by isomorphism."""
     out = np.zeros((len(graph), structure.ORBITS))
     for size in (2, 3, 4):
         for nodes in combinations(graph, size):
@@ -55,14 +53,14 @@ def matrix(graph: nx.Graph) -> csr_matrix:
 @pytest.mark.parametrize("density", [0.15, 0.4, 0.7, 0.9])
 @pytest.mark.parametrize("nodes", [5, 9, 12])
 def test_orbit_counts_are_those_of_brute_force(nodes: int, density: float) -> None:
-    """On random graphs, every orbit of every node."""
+    """Every orbit of every node agrees on random graphs."""
     for seed in range(2):
         graph = nx.gnp_random_graph(nodes, density, seed=seed)
         assert np.array_equal(structure.orbit_counts(matrix(graph)), by_hand(graph))
 
 
 def test_orbit_counts_of_a_cycle_and_a_complete_graph() -> None:
-    """C_9: two edges, path ends 2, middle 1, path of four 2 and 2. K_6: only degree, triangles and K4."""
+    """A cycle has only paths, and a complete graph only edges, triangles and K4."""
     ring = structure.orbit_counts(matrix(nx.cycle_graph(9)))
     assert np.array_equal(ring, np.tile([2, 2, 1, 0, 2, 2] + [0] * 9, (9, 1)))
     full = structure.orbit_counts(matrix(nx.complete_graph(6)))
@@ -71,7 +69,7 @@ def test_orbit_counts_of_a_cycle_and_a_complete_graph() -> None:
 
 
 def test_orbit_sums_hold_on_a_larger_graph() -> None:
-    """How often two orbits of one graphlet occur is a fixed ratio, over the whole graph; blocks of rows join well."""
+    """Two orbits of one graphlet occur in a fixed ratio over the whole graph, across blocks of rows, too."""
     o = structure.orbit_counts(matrix(nx.gnm_random_graph(1300, 9000, seed=1))).sum(0)
     assert (o >= 0).all()
     assert o[1] == 2 * o[2] and o[4] == o[5] and o[6] == 3 * o[7] and o[9] == o[11] and o[10] == 2 * o[11]
@@ -89,7 +87,7 @@ def test_relabelling_permutes_all_features() -> None:
 
 
 def test_direction_loops_and_repeats_do_not_matter() -> None:
-    """The graph is taken as undirected and simple."""
+    """Features are those of the undirected simple graph."""
     data = block_model(30, seed=1, directed=True)
     both = torch.cat([data.edge_index, data.edge_index.flip(0)], 1)
     a = structure.adjacency(data)
@@ -98,7 +96,7 @@ def test_direction_loops_and_repeats_do_not_matter() -> None:
 
 
 def test_graphlet_features_are_standardized() -> None:
-    """Mean 0 and variance 1 in each column that varies, and 0 in one that does not."""
+    """A column that varies has mean 0 and variance 1, and one that does not is 0."""
     made = structure.graphlets(matrix(nx.gnp_random_graph(40, 0.2, seed=0))).double()
     assert made.shape == (40, 15)
     assert float(made.mean(0).abs().max()) < 1e-6
@@ -115,7 +113,7 @@ def test_degrees_are_one_hot() -> None:
 
 @pytest.mark.parametrize("loops", [True, False])
 def test_walk_diagonals_are_those_of_dense_powers(loops: bool) -> None:
-    """Of D~^-1 (A+I), or of D^-1 A where isolated nodes give zeros; computed in blocks."""
+    """The walk is D~^-1 (A+I), or D^-1 A with zeros at isolated nodes; blocks change nothing."""
     data = block_model(48, seed=2)
     a = structure.adjacency(data).toarray() + (np.eye(48) if loops else 0)
     total = a.sum(1, keepdims=True)
@@ -127,7 +125,7 @@ def test_walk_diagonals_are_those_of_dense_powers(loops: bool) -> None:
 
 
 def test_walk_diagonals_in_closed_form() -> None:
-    """K_n: 1/(n-1) after two steps. After many steps on a connected graph: d / (2 |E|)."""
+    """A walk returns with probability 1/(n-1) on K_n after two steps, and d / (2 |E|) after many steps."""
     complete = structure.walk_diagonals(matrix(nx.complete_graph(7)), 2, loops=False)
     assert gap(complete[:, 1].double(), torch.full((7,), 1 / 6, dtype=torch.float64)) < 1e-7
     graph = nx.gnp_random_graph(12, 0.5, seed=0)
@@ -136,8 +134,8 @@ def test_walk_diagonals_in_closed_form() -> None:
     assert gap(structure.walk_diagonals(a, 60, loops=False)[:, -1].double(), limit) < 1e-6
 
 
-def test_fedstar_is_degree_beside_the_walk() -> None:
-    """206 and 50 columns in the authors' code; here 7 and 3."""
+def test_fedstar_is_degree_next_to_the_walk() -> None:
+    """The columns are those of both parts, here 7 and 3, and 206 and 50 in the authors' code."""
     a = matrix(nx.gnp_random_graph(20, 0.3, seed=0))
     made = structure.fedstar(a, 10, 3)
     assert torch.equal(made, torch.cat([structure.degree(a, 7), structure.walk_diagonals(a, 3)], 1))
@@ -149,7 +147,7 @@ def test_fedstar_is_degree_beside_the_walk() -> None:
 
 
 def test_a_uniform_walk_steps_along_edges_evenly() -> None:
-    """p = q = 1: the frequencies of D^-1 A within four standard errors; nodes without edges are stayed at."""
+    """With p = q = 1 frequencies are those of D^-1 A within four standard errors; walks stay at isolated nodes."""
     a = matrix(nx.gnp_random_graph(8, 0.5, seed=2))
     steps = node2vec.walks(a, np.repeat(np.arange(8), 20_000), 2, 1.0, 1.0, "test")
     counts = np.zeros((8, 8))
@@ -162,7 +160,7 @@ def test_a_uniform_walk_steps_along_edges_evenly() -> None:
 
 @pytest.mark.parametrize(("p", "q"), [(0.25, 1.0), (4.0, 0.5), (1.0, 2.0)])
 def test_a_walk_returns_as_often_as_its_formula(p: float, q: float) -> None:
-    """On a graph without triangles P(return) = (1/p) / (1/p + (d - 1)/q)."""
+    """A graph without triangles has P(return) = (1/p) / (1/p + (d - 1)/q)."""
     a = matrix(nx.convert_node_labels_to_integers(nx.hypercube_graph(3)))
     walk = node2vec.walks(a, np.repeat(np.arange(8), 5_000), 3, p, q, "test")
     share = float((walk[:, 2] == walk[:, 0]).mean())
@@ -171,7 +169,7 @@ def test_a_walk_returns_as_often_as_its_formula(p: float, q: float) -> None:
 
 
 def test_a_walk_prefers_common_neighbours() -> None:
-    """On a triangle with a tail, from t through v: weight 1 for the node joined to t, 1/q for the other, 1/p back."""
+    """From t through v the weight is 1 for a node joined to t, 1/q for another, and 1/p for the way back."""
     a = matrix(nx.Graph([(0, 1), (1, 2), (0, 2), (1, 3)]))
     walk = node2vec.walks(a, np.zeros(60_000, dtype=np.int64), 3, 2.0, 4.0, "test")
     through = walk[walk[:, 1] == 1]
@@ -181,7 +179,7 @@ def test_a_walk_prefers_common_neighbours() -> None:
 
 
 def test_joined_finds_the_edges() -> None:
-    """All pairs of a graph, one node of which has no edge; and of a graph without any."""
+    """All pairs are right in a graph with an isolated node, and in a graph without edges."""
     a = matrix(nx.disjoint_union(nx.gnp_random_graph(9, 0.4, seed=5), nx.empty_graph(1)))
     u, v = (x.ravel() for x in np.meshgrid(np.arange(10), np.arange(10)))
     assert np.array_equal(node2vec.joined(a, u, v), a.toarray()[u, v] > 0)
@@ -190,7 +188,7 @@ def test_joined_finds_the_edges() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_gradient_is_that_of_the_windows(sign: int) -> None:
-    """Against automatic differentiation of the loss written window by window, as the library does."""
+    """The gradient is that of the loss written window by window, as the library does, by autograd."""
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(12, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     walk = torch.randint(12, (7, 9), generator=generator)
@@ -220,7 +218,7 @@ def test_rows_move_as_by_sparse_adam() -> None:
 
 
 def test_cliques_are_told_apart() -> None:
-    """Two cliques of ten without an edge between them: dot products within exceed those between, by training."""
+    """Training makes dot products within a clique exceed those between two cliques without common edges."""
     a = matrix(nx.disjoint_union(nx.complete_graph(10), nx.complete_graph(10)))
     options = {"length": 8, "context": 4, "per_node": 5, "batch": 20, "lr": 0.05}
     gaps = []
@@ -246,7 +244,7 @@ def test_embeddings_are_a_function_of_graph_and_seed() -> None:
 
 
 def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From memory, and in another process from a file named by graph, kind and code; small graphs leave no file."""
+    """Features come from memory, or from a file named by graph, kind and code; small graphs leave no file."""
     monkeypatch.setenv("FEDREPRO_PROCESSED", str(tmp_path))
     monkeypatch.setattr(structure, "KEPT_FROM", 40)
     monkeypatch.setattr(structure, "_MEMORY", {})
@@ -257,7 +255,8 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     structure._MEMORY.clear()
     assert torch.equal(structure.features("GDV", block_model(48)), made)
     assert file.stat().st_mtime_ns and [*tmp_path.iterdir()] == [file]
-    for left in (100, 0):  # torn, or empty: made again
+    # A file that is torn or empty is computed anew.
+    for left in (100, 0):
         file.write_bytes(file.read_bytes()[:left])
         structure._MEMORY.clear()
         with monkeypatch.context() as mended:
@@ -272,7 +271,7 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What took long is there all the same, and stays in memory."""
+    """Features are computed all the same, and stay in memory."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("FEDREPRO_PROCESSED", str(tmp_path / "file" / "processed"))
     monkeypatch.setattr(structure, "KEPT_FROM", 40)
@@ -282,7 +281,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_unknown_features_are_refused() -> None:
-    """Hop2Vec is no function of the graph."""
+    """Hop2Vec is refused, too, since it is no function of the graph."""
     for kind in ("H2V", "degree"):
         with pytest.raises(ArgumentError, match="structure must be one of"):
             structure.features(kind, block_model(30))

@@ -19,8 +19,9 @@ from fedrepro.engine.nn.models import DGCN
 from fedrepro.engine.training import train
 from fedrepro.errors import one_of
 from fedrepro.papers.fedstruct import powers
-from fedrepro.papers.fedstruct.method import choice, structure_features
+from fedrepro.papers.fedstruct.method import structure_features
 from fedrepro.papers.fedstruct.theory.setup import BETA, CLASSES, gap, local_operator, small_federation
+from fedrepro.papers.fedstruct.variants import choice
 from fedrepro.runs.run import Run
 
 HIDDEN, WIDTH, DEPTH, LR, PRUNE = 4, 6, 2, 0.5, 8

@@ -15,8 +15,9 @@ from fedrepro.engine.training import client_gradients, train
 from fedrepro.errors import require
 from fedrepro.papers.fedstruct import powers as adjacency_powers
 from fedrepro.papers.fedstruct import protocol, structure
-from fedrepro.papers.fedstruct.method import FedStruct, KnownGraph, StructureMethod
+from fedrepro.papers.fedstruct.method import FedStruct, StructureMethod
 from fedrepro.papers.fedstruct.theory.setup import gap, graph_and_parts, small_federation
+from fedrepro.papers.fedstruct.variants import KnownGraph
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
