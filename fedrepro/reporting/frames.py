@@ -60,9 +60,10 @@ def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Pa
 def means(frame: pd.DataFrame, by: Sequence[str], value: str | Sequence[str]) -> pd.DataFrame:
     """Return mean, standard deviation and number of runs of a score for each combination of `by`.
 
-    With several scores the columns are `<score>`, their means, and `runs`.
+    Runs that lack an option in `by` are a combination too. With several scores the columns are `<score>`, their means,
+    and `runs`.
     """
-    groups = frame.groupby(list(by), sort=False)
+    groups = frame.groupby(list(by), sort=False, dropna=False)
     if isinstance(value, str):
         return groups[value].agg(["mean", "std", "count"]).rename(columns=RUNS).reset_index()
     table = groups[list(value)].mean()
@@ -101,9 +102,11 @@ def messages(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the mean scalars that runs sent, by stage, direction and message, over the runs that agree in `by`."""
     names = [name for name in frame if str(name).startswith(("traffic.before.", "traffic.training."))]
     long = frame.melt(list(by), names, "message", "scalars").dropna(subset=["scalars"])
-    parts = long["message"].str.split(".", expand=True).reindex(columns=range(4))
+    parts = long["message"].str.split(".", n=3, expand=True).reindex(columns=range(4))
     long = long.assign(stage=parts[1], direction=parts[2], message=parts[3])
-    counted = long.groupby([*by, "stage", "direction", "message"], sort=False)["scalars"].agg(["mean", "count"])
+    counted = long.groupby([*by, "stage", "direction", "message"], sort=False, dropna=False)["scalars"].agg(
+        ["mean", "count"]
+    )
     return counted.rename(columns={"mean": "scalars", **RUNS}).reset_index()
 
 
@@ -120,4 +123,6 @@ def paper_layout(
     """Return a table in the paper's layout: one text a cell, rows and columns in the order of `table`."""
     cells = table.assign(cell=[cell(row) for row in table.itertuples()])
     wide = cells.pivot_table(index=rows, columns=columns, values="cell", aggfunc="first", sort=False)
-    return wide.reset_index()
+    # pivot_table orders the values of each column by themselves, not their pairs.
+    order = cells.set_index([rows] if isinstance(rows, str) else list(rows)).index.unique()
+    return wide.reindex(order).reset_index()
