@@ -70,8 +70,9 @@ def is_control(row: Row) -> bool:
 def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
     """Return the checks in the records of a frame whose ID begins with one of `prefixes` (all, if none is given).
 
-    Of several seeds with the same ID and statement the worst is kept. The worst is the first that failed, else the one
-    with the largest measured number. The worst of a negative control is the one nearest to passing.
+    Of several seeds with the same ID and statement the worst is kept: one that failed, if there is one, and of these
+    the one with the largest measured number. The worst of a negative control is one that was missed, if there is one,
+    and of these the one with the smallest measured number.
     """
     import pandas as pd
 
@@ -88,10 +89,11 @@ def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
 
 def _is_worse(new: Row, old: Row) -> bool:
     """Return whether a row is worse than another one of the same check."""
+    passing = CAUGHT if is_control(new) else HOLDS
+    if (new["verdict"] == passing) != (old["verdict"] == passing):
+        return bool(old["verdict"] == passing)
     if is_control(new):
         return bool(new["measured"] < old["measured"])
-    if (new["verdict"] == HOLDS) != (old["verdict"] == HOLDS):
-        return bool(old["verdict"] == HOLDS)
     return bool(new["measured"] > old["measured"])
 
 
