@@ -112,12 +112,20 @@ class Claim:
     finding: Callable[[Get], tuple[str, str]] | None = None
 
     def judge(self, get: Get) -> tuple[str, str]:
-        """Return the evidence and the verdict, one of `VERDICTS`."""
+        """Return the evidence and the verdict, one of `VERDICTS`.
+
+        Raises:
+            ArgumentError: two parts have one name, or a finding has an unknown verdict.
+        """
         if self.finding is not None:
             evidence, verdict = self.finding(get)
             return evidence, one_of(f"the verdict of {self.id}", verdict, VERDICTS)
-        measured = dict(named for part in self.parts for named in part.parts(get))
-        return judge_claim(measured, quantifier=self.quantifier, unit=self.unit, scale=self.scale, digits=self.digits)
+        measured = [named for part in self.parts for named in part.parts(get)]
+        names = [name for name, _ in measured]
+        require(len(set(names)) == len(names), f"the parts of {self.id}", "one part for each name", names)
+        return judge_claim(
+            dict(measured), quantifier=self.quantifier, unit=self.unit, scale=self.scale, digits=self.digits
+        )
 
 
 def claims_table(claims: Sequence[Claim], get: Get, paper: str) -> pd.DataFrame:

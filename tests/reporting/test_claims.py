@@ -1,0 +1,228 @@
+"""The verdicts on claims: parts, quantifiers, the correction for many parts, and the cells that a claim compares."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fedrepro.errors import ArgumentError
+from fedrepro.reporting.claims import (
+    COLUMNS,
+    Claim,
+    Derived,
+    Difference,
+    claims_table,
+    judge_claim,
+    judge_interval,
+    named,
+)
+from fedrepro.reporting.statistics import Paired, interval, paired, slope
+
+FRAME = pd.DataFrame(
+    [
+        {"method": method, "dataset": dataset, "seed": seed, "percent": 80.0 + gain + seed + 0.1 * (seed == 1) * gain}
+        for dataset, more in (("Cora", 2.0), ("PubMed", -2.0))
+        for method, gain in (("FedGAT", more), ("FedAvg", 0.0))
+        for seed in range(3)
+    ]
+)
+OVER = Difference("T1", {"method": "FedGAT"}, {"method": "FedAvg"}, {"dataset": ("Cora", "PubMed")}, above=0.0)
+
+
+def get(exhibit: str) -> pd.DataFrame:
+    """Return the runs of exhibit T1; T2 is an empty store's."""
+    return FRAME if exhibit == "T1" else pd.DataFrame()
+
+
+@pytest.mark.parametrize(
+    ("signs", "of_all", "of_most"),
+    [("+++", "holds", "holds"), ("++-", "holds in part", "holds"), ("++0", "holds in part", "holds"),
+     ("+-0", "holds in part", "holds in part"), ("+--", "holds in part", "fails"), ("--0", "fails", "fails"),
+     ("+00", "holds in part", "holds in part"), ("-00", "fails", "undecided"),
+     ("000", "undecided", "undecided")],
+)  # fmt: skip
+def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_most: str) -> None:
+    """A claim of all parts holds where all are shown; of most, where more than half are; half against refute it."""
+    ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
+    parts = {
+        f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
+        for index, sign in enumerate(signs)
+    }
+    assert (judge_claim(parts)[1], judge_claim(parts, quantifier="most")[1]) == (of_all, of_most)
+
+
+@pytest.mark.parametrize(
+    ("signs", "verdict"),
+    [("+--", "holds"), ("+00", "holds"), ("---", "fails"), ("--0", "undecided"), ("000", "undecided")],
+)
+def test_a_claim_of_some_parts_needs_one(signs: str, verdict: str) -> None:
+    """One part shown is enough, and all contradicted refute it; one that is undecided or was not compared saves it."""
+    ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
+    parts: dict[str, Any] = {
+        f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
+        for index, sign in enumerate(signs)
+    }
+    assert judge_claim(parts, quantifier="some")[1] == verdict
+    missing = {"missing": (None, 0.0, math.inf)}
+    assert judge_claim(parts | missing, quantifier="some")[1] == ("undecided" if verdict == "fails" else verdict)
+
+
+def test_what_was_not_compared_is_neither_for_nor_against_most() -> None:
+    """Two of 24 parts, contradicted, refute nothing about most of them."""
+    down = Paired(-1.0, -1.5, -0.5, 0.5, 0.5, 3)
+    missing = {f"{index}": (None, 0.0, math.inf) for index in range(22)}
+    parts = {"Cora": (down, 0.0, math.inf), "CiteSeer": (down, 0.0, math.inf)}
+    assert judge_claim(parts, quantifier="most")[1] == "fails"
+    assert judge_claim(parts | missing, quantifier="most")[1] == "undecided"
+
+
+def test_many_parts_are_not_shown_by_chance() -> None:
+    """Of claims of ten parts that are all zero, few have a part shown or contradicted; of one part, 5%."""
+    draws = np.random.default_rng(0).normal(size=(400, 10, 3))
+
+    def decided(parts: int) -> float:
+        """Share of claims of which any part is decided."""
+        texts = [
+            judge_claim(
+                {f"{n}": (paired(gaps.tolist(), [0.0] * 3), 0.0, math.inf) for n, gaps in enumerate(one[:parts])}
+            )[0]
+            for one in draws
+        ]
+        return float(np.mean([not text.startswith("0 shown, 0 contradicted") for text in texts]))
+
+    assert 0.03 < decided(1) < 0.075
+    assert decided(10) < 0.075
+    alone = np.mean([any(interval(gaps).low * interval(gaps).high > 0 for gaps in one) for one in draws])
+    assert alone > 0.3  # as they would be without the correction
+
+
+def test_runs_that_tie_on_the_edge_decide_nothing() -> None:
+    """Three differences of exactly zero neither show nor contradict that there is one; three of one do."""
+    tie, one = paired([2, 3, 4], [2, 3, 4]), paired([3, 4, 5], [2, 3, 4])
+    assert (
+        judge_claim({"tie": (tie, 0.0, math.inf)})[1] == judge_claim({"tie": (tie, -math.inf, 0.0)})[1] == "undecided"
+    )
+    assert (
+        judge_claim({"one": (one, 0.0, math.inf)})[1] == "holds"
+        and judge_claim({"one": (one, -math.inf, 0.0)})[1] == "fails"
+    )
+
+
+def test_a_part_shown_alone_says_so() -> None:
+    """An interval inside its range that many undecided parts outweigh is undecided, and named; two are shown."""
+    sure, open_part = paired([1.0, 1.4, 1.2], [0.0] * 3), paired([1.0, -1.0, 0.1], [0.0] * 3)
+    parts = {f"{index}": (open_part, 0.0, math.inf) for index in range(9)}
+    text, verdict = judge_claim(parts | {"one": (sure, 0.0, math.inf)})
+    assert verdict == "undecided"
+    assert text.startswith("0 shown, 0 contradicted, 10 undecided: 0 +0.0 [")
+    assert text.endswith("one +1.2 [+0.7, +1.7] undecided (shown if alone) (points)")
+    assert judge_claim({"one": (sure, 0.0, math.inf)})[1] == "holds"
+
+
+@pytest.mark.parametrize("within", [(-2.0, 2.0), (-2.0, math.inf), (3.0, math.inf), (1.1, 1.3)])
+def test_a_parts_p_value_agrees_with_its_interval(within: tuple[float, float]) -> None:
+    """A part alone is decided exactly where its p-value, that of a t test against the nearer end, is at most 5%."""
+    for shift in np.linspace(-6, 6, 49):
+        gaps = [1.0 + shift, 1.4 + shift, 1.2 + shift]
+        alone, p = judge_interval(interval(gaps), *within)
+        assert (p <= 0.05) == (alone != "undecided")
+        tests = [stats.ttest_1samp(gaps, edge).pvalue for edge in within if math.isfinite(edge)]
+        assert p == pytest.approx(max(tests))
+
+
+def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None:
+    """What has no two runs is named, and keeps a claim from holding, but not from failing."""
+    up, down = (Paired(x, x - 0.5, x + 0.5, 0.5, 0.5, 3) for x in (1.0, -1.0))
+    text, verdict = judge_claim({"Cora": (up, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})
+    assert verdict == "holds in part"
+    assert text.endswith("(points); not compared: Photo")
+    assert judge_claim({"Cora": (up, 0.0, math.inf)})[1] == "holds"
+    assert judge_claim({"Cora": (down, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})[1] == "fails"
+    assert judge_claim({"Photo": (None, 0.0, math.inf)})[1] == "cannot be checked here"
+
+
+def test_a_slope_is_judged_with_two_degrees_of_freedom_less() -> None:
+    """The p-value of a slope is that of SciPy's regression, not of a mean over as many runs."""
+    x, y = [1.0, 2.0, 4.0, 8.0], [1.0, 2.3, 3.5, 8.4]
+    assert judge_interval(slope(x, y), 0.0, math.inf)[1] == pytest.approx(stats.linregress(np.log(x), np.log(y)).pvalue)
+
+
+def test_an_unknown_quantifier_is_an_error() -> None:
+    """A claim is about all parts, most or some."""
+    with pytest.raises(ArgumentError, match="quantifier must be one of 'all', 'most', 'some'"):
+        judge_claim({}, quantifier="any")
+
+
+def test_a_difference_has_a_part_for_each_cell() -> None:
+    """Each combination of `per` gives SciPy's paired difference of the two cells, in the range of the claim."""
+    parts = dict(OVER.parts(get))
+    assert list(parts) == ["Cora", "PubMed"]
+    gap, low, high = parts["Cora"]
+    assert gap == paired([82.0, 83.2, 84.0], [80.0, 81.0, 82.0]) and (low, high) == (0.0, math.inf)
+
+
+def test_a_difference_from_zero() -> None:
+    """Without a second cell the scores themselves are compared with zero."""
+    (_, (gap, _, _)), *_ = Difference("T1", {"method": "FedAvg", "dataset": "Cora"}).parts(get)
+    assert gap == paired([80.0, 81.0, 82.0], [0.0] * 3)
+
+
+def test_a_difference_between_two_exhibits() -> None:
+    """The second cell comes from the runs of another exhibit, which may have none."""
+    part = Difference("T1", OVER.left, OVER.minus, OVER.per, minus_exhibit="T2")
+    assert [gap for _, (gap, _, _) in part.parts(get)] == [None, None]
+
+
+def test_parts_are_named_by_a_format_and_labels() -> None:
+    """A part's name is the format over the columns, written with their labels."""
+    part = Difference("T1", OVER.left, OVER.minus, OVER.per, name="on {dataset}", labels={"Cora": "the small one"})
+    assert [name for name, _ in part.parts(get)] == ["on the small one", "on PubMed"]
+
+
+def test_a_claim_is_judged_on_its_cells() -> None:
+    """A gain on one data set and a loss on the other hold in part of a claim about both, and hold for some."""
+    verdicts = [Claim("X-C1", "", "", [OVER], quantifier).judge(get)[1] for quantifier in ("all", "most", "some")]
+    assert verdicts == ["holds in part", "fails", "holds"]
+
+
+def test_derived_parts_are_measured() -> None:
+    """A derived part asks the store itself, and is judged like a difference."""
+    up = Derived(lambda get: {"up": (interval(get("T1")["percent"]), 0.0, math.inf)})
+    assert Claim("X-C1", "", "", [up]).judge(get)[1] == "holds"
+
+
+def test_two_parts_of_one_name_are_an_error() -> None:
+    """Parts that would replace each other are named; none is lost."""
+    with pytest.raises(ArgumentError, match=r"X-C1.*one part"):
+        Claim("X-C1", "", "", [OVER, OVER]).judge(get)
+
+
+def test_an_empty_store_decides_no_claim() -> None:
+    """Without runs nothing is compared."""
+    assert Claim("X-C1", "", "", [OVER]).judge(lambda _: pd.DataFrame())[1] == "cannot be checked here"
+
+
+def test_claims_are_rows() -> None:
+    """A claim's row holds its text, what was checked, the evidence and the verdict."""
+    table = claims_table([Claim("X-C1", "High.", "The mean.", finding=lambda get: ("0.75", "holds"))], get, "toy")
+    assert tuple(table) == COLUMNS
+    assert table.iloc[0].tolist() == ["X-C1", "toy", "High.", "The mean.", "0.75", "holds"]
+
+
+def test_a_finding_needs_a_known_verdict() -> None:
+    """A verdict that is none of those allowed is an error that names the nearest."""
+    with pytest.raises(ArgumentError, match="Did you mean 'holds'"):
+        Claim("X-C1", "", "", finding=lambda get: ("", "hold")).judge(get)
+
+
+def test_claims_are_chosen_by_id() -> None:
+    """Claims come in the order asked for, and an unknown ID is an error."""
+    claims = [Claim(id_, "", "") for id_ in ("X-C1", "X-C2")]
+    assert named(claims, ["X-C2", "X-C1"]) == claims[::-1]
+    with pytest.raises(ArgumentError, match="X-C3"):
+        named(claims, ["X-C3"])
