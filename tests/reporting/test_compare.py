@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,22 +11,12 @@ import pytest
 from scipy import stats
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import published
+from fedrepro.reporting import exhibits
 from fedrepro.reporting.compare import (
-    CLAIM_COLUMNS,
     VERDICTS,
-    Claim,
-    Paired,
     Verdict,
-    _alone,
     _decide,
-    claims_table,
-    interval,
-    judge,
-    limit,
-    paired,
     rank_agreement,
-    slope,
     table,
     verdict,
     verdicts,
@@ -271,7 +259,7 @@ NON_IID = "dirichlet(beta=1)"
 
 
 def fg_t1() -> pd.DataFrame:
-    cells = published.load("fedgat")
+    cells = exhibits.published("fedgat")
     return cells[cells["exhibit"] == "FG-T1"]
 
 
@@ -357,204 +345,3 @@ def test_rank_agreement_is_kendalls_tau() -> None:
     assert math.isnan(found["tau"].iloc[1])
     with pytest.raises(ArgumentError, match="unique"):
         rank_agreement(frame.assign(method="a"), by=["dataset"])
-
-
-# ---------------------------------------------------------------------------------------------------------
-# intervals, pairs, rates, claims
-
-
-def test_interval_is_the_t_interval() -> None:
-    """The interval of 1, 2, 3 is 2 ± 4.3027 / sqrt(3); one value has a mean and no interval."""
-    found = interval([1.0, 2.0, 3.0])
-    assert (found.mean, found.low, found.high) == pytest.approx(
-        (2, 2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-5
-    )
-    assert interval([5.0]).mean == 5 and math.isnan(interval([5.0]).low)
-    with pytest.raises(ArgumentError):
-        interval([])
-
-
-def test_paired_agrees_with_scipy_and_brute_force() -> None:
-    """The t test equals SciPy's, and the sign-flip p a loop over all sign patterns."""
-    rng = np.random.default_rng(3)
-    a = rng.normal(0.8, 0.02, 8)
-    b = a - 0.01 + rng.normal(0, 0.01, 8)
-    found = paired(list(a), list(b))
-    reference = stats.ttest_rel(a, b)
-    ends = reference.confidence_interval(0.95)
-    assert (found.p, found.low, found.high) == pytest.approx((reference.pvalue, ends.low, ends.high))
-    gaps = a - b
-    sums = [abs(np.dot(signs, gaps)) for signs in itertools.product([-1, 1], repeat=8)]
-    assert found.p_signflip == pytest.approx(np.mean([value >= abs(gaps.sum()) - 1e-12 for value in sums]))
-
-
-def test_paired_uses_the_pairing() -> None:
-    """A small steady gain across seeds that differ much is seen in pairs, and lost without them."""
-    base = np.linspace(0.6, 0.9, 10)
-    gain = base + 0.005 + 0.001 * np.cos(np.arange(10))
-    assert paired(list(gain), list(base)).p < 1e-4
-    assert stats.ttest_ind(gain, base).pvalue > 0.5
-    assert math.isnan(paired(list(range(13)), [0.5] * 13).p_signflip)
-    with pytest.raises(ArgumentError):
-        paired([1.0, 2.0], [1.0])
-    with pytest.raises(ArgumentError, match="b must be finite scores"):
-        paired([1.0, 2.0], [1.0, math.nan])
-
-
-def test_slope_recovers_an_exponent() -> None:
-    """Points on y = 2 x^-1.5 give slope -1.5, and noisy ones SciPy's slope and interval."""
-    x = np.array([1.0, 2, 4, 8, 16])
-    exact = slope(list(x), list(2 * x**-1.5))
-    assert (exact.slope, math.exp(exact.intercept)) == pytest.approx((-1.5, 2))
-    y = x**2 * np.exp(np.random.default_rng(0).normal(0, 0.1, 5))
-    reference = stats.linregress(np.log(x), np.log(y))
-    half = stats.t.ppf(0.975, 3) * reference.stderr
-    found = slope(list(x), list(y))
-    assert (found.slope, found.low, found.high) == pytest.approx(
-        (reference.slope, reference.slope - half, reference.slope + half)
-    )
-    assert math.isnan(slope([1, 2], [1, 2]).low)
-    with pytest.raises(ArgumentError, match="positive"):
-        slope([1, 0], [1, 2])
-
-
-@pytest.mark.parametrize(
-    ("signs", "of_all", "of_most"),
-    [("+++", "holds", "holds"), ("++-", "holds in part", "holds"), ("++0", "holds in part", "holds"),
-     ("+-0", "holds in part", "holds in part"), ("+--", "holds in part", "fails"), ("--0", "fails", "fails"),
-     ("+00", "holds in part", "holds in part"), ("-00", "fails", "undecided"),
-     ("000", "undecided", "undecided")],
-)  # fmt: skip
-def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_most: str) -> None:
-    """A claim of all parts holds where all are shown; of most, where more than half are; half against refute it."""
-    ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
-    parts = {
-        f"{place}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
-        for place, sign in enumerate(signs)
-    }
-    assert (judge(parts)[1], judge(parts, most=True)[1]) == (of_all, of_most)
-
-
-@pytest.mark.parametrize(
-    ("signs", "verdict"),
-    [("+--", "holds"), ("+00", "holds"), ("---", "fails"), ("--0", "undecided"), ("000", "undecided")],
-)
-def test_a_claim_of_some_parts_needs_one(signs: str, verdict: str) -> None:
-    """One part shown is enough, and all contradicted refute it; one that is undecided or was not compared saves it."""
-    ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
-    parts: dict[str, Any] = {
-        f"{place}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
-        for place, sign in enumerate(signs)
-    }
-    assert judge(parts, some=True)[1] == verdict
-    missing = {"missing": (None, 0.0, math.inf)}
-    assert judge(parts | missing, some=True)[1] == ("undecided" if verdict == "fails" else verdict)
-
-
-def test_what_was_not_compared_is_neither_for_nor_against_most() -> None:
-    """Two of 24 parts, contradicted, refute nothing about most of them."""
-    down = Paired(-1.0, -1.5, -0.5, 0.5, 0.5, 3)
-    missing = {f"{place}": (None, 0.0, math.inf) for place in range(22)}
-    parts = {"Cora": (down, 0.0, math.inf), "CiteSeer": (down, 0.0, math.inf)}
-    assert judge(parts, most=True)[1] == "fails"
-    assert judge(parts | missing, most=True)[1] == "undecided"
-
-
-def test_many_parts_are_not_shown_by_chance() -> None:
-    """Of claims of ten parts that are all zero, few have a part shown or contradicted; of one part, 5%."""
-    draws = np.random.default_rng(0).normal(size=(400, 10, 3))
-
-    def decided(parts: int) -> float:
-        """Share of claims of which any part is decided."""
-        texts = [
-            judge({f"{n}": (paired(gaps.tolist(), [0.0] * 3), 0.0, math.inf) for n, gaps in enumerate(one[:parts])})[0]
-            for one in draws
-        ]
-        return float(np.mean([not text.startswith("0 shown, 0 contradicted") for text in texts]))
-
-    assert 0.03 < decided(1) < 0.075
-    assert decided(10) < 0.075
-    alone = np.mean([any(interval(gaps).low * interval(gaps).high > 0 for gaps in one) for one in draws])
-    assert alone > 0.3  # as they would be without the correction
-
-
-def test_runs_that_tie_on_the_edge_decide_nothing() -> None:
-    """Three differences of exactly zero neither show nor contradict that there is one; three of one do."""
-    tie, one = paired([2, 3, 4], [2, 3, 4]), paired([3, 4, 5], [2, 3, 4])
-    assert judge({"tie": (tie, 0.0, math.inf)})[1] == judge({"tie": (tie, -math.inf, 0.0)})[1] == "undecided"
-    assert judge({"one": (one, 0.0, math.inf)})[1] == "holds" and judge({"one": (one, -math.inf, 0.0)})[1] == "fails"
-
-
-def test_a_part_shown_alone_says_so() -> None:
-    """An interval inside its range that many undecided parts outweigh is undecided, and named; two are shown."""
-    sure, open_part = paired([1.0, 1.4, 1.2], [0.0] * 3), paired([1.0, -1.0, 0.1], [0.0] * 3)
-    parts = {f"{place}": (open_part, 0.0, math.inf) for place in range(9)}
-    text, verdict = judge(parts | {"one": (sure, 0.0, math.inf)})
-    assert verdict == "undecided"
-    assert text.startswith("0 shown, 0 contradicted, 10 undecided: 0 +0.0 [")
-    assert text.endswith("one +1.2 [+0.7, +1.7] undecided (shown if alone) (points)")
-    assert judge({"one": (sure, 0.0, math.inf)})[1] == "holds"
-
-
-@pytest.mark.parametrize("within", [(-2.0, 2.0), (-2.0, math.inf), (3.0, math.inf), (1.1, 1.3)])
-def test_a_parts_p_value_agrees_with_its_interval(within: tuple[float, float]) -> None:
-    """A part alone is decided exactly where its p-value, that of a t test against the nearer end, is at most 5%."""
-    for shift in np.linspace(-6, 6, 49):
-        gaps = [1.0 + shift, 1.4 + shift, 1.2 + shift]
-        alone, p = _alone(interval(gaps), *within)
-        assert (p <= 0.05) == (alone != "undecided")
-        tests = [stats.ttest_1samp(gaps, edge).pvalue for edge in within if math.isfinite(edge)]
-        assert p == pytest.approx(max(tests))
-
-
-def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None:
-    """What has no two runs is named, and keeps a claim from holding, but not from failing."""
-    up, down = (Paired(x, x - 0.5, x + 0.5, 0.5, 0.5, 3) for x in (1.0, -1.0))
-    text, verdict = judge({"Cora": (up, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})
-    assert verdict == "holds in part"
-    assert text.endswith("(points); not compared: Photo")
-    assert judge({"Cora": (up, 0.0, math.inf)})[1] == "holds"
-    assert judge({"Cora": (down, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})[1] == "fails"
-    assert judge({"Photo": (None, 0.0, math.inf)})[1] == "cannot be checked here"
-
-
-def test_claims_are_judged_by_their_checks() -> None:
-    """A claim's row holds what was checked, the evidence and the verdict its check returns."""
-
-    def check(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-        """Mean over all runs."""
-        return f"{get('FG-T1')['test'].mean():.2f}", "holds"
-
-    found = claims_table([Claim("FG-C1", "fedgat", "High.", check)], lambda _: pd.DataFrame({"test": [0.5, 1.0]}))
-    assert tuple(found.columns) == CLAIM_COLUMNS
-    assert found.iloc[0].tolist() == ["FG-C1", "fedgat", "High.", "Mean over all runs.", "0.75", "holds"]
-
-
-def test_a_claim_needs_a_known_verdict() -> None:
-    """A verdict that is none of the four, or a check that does not say what it checks, is an error."""
-
-    def wrong(get: Callable[..., pd.DataFrame]) -> tuple[str, str]:
-        """Nothing."""
-        return "", "hold"
-
-    with pytest.raises(ArgumentError, match="Did you mean 'holds'"):
-        claims_table([Claim("x", "fedgat", "", wrong)], lambda _: pd.DataFrame())
-    with pytest.raises(ArgumentError, match="docstring"):
-        claims_table([Claim("x", "fedgat", "", lambda get: ("", "holds"))], lambda _: pd.DataFrame())
-
-
-@pytest.mark.parametrize(
-    ("measured", "bound", "verdict"),
-    [(2.0, {"most": 2.0}, "holds"), (2.01, {"most": 2.0}, "fails"), (2.0, {"least": 2.0}, "holds"),
-     (1.9, {"least": 2.0}, "fails"), (None, {"most": 2.0}, "not measured"), (math.nan, {"least": 2.0}, "not measured")],
-)  # fmt: skip
-def test_a_limit_is_kept_broken_or_not_measured(measured: float | None, bound: dict[str, float], verdict: str) -> None:
-    """A limit belongs to what keeps it; what was not measured keeps none."""
-    assert limit("x", "a number", measured, **bound)["verdict"] == verdict
-
-
-def test_a_limit_is_one_number() -> None:
-    """Two limits, or none, are an error."""
-    for bounds in ({}, {"most": 1.0, "least": 0.0}):
-        with pytest.raises(ArgumentError, match="exactly one limit"):
-            limit("x", "a number", 1.0, **bounds)

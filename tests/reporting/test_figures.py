@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from fedrepro.errors import ArgumentError, StoreError
-from fedrepro.reporting import figures, files, published
-from fedrepro.reporting.compare import interval, table
+from fedrepro.reporting import exhibits, figures, files
+from fedrepro.reporting.compare import table
+from fedrepro.reporting.statistics import interval
 
 FORMS = ("curves", "dots", "bars", "heat", "slopes", "boxes")
 
@@ -39,7 +40,7 @@ def sweep() -> pd.DataFrame:
 
 
 def compared() -> pd.DataFrame:
-    cells = published.load("fedgat")
+    cells = exhibits.published("fedgat")
     cells = cells[cells["exhibit"] == "FG-T1"]
     ours = [
         {

@@ -304,14 +304,6 @@ def test_save_writes_the_exhibit(tmp_path: Path) -> None:
     assert (tmp_path / "figures/fedgat/FG-T1.csv").read_text() == "method,test\nFedGAT,0.8\n"
 
 
-def test_claims_have_the_columns_of_compare() -> None:
-    """What `compare` judges is what the session writes."""
-    from fedrepro.reporting.compare import CLAIM_COLUMNS
-    from fedrepro.reporting.session import COLUMNS
-
-    assert COLUMNS["claims"] == CLAIM_COLUMNS
-
-
 def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """`execute` asks the engine with this notebook's file, device and executor; `stored` computes nothing."""
     import fedrepro
