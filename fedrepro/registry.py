@@ -108,10 +108,10 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("bench", "training"): Entry("fedrepro.papers.engine.bench:training"),
 }
 
-# What trains a run, whatever its method.
+# The function that trains a run with any method.
 TRAIN = "fedrepro.runs.tasks:train"
 
-# What makes the graphs that this package generates, by a pattern of their names.
+# The functions that generate graphs, by a pattern of the graphs' names.
 GENERATORS = {
     "*~standin": "fedrepro.data.synthetic:standin",
     "csbm-*": "fedrepro.papers.gfl.data:register_graphs",

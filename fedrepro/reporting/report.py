@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedrepro import paths
 from fedrepro.errors import StoreError
-from fedrepro.reporting import exhibits
+from fedrepro.reporting import exhibits, reading
 from fedrepro.reporting.compare import CLAIM_VERDICTS, VERDICTS
 from fedrepro.reporting.exhibits import OURS
 from fedrepro.reporting.files import replace_file
@@ -73,6 +73,10 @@ def write(folder: Path | str | None = None) -> list[Path]:
     written = []
     for paper in [*papers, *others]:
         text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper])
+        guide = reading.page(paper, place / paper) if paper in papers else ""
+        if guide:
+            written.append(replace_file(place / paper / reading.FILE, guide.encode()))
+            text = text.replace(NOTE, f"{NOTE}[How to read this paper in thirty minutes]({reading.FILE}).\n")
         written.append(replace_file(place / paper / "README.md", text.encode()))
     written.append(replace_file(place / "README.md", summary(place, listed, others).encode()))
     return written

@@ -46,10 +46,11 @@ def cells(text: str, start: str) -> list[str]:
 
 
 def test_every_paper_gets_a_page(folder: Path) -> None:
-    """A page per paper and other folder, and one above them."""
+    """A page per paper and other folder, a guide per paper, and one page above them."""
     written = {path.relative_to(folder).as_posix() for path in report.write(folder)}
     papers = ["fedgat", "fedstruct", "gfl", "feras", "fedsheafhn"]
-    assert written == {"README.md", "engine/README.md", *(f"{paper}/README.md" for paper in papers)}
+    pages = {f"{paper}/{page}" for paper in papers for page in ("README.md", "READING.md")}
+    assert written == {"README.md", "engine/README.md", *pages}
 
 
 def test_exhibits_are_listed_with_their_state(folder: Path) -> None:

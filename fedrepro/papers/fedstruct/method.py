@@ -13,6 +13,8 @@ the label of a node v from its own subgraph, and from the position of v in the w
 A client holds only the rows of A- of its own nodes, and no other client's edges, features or labels. Algorithms 1 and 2
 differ in S: generators of Algorithm 1 fix S before training, Hop2Vec (Algorithm 2) trains S together with f and g.
 
+Algorithms 1 and 2, line by line:
+
     1. The clients exchange blocks of powers for their rows of A-   (Algorithm 3)    `StructureMethod._obtain`, `powers`
     2. Every client computes and shares its rows of S                                `structure.features`, `hop2vec`
     3. In each round the server sends the weights, and S moves along (Eq. 14)        `FedSGD`

@@ -20,7 +20,7 @@ Algorithm 1 (`exchange="average"`), one iteration:
     5. Host n computes the other layers on x~_n, the loss, and a step (lines 13 to 14).   `GraphSAINT.local_loss`
     6. The server averages the weights, every q units (lines 15 to 18).                   `GraphSAINTSW.aggregate`
 
-Section 5.2 trains the hosts one after another with a table of embeddings instead (`exchange="table"`):
+Section 5.2 (`exchange="table"`), hosts one after another with a table of embeddings:
 
     1. Host n writes the rows of the nodes that it sees into the table.                   `Rows.written`
     2. For every other node it reads the row that was written last.                       `Rows.latest`

@@ -1,0 +1,224 @@
+"""Write a paper's page "How to read this paper in thirty minutes": line of the algorithm, function, test, exhibit.
+
+The page is generated from the numbered lists in the docstrings of the paper's modules, so it follows the code:
+
+    1. The server averages the weights (Eq. 19).      `Method.aggregate`
+
+A line has a number, what happens, and behind two blanks the functions that do it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fedrepro import paths
+from fedrepro.reporting import exhibits
+
+FILE = "READING.md"
+STEP = re.compile(r"^ +(\d+)\. +(.*?)(?: {2,}(.*))?$")
+NAME = re.compile(r"`([^`]+)`")
+LABEL = re.compile(r"\b(Algorithm|Section)s? ([0-9.]*[0-9])(?: and ([0-9.]*[0-9]))?")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of an algorithm: its number, its text, and the functions named behind it."""
+
+    number: str
+    text: str
+    functions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """An algorithm as a docstring writes it: the sentence before it, and its lines."""
+
+    heading: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Python file of the checkout, with the names that it defines."""
+
+    path: Path
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """Return every function, class and `Class.method`; a class comes with the names of its bases."""
+        found: dict[str, list[str]] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = []
+            elif isinstance(node, ast.ClassDef):
+                found[node.name] = [ast.unparse(base).rpartition(".")[2].partition("[")[0] for base in node.bases]
+                found |= {f"{node.name}.{item.name}": [] for item in node.body if isinstance(item, ast.FunctionDef)}
+        return found
+
+    def boxes(self) -> Iterator[Box]:
+        """Yield the numbered lists of the docstring."""
+        heading, paragraph = "", ""
+        steps: list[Step] = []
+        for line in [*(ast.get_docstring(self.tree) or "").splitlines(), "end"]:
+            match = STEP.match(line)
+            if match:
+                paragraph, heading = paragraph if steps else heading or paragraph, ""
+                steps.append(Step(match[1], match[2].strip(), tuple(NAME.findall(match[3] or ""))))
+            elif steps and line.startswith("  "):
+                continue
+            elif line.strip():
+                if steps:
+                    yield Box((paragraph or heading).strip().rpartition(". ")[2].rstrip(":."), tuple(steps))
+                    heading, paragraph, steps = "", "", []
+                heading += f" {line.strip()}"
+            elif not steps:
+                paragraph, heading = heading, ""
+
+
+class Index:
+    """Find the definition of a name that a docstring writes, and a test that uses it.
+
+    Args:
+        paper: the name of the paper's folder.
+    """
+
+    def __init__(self, paper: str) -> None:
+        package, tests = paths.root() / "fedrepro", paths.root() / "tests"
+        files = sorted((package / "papers" / paper).rglob("*.py"))
+        self.paper = [Module(path) for path in files if path.parent.name != "exhibits"]
+        self.all = [*self.paper, *(Module(path) for path in sorted((package / "engine").rglob("*.py")))]
+        folders = [tests / "papers" / paper, tests / "engine"]
+        self.tests = [Module(path) for folder in folders for path in sorted(folder.glob("test_*.py"))]
+
+    def find(self, name: str, near: Module) -> Module | None:
+        """Return the module that defines `name`, looking at `near` first, then at the paper, then at the engine."""
+        *owner, last = name.removeprefix("fedrepro.").split(".")
+        order = [near, *(module for module in self.all if module.path != near.path)]
+        for module in order:
+            if module.path.stem == last and (not owner or module.path.parent.name == owner[-1]):
+                return module
+            here = not owner or module.path.stem == owner[-1]
+            methods = {known.rpartition(".")[2] for known in module.names} if module is near else set()
+            if name in module.names or (here and (last in module.names or last in methods)):
+                return module
+        return self._inherited(owner, last, near)
+
+    def _inherited(self, owner: list[str], last: str, near: Module) -> Module | None:
+        """Follow the bases of the class `owner[-1]`, or of every class near by, to the method `last`."""
+        bases = [base for known, found in near.names.items() if not owner or known == owner[-1] for base in found]
+        if owner and not bases:
+            bases = [base for module in self.all for base in module.names.get(owner[-1], [])]
+        for base in bases:
+            for module in [near, *self.all]:
+                if f"{base}.{last}" in module.names:
+                    return module
+                if base in module.names and module.path != near.path:
+                    further = self._inherited([base], last, module)
+                    if further:
+                        return further
+        return None
+
+    def test(self, name: str, module: Module) -> tuple[Module, str] | None:
+        """Return the first test that uses `name`, of the module's own test file if there is one, and the test's name.
+
+        A hook of a method is called by the training loop, not by tests. Its test is the test file of its module, and
+        the name is then empty.
+        """
+        last = name.rpartition(".")[2]
+        own = [test for test in self.tests if test.path.stem == f"test_{module.path.stem}"]
+        for test in [*own, *(test for test in self.tests if test not in own)]:
+            for node in test.tree.body:
+                if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and _uses(node, last):
+                    return test, node.name
+        return (own[0], "") if own else None
+
+
+def _uses(node: ast.AST, name: str) -> bool:
+    return any(getattr(part, "id", getattr(part, "attr", None)) == name for part in ast.walk(node))
+
+
+def unresolved(paper: str) -> list[str]:
+    """Return the functions that the boxes of a paper name and nothing defines, as `file: name`."""
+    index = Index(paper)
+    return [
+        f"{module.path.name}: {name}"
+        for module in index.paper
+        for box in module.boxes()
+        for step in box.steps
+        for name in step.functions
+        if index.find(name, module) is None
+    ]
+
+
+def page(paper: str, folder: Path) -> str:
+    """Return the page of a paper as Markdown, with links from `folder`; empty if its docstrings have no box."""
+    index = Index(paper)
+    boxes = [(module, box) for module in _ordered(index.paper) for box in module.boxes()]
+    if not boxes:
+        return ""
+    parts = [
+        f"# How to read {exhibits.papers()[paper]} in thirty minutes\n",
+        "Generated by `fedrepro report` from the docstrings of the paper's modules.\n",
+        f"{_docstring(index.paper)}\n",
+        "Read the docstring of `method.py` first, then follow the lines below.",
+        "Each line of an algorithm names the function that does it, a test of it, and the exhibit that shows it.\n",
+    ]
+    for module, box in boxes:
+        labels = {f"{kind} {number}" for kind, *numbers in LABEL.findall(box.heading) for number in numbers}
+        ids = [row["id"] for row in exhibits.listed(paper) if row["label"] in labels and row["kind"] == "algorithm"]
+        shown = ", ".join(f"[{one}]({one}.csv)" for one in ids if (folder / f"{one}.csv").is_file()) or "–"
+        parts += [f"## {box.heading}, in {_link(module.path, folder)}\n"]
+        parts += ["| | line | function | test | exhibit |", "|---|---|---|---|---|"]
+        parts += [_row(step, module, index, folder, shown) for step in box.steps] + [""]
+    parts += ["## Where the numbers come out\n", "| notebook | exhibits |", "|---|---|"]
+    notebooks: dict[str, list[str]] = {}
+    for row in exhibits.listed(paper):
+        notebooks.setdefault(row["notebook"], []).append(row["id"])
+    for name, ids in notebooks.items():
+        target = os.path.relpath(paths.root() / "notebooks" / paper / f"{name}.ipynb", folder)
+        parts.append(f"| [{name}]({target}) | {', '.join(ids)} |")
+    return "\n".join(parts) + "\n"
+
+
+def _ordered(modules: list[Module]) -> list[Module]:
+    """Put the module `method` of the paper's folder first and `protocol` second."""
+    first = ["method", "protocol"]
+    depth = min(len(module.path.parts) for module in modules)
+    return sorted(
+        modules,
+        key=lambda one: first.index(one.path.stem) if one.path.stem in first and len(one.path.parts) == depth else 2,
+    )
+
+
+def _docstring(modules: list[Module]) -> str:
+    """Return the paragraphs of the package's docstring that follow its first line."""
+    package = min((one for one in modules if one.path.stem == "__init__"), key=lambda one: len(one.path.parts))
+    text = (ast.get_docstring(package.tree) or "").partition("\n\n")[2].strip()
+    return f"```\n{text}\n```" if re.search(r"\S {2,}\S", text) else text
+
+
+def _row(step: Step, module: Module, index: Index, folder: Path, shown: str) -> str:
+    functions, tests = [], []
+    for name in step.functions:
+        place = index.find(name, module)
+        functions.append(f"`{name}` in {_link(place.path, folder)}" if place else f"`{name}`")
+        tested = index.test(name, place) if place else None
+        if tested:
+            tests.append(f"{_link(tested[0].path, folder)}{f': `{tested[1]}`' if tested[1] else ''}")
+    text = step.text.replace("|", "\\|")
+    cells = [step.number, text, "; ".join(functions) or "–", "; ".join(dict.fromkeys(tests)) or "–", shown]
+    return f"| {' | '.join(cells)} |"
+
+
+def _link(path: Path, folder: Path) -> str:
+    return f"[{path.name}]({os.path.relpath(path, folder)})"
