@@ -239,22 +239,6 @@ def test_begin_checks_its_arguments() -> None:
         notebook.begin("experiments", profile="quick", device="cpu", seeds=0, engine="local")
 
 
-def test_seeds_replace_those_of_the_profile() -> None:
-    """`seeds=2` gives every cell the seeds 0 and 1, seed slowest; `seeds=0` leaves the runs alone."""
-    from fedrepro.reporting.legacy import Exhibit
-    from fedrepro.runs.run import sweep
-
-    runs = sweep(task="train", paper="fedgat", method=["FedAvg", "DistGAT"], dataset="Cora", seed=range(5))
-    tuning, exhibit = (Exhibit("T", "fedgat", "", "", lambda profile: runs, seeded=seeded) for seeded in (False, True))
-    assert exhibit.runs("quick") == tuning.runs("quick", 2) == runs
-    assert [(run.seed, run.method) for run in exhibit.runs("quick", 2)] == [
-        (0, "FedAvg"),
-        (0, "DistGAT"),
-        (1, "FedAvg"),
-        (1, "DistGAT"),
-    ]
-
-
 def test_rows_are_merged_by_id(tmp_path: Path) -> None:
     """Rows of several notebooks share a file in the order of their ids; later rows replace earlier ones."""
     nb = notebook.begin("fedgat/4-theory", profile="quick", device="cpu", seeds=0, engine="local")
