@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.reporting import exhibits, published
+from fedrepro.reporting import exhibits
 
 SECOND = Path(__file__).with_name("second.csv")
 RESULTS = {"SH-T1": 130, "SH-T2": 130, "SH-T3": 8, "SH-T4": 12, "SH-T5": 8, "SH-T6": 14, "SH-F1b": 2, "SH-X1": 5}
@@ -17,7 +17,7 @@ BLANK = ("OOM", "N/A")
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
-    return published.load("fedsheafhn")
+    return exhibits.published("fedsheafhn")
 
 
 def test_second_transcription_agrees() -> None:

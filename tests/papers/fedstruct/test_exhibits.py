@@ -13,7 +13,7 @@ from fedrepro.papers.fedstruct.exhibits import experiments as fedstruct
 from fedrepro.papers.fedstruct.exhibits import tables as fedstruct_tables
 from fedrepro.papers.fedstruct.exhibits.settings import SETTINGS, method_of
 from fedrepro.papers.fedstruct.exhibits.theory import totals
-from fedrepro.reporting import exhibits, published
+from fedrepro.reporting import exhibits
 from fedrepro.reporting.compare import claims_table
 from fedrepro.reporting.exhibits import registered
 from fedrepro.runs.store import Store
@@ -47,7 +47,7 @@ def test_settings_are_those_of_the_paper() -> None:
     """Rate, decay, epochs, depths and hidden widths are the ones Table 5 prints."""
     names = {"learning rate": "lr", "learning rate of S": "lr", "weight decay": "weight_decay", "epochs": "epochs",
              "L": "depth", "L_s": "structure_depth"}  # fmt: skip
-    for cell in published.load("fedstruct").query("exhibit == 'FS-T5'").to_dict("records"):
+    for cell in exhibits.published("fedstruct").query("exhibit == 'FS-T5'").to_dict("records"):
         chosen = SETTINGS[cell["dataset"]]
         if cell["metric"] in names:
             assert getattr(chosen, names[cell["metric"]]) == cell["value_number"]
@@ -59,7 +59,7 @@ def test_settings_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize("exhibit", TABLES)
 def test_tables_have_every_published_row(exhibit: str) -> None:
     """Each printed cell has ten runs under its method, graph, partition and number of clients."""
-    printed = published.load("fedstruct")
+    printed = exhibits.published("fedstruct")
     printed = printed[(printed["exhibit"] == exhibit) & printed["metric"].str.startswith("test accuracy")]
     counts: dict[tuple[str, str, str, str], int] = {}
     for row, run in fedstruct.CELLS[exhibit]("paper"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.reporting import exhibits, published
+from fedrepro.reporting import exhibits
 
 COLUMNS = (
     "exhibit", "dataset", "method", "clients", "partition", "setting", "metric", "value", "spread", "spread_kind",
@@ -31,7 +31,7 @@ def rows(path: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
-    return published.load("fedstruct")
+    return exhibits.published("fedstruct")
 
 
 def cells(frame: pd.DataFrame, exhibit: str) -> dict[tuple[str, ...], tuple[str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro.data.shapes import SHAPES
-from fedrepro.reporting import exhibits, published
+from fedrepro.reporting import exhibits
 
 SECOND = Path(__file__).with_name("second.csv")
 
@@ -17,7 +17,7 @@ def test_second_reading_agrees() -> None:
     """Tables 1 and 2 as a second program reads them, from the text's other notation, are those of the file."""
     with SECOND.open(encoding="utf-8", newline="") as file:
         second = sorted(tuple(row.values()) for row in csv.DictReader(file))
-    frame = published.load("feras")
+    frame = exhibits.published("feras")
     tables = frame[frame.exhibit.isin(["FR-T1", "FR-T2"])]
     kappa = tables.setting.str.extract(r"kappa=(\d+)%")[0].fillna("")
     names = ["exhibit", "dataset", "method", "clients", "kappa", "metric", "value", "spread", "line"]
@@ -26,7 +26,7 @@ def test_second_reading_agrees() -> None:
 
 def test_numbers_are_counted() -> None:
     """44 results and 4 empty cells (Reddit with five hosts), 24 numbers of the data sets, 13 settings."""
-    frame = published.load("feras")
+    frame = exhibits.published("feras")
     counts = {"FR-T1": 24, "FR-T2": 48, "FR-A2": 5, "FR-P1": 2, "FR-F3a": 2, "FR-F3b": 2, "FR-F5": 2}
     assert frame.exhibit.value_counts().to_dict() == counts
     assert set(frame.exhibit) <= set({row["id"] for row in exhibits.listed("feras")})
@@ -42,7 +42,7 @@ def test_numbers_are_counted() -> None:
 
 def test_settings_and_partitions_name_the_same_kappa() -> None:
     """The partition's argument is the setting's percentage."""
-    frame = published.load("feras")
+    frame = exhibits.published("feras")
     both = frame[frame.setting.str.startswith("kappa=")]
     percent = both.setting.str.extract(r"kappa=(\d+)%")[0].astype(float)
     share = both.partition.str.extract(r"kappa=([\d.]+)\)")[0].astype(float)
@@ -53,7 +53,7 @@ def test_settings_and_partitions_name_the_same_kappa() -> None:
 @pytest.mark.parametrize("name", ["PPI", "Flickr", "Reddit"])
 def test_table_1_is_consistent(name: str) -> None:
     """Shares of the split sum to one; the printed degree is edges over nodes; stand-ins have these sizes."""
-    frame = published.load("feras")
+    frame = exhibits.published("feras")
     row = frame[(frame.exhibit == "FR-T1") & (frame.dataset == name)].set_index("metric").value_number
     assert row[["train", "validation", "test"]].sum() == pytest.approx(1)
     assert row["degree"] == pytest.approx(row["edges"] / row["nodes"], abs=0.5)

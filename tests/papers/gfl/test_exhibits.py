@@ -13,7 +13,7 @@ from fedrepro.papers.gfl import theory
 from fedrepro.papers.gfl.data import clients
 from fedrepro.papers.gfl.exhibits import CLAIMS, grids, tables
 from fedrepro.papers.gfl.exhibits import theory as gfl_theory
-from fedrepro.reporting import published
+from fedrepro.reporting import exhibits
 from fedrepro.reporting.claims import claims_table
 from fedrepro.runs.run import Run
 
@@ -30,7 +30,7 @@ def test_second_transcription_agrees() -> None:
     """Tables 1 and 2 as read by a program from the text have the cells, digits and lines of the file."""
     with SECOND.open(encoding="utf-8", newline="") as file:
         second = {tuple(row.values()) for row in csv.DictReader(file)}
-    frame = published.load("gfl")
+    frame = exhibits.published("gfl")
     tables = frame[frame.exhibit.isin(["GFL-T1", "GFL-T2"])]
     names = ["exhibit", "dataset", "method", "setting", "value", "spread", "line"]
     assert {tuple(row) for row in tables[names].itertuples(index=False)} == second
