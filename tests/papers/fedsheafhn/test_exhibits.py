@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from fedrepro import paths
-from fedrepro.papers.fedsheafhn.exhibits import claims, frames, settings
-from fedrepro.papers.fedsheafhn.exhibits import experiments as sh
-from fedrepro.reporting import figures
-from fedrepro.reporting.compare import claims_table
-from fedrepro.reporting.exhibits import messages
+from fedrepro.papers.fedsheafhn.exhibits import GRIDS, ablations, claims, grids, prepare, settings, setups, tables
+from fedrepro.reporting.claims import Claim, Derived, Difference, claims_table
+from fedrepro.reporting.frames import messages, select
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 Extra = Callable[[Run], dict[str, Any]]
+EMPTY = Store(paths.root() / "nowhere").frame([])
+TABLE1, TABLE2 = GRIDS["SH-T1"].paper(), GRIDS["SH-T2"].paper()
 
 
 def frame(runs: list[Run], extra: Extra) -> pd.DataFrame:
@@ -50,10 +51,10 @@ def test_every_method_has_the_same_budget() -> None:
     for points in settings.POINTS.values():
         assert len(points) == len({tuple(sorted(each.items())) for each in points}) == 12
         assert [each["weight_decay"] for each in points] == [0.0005] * 6 + [1e-6] * 6
-    trials = pd.Series([(run.dataset, run.method) for run in settings.tuning("paper")]).value_counts()
+    trials = pd.Series([(run.dataset, run.method) for run in grids.tuning()]).value_counts()
     assert len(trials) == 4 * 11 and set(trials) == {12}
     columns: dict[tuple[str, int], set[tuple[int, int]]] = {}
-    for run in [*sh.table((10, 20))("paper"), *sh.table((30, 50))("paper")]:
+    for run in [*TABLE1, *TABLE2]:
         budget = (run.options["rounds"], run.options["local_epochs"])
         columns.setdefault((run.dataset, run.clients), set()).add(budget)
     assert len(columns) == 26 and all(len(each) == 1 for each in columns.values())
@@ -61,15 +62,15 @@ def test_every_method_has_the_same_budget() -> None:
 
 def test_no_reported_run_uses_the_tuning_seed() -> None:
     """What hyper-parameters were chosen on is not what is reported."""
-    tuned = {run.seed for run in settings.tuning("paper")}
-    reported = {run.seed for e in sh.EXHIBITS if e.id != "SH-T9" for run in e.runs("paper")}
+    tuned = {run.seed for run in grids.tuning()}
+    reported = {run.seed for name, grid in GRIDS.items() if name != "SH-T9" for run in grid.paper()}
     assert tuned == {settings.TUNING_SEED} and settings.TUNING_SEED not in reported
 
 
 def test_choices_follow_from_the_stored_trials() -> None:
     """The file holds the best of each method's twelve stored points, and nothing where a trial is missing."""
-    stored = Store(paths.root() / "data" / "results").frame(settings.tuning("paper"))
-    rows = settings.choices(stored)
+    stored = Store(paths.root() / "data" / "results").frame(grids.tuning())
+    rows = setups.choices(stored)
     assert settings.chosen() == {(row.dataset, row.method): row.place for row in rows.itertuples()}
 
 
@@ -79,7 +80,7 @@ def test_choices_follow_from_the_stored_trials() -> None:
 )
 def test_methods_are_alive_with_the_settings_of_the_tables(method: str, fact: str) -> None:
     """In every stored run of SH-T1 and T2 the server tells clients apart: a dead hypernetwork's differ by 1e-7."""
-    runs = [run for counts in ((10, 20), (30, 50)) for run in sh.table(counts)("paper") if run.method == method]
+    runs = [run for run in [*TABLE1, *TABLE2] if run.method == method]
     spread = Store(paths.root() / "data" / "results").frame(runs)[f"facts.{fact}"]
     assert len(spread) >= 24 and spread.min() > 1e-3
 
@@ -87,13 +88,13 @@ def test_methods_are_alive_with_the_settings_of_the_tables(method: str, fact: st
 def test_fedsage_learns_more_than_the_most_frequent_class() -> None:
     """SH-B1: by more than five points in every stored run on Cora and CiteSeer."""
     stored = Store(paths.root() / "data" / "results").frame
-    tables, statistics = (
-        [run for counts in ((10, 20), (30, 50)) for run in grid(counts)("paper") if run.dataset in ("Cora", "CiteSeer")]
-        for grid in (sh.table, sh.statistics)
+    trained, statistics = (
+        [run for run in runs if run.dataset in ("Cora", "CiteSeer")]
+        for runs in ([*TABLE1, *TABLE2], grids.statistics(10, 20, 30, 50))
     )
     cell = ["dataset", "clients", "seed"]
     level = stored([run for run in statistics if run.clients > 1]).set_index(cell)["majority"].astype(float)
-    mine = frames.named(stored([run for run in tables if run.method == "FedSage+"])).set_index(cell)["percent"]
+    mine = tables.scored(stored([run for run in trained if run.method == "FedSage+"])).set_index(cell)["percent"]
     assert len(mine) >= 24 and (mine - 100 * level.reindex(mine.index)).min() > 5
 
 
@@ -101,7 +102,7 @@ def test_the_best_trial_is_chosen_on_validation() -> None:
     """The place of the highest validation accuracy in the method's own view (pFedGraph: in the better), of equals the
     lowest validation loss; test scores and a method with a missing trial have no say.
     """
-    runs = [run for run in settings.tuning("paper") if run.dataset == "Cora"]
+    runs = [run for run in grids.tuning() if run.dataset == "Cora"]
     tenth = {"Flow": 3, "Local": 5}
 
     def extra(run: Run) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_the_best_trial_is_chosen_on_validation() -> None:
 
     made = frame(runs, extra)
     made = made[~(made.method.eq("FedPer") & made.lr.eq(0.02))]
-    found = settings.choices(made).set_index("method")["place"].to_dict()
+    found = setups.choices(made).set_index("method")["place"].to_dict()
     assert found["Flow"] == 3 and found["Local"] == 5 and found["FedAvg"] == 7 and "FedPer" not in found
     assert found["pFedGraph"] == 1
     assert len(found) == 10
@@ -140,7 +141,7 @@ def test_each_method_is_scored_as_its_paper_scores_it() -> None:
     """FedAvg between rounds, FED-PUB after local training; the other number stands beside it."""
     runs = [run for method in ("FedAvg", "FED-PUB") for run in settings.cell(method, "Cora", 10, [0])]
     made = frame(runs, lambda _: {"before.best.test_clients": 0.5, "after.best.test_clients": 0.75})
-    found = frames.named(made).set_index("method")
+    found = tables.scored(made).set_index("method")
     assert found.percent.to_dict() == {"FedAvg": 50.0, "FED-PUB": 75.0}
     assert found.other.to_dict() == {"FedAvg": 75.0, "FED-PUB": 50.0} and found["last"].isna().all()
 
@@ -154,21 +155,21 @@ def test_pfedgraph_is_scored_in_the_view_of_better_validation(before: float, vie
         "before.best.val_clients": before, "after.best.val_clients": 0.7,
         "before.best.test_clients": 0.5, "after.best.test_clients": 0.75,
     })  # fmt: skip
-    found = frames.named(made).iloc[0]
+    found = tables.scored(made).iloc[0]
     assert (found["view"], found.percent, found.other) == (view, percent, 125 - percent)
-    assert frames.named(made, "before").percent.tolist() == [50.0]
+    assert tables.scored(made, "before").percent.tolist() == [50.0]
 
 
 def test_tables_are_held_against_their_printed_cells() -> None:
     """Three runs at the printed mean reproduce a cell; as printed, each row of the paper is there once."""
     paper = {("Cora", 10, "Local"): 71.26, ("Cora", 20, "Flow"): 81.42}
-    runs = few(sh.table((10, 20))("paper"))
+    runs = few(TABLE1)
     made = frame(runs, scored(lambda r: (paper.get((r.dataset, r.clients, r.method), 20) + 0.1 * (r.seed - 1)) / 100))
-    table = frames.judged(made, "SH-T1")
+    table = tables.beside_published(prepare(made, "SH-T1"), "SH-T1")
     found = table.set_index(["dataset", "method", "clients"]).verdict
     assert found["Cora", "Local", "10"] == found["Cora", "Flow", "20"] == "reproduced"
     assert found["Cora", "Flow", "10"] == "differs" and found["Photo", "Flow", "10"] == "not comparable"
-    wide = frames.as_printed(table)
+    wide = tables.as_printed(table)
     assert wide.method.tolist() == list(settings.METHODS) and wide.shape == (11, 13)
     assert wide.set_index("method").loc["Local", "Cora, 10 clients"] == "71.26 ± 0.10 (3) ="
     assert wide.set_index("method").loc["Local", "Photo, 10 clients"] == ""
@@ -176,15 +177,19 @@ def test_tables_are_held_against_their_printed_cells() -> None:
 
 @pytest.mark.parametrize(
     ("grid", "rows"),
-    [(sh.modules, settings.MODULES), (sh.networks, settings.NETWORKS), (sh.readings, settings.READINGS)],
+    [
+        (grids.modules, settings.MODULES),
+        (grids.networks, settings.NETWORKS),
+        (grids.readings, settings.READINGS),
+    ],
 )
-def test_each_run_of_an_ablation_has_its_row(grid: Callable[[str], list[Run]], rows: dict[str, Any]) -> None:
+def test_each_run_of_an_ablation_has_its_row(grid: Callable[[], list[Run]], rows: dict[str, Any]) -> None:
     """Every run is in one row, and every row has as many runs in each column; a reading that validation chose for the
     tables is the row of the tables.
     """
     used = settings.settings("FedSheafHN", "Cora", 20)
     same = {name for name, more in rows.items() if rows is settings.READINGS and more and more.items() <= used.items()}
-    found = frames.rows_of(frame(few(grid("paper"), 2), scored(lambda _: 0.5)), rows)
+    found = tables.with_rows(tables.scored(frame(few(grid(), 2), scored(lambda _: 0.5)), "after"), rows)
     names = [*rows, *([settings.BASE_MODEL] if rows is settings.MODULES else [])]
     counts = found.groupby(["row", "clients", "dataset"]).size()
     assert set(found.row) == set(names) - same and set(counts) == {2}
@@ -193,10 +198,10 @@ def test_each_run_of_an_ablation_has_its_row(grid: Callable[[str], list[Run]], r
 def test_an_ablation_is_scored_in_one_view() -> None:
     """FedAvg, the first row of Table 4, as the others are: after local training."""
     made = frame(
-        few(sh.modules("paper"), 2),
+        few(grids.modules(), 2),
         lambda _: {f"{v}.best.test_clients": x for v, x in (("before", 0.5), ("after", 0.8))},
     )
-    found = frames.rows_of(made, settings.MODULES)
+    found = prepare(made, "SH-T4")
     assert set(found.percent) == {80.0} and set(found[found.row.eq(settings.BASE_MODEL)].other) == {50.0}
 
 
@@ -204,7 +209,7 @@ def test_messages_are_summed_over_a_run_and_averaged_over_seeds() -> None:
     """SH-F2: by stage, direction and kind; a kind that a method never sends has no row."""
     sent = {"traffic.before.up.embedding": 10.0, "traffic.training.down.generated weights": 300.0}
     plain = {"traffic.training.down.weights": 40.0, "traffic.bytes.training": 160.0}
-    made = frame(few(sh.exchanged("paper")), lambda run: sent if run.method == "FedSheafHN" else plain)
+    made = frame(few(grids.exchanged()), lambda run: sent if run.method == "FedSheafHN" else plain)
     made.loc[made.seed.eq(2), "traffic.training.down.generated weights"] += 3.0
     table = messages(made, ["dataset", "method", "clients"])
     assert set(table.method) == {"FedSheafHN", "FedAvg"} and set(table.clients) == {10, 20} and len(table) == 6
@@ -220,15 +225,16 @@ def test_what_needs_no_training_is_set_beside_the_tables() -> None:
     """Of 44 columns' cells those at or below the most frequent class are counted, published and ours; a column without
     statistics, and a cell without runs, count nowhere.
     """
-    statistics = frame(few(sh.statistics((10, 20))("paper"), 2), lambda run: {"majority": 0.7 + 0.01 * run.seed})
-    level = frames.majority(statistics)
-    assert level.majority.tolist() == pytest.approx([70.5] * 4) and set(level.clients) == {"10", "20"}
-    runs = [run for run in few(sh.table((10, 20))("paper"), 2) if run.method != "Flow"]
-    table = frames.judged(frame(runs, scored(lambda run: 0.7 if run.method == "Local" else 0.8)), "SH-T1")
-    found = frames.untrained(table.merge(level, on=["dataset", "clients"], how="left"))
+    statistics = frame(few(grids.statistics(10, 20), 2), lambda run: {"majority": 0.7 + 0.01 * run.seed})
+    runs = [run for run in few(TABLE1, 2) if run.method != "Flow"]
+    made = prepare(frame(runs, scored(lambda run: 0.7 if run.method == "Local" else 0.8)), "SH-T1")
+    table = tables.with_majority(tables.beside_published(made, "SH-T1"), statistics)
+    level = table.dropna(subset=["majority"]).drop_duplicates(["dataset", "clients"])["majority"]
+    assert sorted(level) == pytest.approx([70.5] * 4)
+    found = tables.untrained(table)
     assert found.loc["Local"].tolist() == [2, 4, 4, 4]  # 71.26, 74.65, 67.82, 65.98
     assert found.loc["FedSheafHN"].tolist() == [0, 4, 0, 4] and found.loc["Flow"].tolist() == [1, 4, 0, 0]
-    assert frames.majority(Store(paths.root() / "nowhere").frame([])).empty
+    assert tables.with_majority(table.drop(columns="majority"), EMPTY).majority.isna().all()
 
 
 def test_clients_of_one_partition_are_shown_together() -> None:
@@ -237,10 +243,10 @@ def test_clients_of_one_partition_are_shown_together() -> None:
     made = pd.DataFrame([{"dataset": d, "method": m, "seed": s, "client": c, "percent": 50.0 + s, "vectors": None}
                          for d in ("Cora", "CiteSeer") for m, s in rows for c in (0, 1)])  # fmt: skip
     made = made[~(made.dataset.eq("CiteSeer") & made.method.eq("Flow") & made.seed.ne(0))]
-    found = frames.one_run(made).groupby(["dataset", "method"]).seed.agg(["min", "max", "count"])
+    found = tables.one_partition(made).groupby(["dataset", "method"]).seed.agg(["min", "max", "count"])
     assert found.loc["Cora"].to_numpy().tolist() == [[1, 1, 2]] * 2
     assert found.loc["CiteSeer"].to_numpy().tolist() == [[1, 1, 2], [0, 0, 2]]
-    assert frames.one_run(made.iloc[:0]).empty
+    assert tables.one_partition(made.iloc[:0]).empty
 
 
 def test_the_faster_method_is_first_near_what_both_reach() -> None:
@@ -250,11 +256,11 @@ def test_the_faster_method_is_first_near_what_both_reach() -> None:
     curves = {settings.OURS: [0.50, 0.795, 0.70, 0.80], "FedProx": [0.30, 0.40, 0.80, 0.90], "FGGP": [0.40, 0.30]}
     points = pd.DataFrame([{"dataset": "Cora", "method": name, "seed": 3, "round": number, "val": 100 * val}
                            for name, curve in curves.items() for number, val in enumerate(curve, start=1)])  # fmt: skip
-    found = claims.sooner(points)
+    found = claims.first_rounds(points)
     assert found.to_dict("list") == {
         "dataset": ["Cora"] * 2, "other": ["FedProx", "FGGP"], "seed": [3, 3], "ours": [2, 1], "theirs": [3, 1],
     }  # fmt: skip
-    assert claims.sooner(points[points.method.ne(settings.OURS)]).empty
+    assert claims.first_rounds(points[points.method.ne(settings.OURS)]).empty
 
 
 def test_clients_and_rounds_come_from_the_record() -> None:
@@ -266,42 +272,52 @@ def test_clients_and_rounds_come_from_the_record() -> None:
         return {f"series.{view}.clients": [0.5, None, 0.7], f"series.{view}.val": [0.6, 0.9, 0.8],
                 f"series.{view}.test_clients": [0.5, 0.6, 0.65 + 0.1 * run.seed]}  # fmt: skip
 
-    made = frame(runs, extra)
-    each = frames.clients_of(made)
+    made = tables.scored(frame(runs, extra))
+    each = tables.clients_of(made)
     assert each[each.method == "Flow"].client.tolist() == [0, 2, 0, 2]
-    spread = frames.spreads(made).query("runs > 0").set_index("method")
+    spread = tables.spreads(made, "SH-T3").query("runs > 0").set_index("method")
     assert spread.loc["Flow", "ours_mean"] == pytest.approx(60)
     assert spread.loc["Flow", "ours_sd_over_clients"] == pytest.approx(200**0.5)
-    assert frames.rounds_of(made).groupby(["method", "seed"]).size().eq(3).all()
-    bias = frames.selection_bias(made).set_index("method")
+    assert tables.rounds_of(made).groupby(["method", "seed"]).size().eq(3).all()
+    bias = tables.selection_bias(made).set_index("method")
     assert bias.loc["FedAvg", "points_mean"] == pytest.approx(10)
     assert bias.loc["FedAvg", "points_max"] == pytest.approx(15)
-    assert set(frames.rounds_of(made, "after").method) == {"Flow"}  # FedAvg's record has none of that view here
+    assert set(tables.rounds_of(tables.scored(made, "after")).method) == {
+        "Flow"
+    }  # FedAvg's record has none of that view here
 
 
-@pytest.mark.parametrize("make", [
-    frames.clients_of, frames.rounds_of, frames.selection_bias, frames.attacked, frames.attack_table, frames.losses,
-    frames.new_clients, frames.new_procedure, frames.stages, frames.choice_table,
-])  # fmt: skip
-def test_an_empty_store_gives_empty_frames(make: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    """Nothing stored is no error: the columns are there, the rows are not."""
-    empty = Store(paths.root() / "nowhere").frame([])
-    made = make(empty)
+@pytest.mark.parametrize(
+    ("exhibit_id", "make"),
+    [
+        ("SH-T3", tables.clients_of),
+        ("SH-M1", tables.rounds_of),
+        ("SH-M1", tables.selection_bias),
+        ("SH-F7", ablations.attacked),
+        ("SH-F7", ablations.attack_table),
+        ("SH-F7", ablations.losses),
+        ("SH-F5", ablations.new_clients),
+        ("SH-F5", ablations.new_procedure),
+        ("SH-F3", ablations.stages),
+        ("SH-M3", ablations.choice_table),
+    ],
+)
+def test_an_empty_store_gives_empty_frames(exhibit_id: str, make: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """An empty store is no error: the columns are there, and the rows are not."""
+    made = make(prepare(EMPTY, exhibit_id))
     assert made.empty and len(made.columns) > 2
 
 
-@pytest.mark.parametrize(("make", "printed"), [(frames.spreads, 8), (frames.sheaf_summary, 2)])
-def test_published_spreads_stand_beside_their_own_graph_alone(
-    make: Callable[[pd.DataFrame], pd.DataFrame], printed: int
-) -> None:
+@pytest.mark.parametrize(("exhibit_id", "printed"), [("SH-T3", 8), ("SH-F1b", 2)])
+def test_published_spreads_stand_beside_their_own_graph_alone(exhibit_id: str, printed: int) -> None:
     """Runs on Cora and on the stand-in have no published pair; printed ones have rows, with ours where it is run."""
 
     def extra(run: Run) -> dict[str, Any]:
         return {f"series.{view}.clients": [0.5, 0.7] for view in ("before", "after")}
 
-    assert len(make(Store(paths.root() / "nowhere").frame([]))) == printed
+    assert len(tables.spreads(prepare(EMPTY, exhibit_id), exhibit_id)) == printed
     runs = [run for d in ("Cora", settings.STANDIN, settings.ARXIV) for run in settings.cell(settings.OURS, d, 20, [0])]
-    table = make(frame(runs, extra))
+    table = tables.spreads(prepare(frame(runs, extra), exhibit_id), exhibit_id)
     both = table[table.runs.gt(0) & table.published_mean.notna()]
     assert len(table) == printed + 2 and both.dataset.tolist() == [settings.ARXIV]
     assert both.ours_mean.tolist() == pytest.approx([60]) and both.published_mean.tolist() == [71.88]
@@ -309,46 +325,32 @@ def test_published_spreads_stand_beside_their_own_graph_alone(
 
 def test_the_servers_price_is_held_against_no_stand_in() -> None:
     """Published seconds stand beside real graphs; the growth is that of ours and of the printed per cent."""
-    rows = [run for run in sh.server("paper") if run.options["of"] == settings.OURS]
+    rows = [run for run in grids.server() if run.options["of"] == settings.OURS]
     made = frame(rows, lambda run: {"timing.server_seconds": run.clients / 20, "timing.round_seconds": 10.0,
                                     "timing.peak_mebibytes": 100.0})  # fmt: skip
-    table = frames.server_table(made)
+    table = ablations.server_table(prepare(made, "SH-T6"))
     assert table[table.published_seconds.notna()].dataset.unique().tolist() == ["Cora", "Computers"]
-    growth = frames.server_growth(table)
+    growth = ablations.server_growth(table)
     hundred = growth[growth.clients.eq(100)].set_index("dataset")
     assert hundred.ours.tolist() == pytest.approx([400, 400, 400])
     assert hundred.published.dropna().to_dict() == {"Cora": 4.42, "Computers": 4.42}
     assert growth[growth.runs.eq(0)].published.tolist() == [3, 300, 2500]
     made.loc[made.dataset.eq("Cora") & made.clients.eq(100), "environment"] = "elsewhere"
-    table = frames.server_table(made).set_index(["dataset", "clients"])
+    table = ablations.server_table(prepare(made, "SH-T6")).set_index(["dataset", "clients"])
     assert pd.isna(table.relative["Cora", 100]) and table.relative.notna().sum() == len(table) - 1
 
 
 def test_a_choice_is_paired_with_the_cells_without_it() -> None:
     """Each method's runs with the other choice against the same seeds of SH-T1; a run alone has no interval."""
-    runs = [run for run in sh.choices("paper") if not (run.method == "Flow" and run.seed > 0)]
+    runs = [run for run in grids.choices() if not (run.method == "Flow" and run.seed > 0)]
 
     def score(run: Run) -> float:
         return 0.5 + 0.01 * run.seed + 0.1 * ("input_dropout" in run.options) - 0.2 * ("scaled" in run.options)
 
-    table = frames.choice_table(frame(runs, scored(score)))
+    table = ablations.choice_table(prepare(frame(runs, scored(score)), "SH-M3"))
     assert len(table) == 12 and table.groupby("choice", sort=False).size().tolist() == [11, 1]
     assert table["so minus SH-T1"].dropna().round(6).value_counts().to_dict() == {10: 10, -20: 1}
     assert table[table.method.eq("Flow")][["low", "runs"]].isna().to_numpy().tolist() == [[True, False]]
-
-
-def test_panels_share_colours_and_leave_out_what_has_just_begun() -> None:
-    """A line has the colour of its place in the order, whatever else a panel has; a lone line or x is no panel."""
-    rows = [("one", "b"), ("one", "c"), ("two", "a"), ("two", "c"), ("three", "a")]
-    made = pd.DataFrame([(d, m, x, 1.0) for d, m in rows for x in (1, 2)], columns=["dataset", "method", "x", "y"])
-    points = pd.DataFrame({"dataset": "four", "method": ["a", "b"], "x": 1, "y": 1.0})
-    made = pd.concat([made, points], ignore_index=True)
-    figure = frames.panels(made, "dataset", figures.curves, x="x", y="y", by="method", order=("a", "b", "c"))
-    assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
-    colours = [[line.get_color() for line in axes.lines] for axes in figure.axes]
-    assert colours == [figures.COLOURS[1:3], [figures.COLOURS[0], figures.COLOURS[2]]]
-    lone = made[made.method.eq("a") & made.dataset.ne("four")]
-    assert len(frames.panels(lone, "dataset", figures.curves, x="x", y="y", by="method").axes) == 2
 
 
 def test_what_an_attack_costs_is_paired_and_a_gain_is_none() -> None:
@@ -358,39 +360,28 @@ def test_what_an_attack_costs_is_paired_and_a_gain_is_none() -> None:
     def score(run: Run) -> float:
         return 0.5 + 0.1 * run.seed + (gain[run.method][run.seed] if run.options.get("malicious") else 0)
 
-    made = frame(few(sh.malicious("paper")), scored(score))
-    table = frames.attack_table(made)
+    made = prepare(frame(few(grids.malicious()), scored(score)), "SH-F7")
+    table = ablations.attack_table(made)
     costs = table[table["method and attack"].str.startswith("FED-PUB")]["cost"].dropna()
     assert len(costs) == 6 and costs.tolist() == pytest.approx([-5.1] * 6)
-    text, verdict = next(c for c in claims.CLAIMS if c.id == "SH-C6").check(lambda _: made)
+    text, verdict = next(c for c in claims.CLAIMS if c.id == "SH-C6").judge(lambda _: made)
     assert verdict == "undecided" and text.startswith("0 shown, 0 contradicted")
 
 
 def test_statistics_agree_to_the_digit_within_the_range_or_not() -> None:
     """2,485 nodes agree only if they are 2,485; a part's 891 edges lie between 880 and 900; 0.606 is not 0.7."""
-    runs = few(sh.statistics((10, 20))("paper"), 2)
+    runs = few(grids.statistics(10, 20), 2)
 
     def extra(run: Run) -> dict[str, Any]:
         part = run.clients > 1
         return {"nodes": 248.5 if part else 2485, "edges": 870 + 30 * run.seed, "classes": 7, "clustering": 0.2381,
                 "heterogeneity": 0.7 if part else None}  # fmt: skip
 
-    table = frames.statistics_table(frame(runs, extra), "SH-T7")
+    table = setups.statistics_table(frame(runs, extra), "SH-T7")
     found = table[table.dataset.eq("Cora")].set_index(["clients", "metric"]).agreement
     assert found["", "nodes"] == found["10", "nodes"] == found["", "clustering coefficient"] == "to the digit"
     assert found["10", "edges"] == "within our range" and found["10", "heterogeneity"] == "differs by +15.5%"
     assert found["", "heterogeneity"] == "" and len(table) == 78
-
-
-def test_the_worst_seed_decides_a_check() -> None:
-    """Of several seeds the one that fails is shown."""
-
-    def row(measured: float, verdict: str) -> dict[str, Any]:
-        return {"id": "SH-L1", "statement": "s", "measured": measured, "bound": 1.0, "verdict": verdict}
-
-    made = pd.DataFrame({"checks": [[row(0.5, "holds")], [row(0.4, "fails")], [row(0.9, "holds")]]})
-    assert frames.check_rows(made, "SH-L").verdict.tolist() == ["fails"]
-    assert frames.check_rows(made, "SH-Th").empty and frames.check_rows(pd.DataFrame()).empty
 
 
 # -- claims -----------------------------------------------------------------------------------------------------------
@@ -430,28 +421,32 @@ def results(better: float) -> Callable[[str], pd.DataFrame]:
             out |= {"timing.server_seconds": 0.1 * more, "timing.round_seconds": 1.0, "timing.peak_mebibytes": 500.0}
         return out
 
-    grids = {exhibit.id: exhibit for exhibit in sh.EXHIBITS}
-
     def get(name: str) -> pd.DataFrame:
-        runs = grids[name].runs("paper")
-        return frame([run for run in runs if run.seed < 3 and run.dataset in ("Cora", "CiteSeer", "")], extra)
+        runs = [run for run in GRIDS[name].paper() if run.seed < 3 and run.dataset in ("Cora", "CiteSeer", "")]
+        return prepare(frame(runs, extra), name)
 
     return get
 
 
-def two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The claims as of a paper with two graphs."""
-    monkeypatch.setattr(claims, "DATASETS", ("Cora", "CiteSeer"))
+def two_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
+    """Return the claims of a paper with two graphs."""
+    graphs = {settings.DATASETS: ("Cora", "CiteSeer"), settings.ABLATED: ("Cora",)}
+    monkeypatch.setattr(claims, "DATASETS", graphs[settings.DATASETS])
     monkeypatch.setattr(claims, "PANELS", {"a": "Cora", "b": "CiteSeer"})
-    monkeypatch.setattr(claims, "ABLATED", ("Cora",))
+    monkeypatch.setattr(claims, "ABLATED", graphs[settings.ABLATED])
+
+    def fewer(part: Difference | Derived) -> Difference | Derived:
+        if isinstance(part, Derived):
+            return part
+        return replace(part, per={**part.per, "dataset": graphs[tuple(part.per["dataset"])]})
+
+    return [replace(claim, parts=[fewer(part) for part in claim.parts]) for claim in claims.CLAIMS]
 
 
 @pytest.mark.parametrize(("better", "verdict"), [(10.0, "holds"), (-10.0, "fails")])
 def test_claims_come_out_either_way(better: float, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in which FedSheafHN is far better or far worse in everything decide every claim accordingly."""
-    monkeypatch.setattr(claims, "with_series", lambda one: one)
-    two_graphs(monkeypatch)
-    judged = claims_table(claims.CLAIMS, results(better)).set_index("id")
+    judged = claims_table(two_graphs(monkeypatch), results(better), "fedsheafhn").set_index("id")
     assert judged.verdict.to_dict() == dict.fromkeys(judged.index, verdict)
 
 
@@ -468,23 +463,22 @@ def test_the_rival_is_named_on_validation_nodes(monkeypatch: pytest.MonkeyPatch)
         return {f"{view}.best.{on}_clients": value + noise for view in ("before", "after")
                 for on, value in (("test", test), ("val", val))}  # fmt: skip
 
-    grids = {"SH-T1": sh.table((10, 20)), "SH-T2": sh.table((30, 50))}
-    found = claims_table(claims.CLAIMS[:1], lambda name: frame(few(grids[name]("paper")), extra)).iloc[0]
+    def get(name: str) -> pd.DataFrame:
+        return prepare(frame(few(GRIDS[name].paper()), extra), name)
+
+    found = claims_table(claims.CLAIMS[:1], get, "fedsheafhn").iloc[0]
     assert found.verdict == "holds in part" and "; not compared: PubMed, 10, PubMed, 20" in found.evidence
-    two_graphs(monkeypatch)
-    found = claims_table(claims.CLAIMS[:1], lambda name: frame(few(grids[name]("paper")), extra)).iloc[0]
+    found = claims_table(two_graphs(monkeypatch)[:1], get, "fedsheafhn").iloc[0]
     assert found.verdict == "holds" and found.evidence.startswith("7 shown, 1 contradicted, 0 undecided")
     assert "over Flow" in found.evidence and "FedPer" not in found.evidence
 
 
-def test_one_seed_and_an_empty_store_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_seed_and_an_empty_store_decide_nothing() -> None:
     """No difference is judged without two seeds, and nothing without a run."""
-    monkeypatch.setattr(claims, "with_series", lambda one: one)
-    empty = claims_table(claims.CLAIMS, lambda _: Store(paths.root() / "nowhere").frame([]))
+    empty = claims_table(claims.CLAIMS, lambda name: prepare(EMPTY, name), "fedsheafhn")
     assert set(empty.verdict) == {"cannot be checked here"}
-    one = claims_table(
-        claims.CLAIMS, lambda name: (lambda f: f[f.seed.eq(0)] if "seed" in f else f)(results(10.0)(name))
-    )
+    get = results(10.0)
+    one = claims_table(claims.CLAIMS, lambda name: select(get(name), {"seed": 0}), "fedsheafhn")
     decided = set(one[one.verdict != "cannot be checked here"].id)
     graphs = {"SH-C1-graphs", "SH-C1-where"}  # whose units are graphs
     assert decided == {*graphs, "SH-C6-server", "SH-C7"}  # a measured time and a bound need no second seed either
@@ -504,10 +498,10 @@ def test_where_fedsheafhn_stands() -> None:
                 for on, value in (("test", test), ("val", val))}  # fmt: skip
 
     def get(name: str) -> pd.DataFrame:
-        wanted = sh.table((10, 20) if name == "SH-T1" else (30, 50))("paper")
-        return frame([r for r in few(wanted) if r.method in worth and (r.method, r.seed) != ("Local", 2)], extra)
+        runs = [run for run in few(GRIDS[name].paper()) if run.method in worth]
+        return prepare(frame([run for run in runs if (run.method, run.seed) != ("Local", 2)], extra), name)
 
-    table = frames.standing(get("SH-T1")).set_index(["dataset", "clients"])
+    table = tables.standing(get("SH-T1")).set_index(["dataset", "clients"])
     assert table.index.tolist() == [(d, n) for d in ("Cora", "CiteSeer") for n in (10, 20)]
     assert table["over Local"].round(6).unique().tolist() == [1.95, -3.05]
     assert table["over rival"].round(6).unique().tolist() == [-1, -6] and set(table.rival) == {"Flow"}
@@ -515,17 +509,16 @@ def test_where_fedsheafhn_stands() -> None:
     middle, half = 1.95, 12.706204736 * 0.1 / 2  # t of two seeds, which lie 0.1 points apart
     ends = table.low["Cora", 10], table.high["Cora", 10]
     assert ends == pytest.approx((middle - half, middle + half))
-    found = claims_table(claims.CLAIMS, get).set_index("id")
+    found = claims_table(claims.CLAIMS, get, "fedsheafhn").set_index("id")
     text = found.evidence["SH-C1-graphs"]  # of 1.95 and -1.55, by t of two graphs
     assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.2 [-22.0, +22.4]")
     text = found.evidence["SH-C1-where"]  # of 0 and -3
     assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs -1.5 [-20.6, +17.6]")
 
 
-def test_what_a_claim_speaks_of_and_was_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_claim_speaks_of_and_was_not_run_is_named() -> None:
     """Results on Cora and CiteSeer leave Computers and ogbn-arxiv out of every claim that has them."""
-    monkeypatch.setattr(claims, "with_series", lambda one: one)
-    found = claims_table(claims.CLAIMS, results(10.0)).set_index("id")
+    found = claims_table(claims.CLAIMS, results(10.0), "fedsheafhn").set_index("id")
     missing = {name: text.partition("; not compared: ")[2] for name, text in found.evidence.items()}
     for name in ("SH-C2", "SH-C2-sheaf", "SH-C4", "SH-C4-alone", "SH-C5", "SH-C5-most", "SH-C5-networks", "SH-C6"):
         assert missing[name].startswith("Computers, ") and "ogbn-arxiv, " in missing[name], name
@@ -539,5 +532,5 @@ def test_the_price_of_a_round_is_held_against_the_promise(seconds: float, verdic
         "dataset": "Cora", "row": settings.OURS, "clients": [20, 50], "round_seconds": [9.0, seconds],
         "peak_mebibytes": [4096.0, 1024.0],
     })  # fmt: skip
-    found = {row["id"]: row["verdict"] for row in frames.promises(table)}
+    found = {row["id"]: row["verdict"] for row in ablations.promises(table)}
     assert found == {"SH-T6-a": verdict, "SH-T6-b": "holds", "SH-T6-c": "not measured", "SH-T6-d": "not measured"}

@@ -1,5 +1,7 @@
-"""The runs behind each exhibit of FedSheafHN, and its claims."""
+"""The exhibits of FedSheafHN: the runs behind them, their tables, and the paper's claims."""
 
-from fedrepro.papers.fedsheafhn.exhibits import experiments
+from fedrepro.papers.fedsheafhn.exhibits.claims import CLAIMS
+from fedrepro.papers.fedsheafhn.exhibits.grids import GRIDS
+from fedrepro.papers.fedsheafhn.exhibits.tables import prepare
 
-EXHIBITS = [*experiments.EXHIBITS]
+__all__ = ["CLAIMS", "GRIDS", "prepare"]

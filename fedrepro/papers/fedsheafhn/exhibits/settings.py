@@ -1,23 +1,19 @@
-"""FedSheafHN: the settings all its exhibits share, and the runs of one cell of its tables.
+"""The settings that all exhibits of FedSheafHN share, and the runs of one cell of its tables.
 
-What the paper fixes: METIS partitions, 40/30/30, two-layer GCN clients of width 128, rounds and local epochs by data
-set. What it leaves open is listed in `fedsheafhn-deviations.csv`; what of it are numbers is chosen on validation, by as
-many trials for every method (`POINTS`, `tuning`).
+The paper fixes METIS partitions, 40/30/30, two-layer GCN clients of width 128, and rounds and local epochs by data set.
+`deviations.csv` lists what it leaves open. The open numbers are chosen on validation nodes, with as many trials for
+every method (`POINTS`).
 """
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fedrepro.runs.run import Run, sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAPER = "fedsheafhn"
 ARXIV = "ogbn-arxiv"
@@ -41,26 +37,22 @@ SPLIT = "40/30/30"
 CLIENT = {"model": "GCNHead", "hidden": 128, "dropout": 0.5}
 # The authors' public scripts, which exist for this graph alone: all clients' dropout, and what FedSheafHN has there.
 ARXIV_CLIENT = {"dropout": 0.6}
-ARXIV_SHEAF: dict[int, dict[str, Any]] = {
-    n: {"sheaf_lr": sheaf, "hyper_lr": hyper, "lr": lr, "warmup": 50}
-    for n, sheaf, hyper, lr in (
-        (10, 0.001, 0.01, 0.01), (20, 0.001, 0.001, 0.01), (30, 0.01, 0.001, 0.01), (50, 0.01, 0.001, 0.02),
-    )
-}  # fmt: skip
-SMOKE: dict[str, Any] = {"rounds": 2, "local_epochs": 1, "hidden": 16}
-SMOKE_MORE: dict[str, dict[str, Any]] = {
-    "FedSage+": {"generator_epochs": 1, "generator_width": 16, "generator_hidden": 16, "latent": 16, "most": 1}
+ARXIV_SHEAF = {
+    10: {"sheaf_lr": 0.001, "hyper_lr": 0.01, "lr": 0.01, "warmup": 50},
+    20: {"sheaf_lr": 0.001, "hyper_lr": 0.001, "lr": 0.01, "warmup": 50},
+    30: {"sheaf_lr": 0.01, "hyper_lr": 0.001, "lr": 0.01, "warmup": 50},
+    50: {"sheaf_lr": 0.01, "hyper_lr": 0.001, "lr": 0.02, "warmup": 50},
 }
 
 
 class Row(NamedTuple):
-    """One row of the tables.
+    """A method of Tables 1 and 2: how it is scored, and what is tried for it.
 
     Args:
-        view: the model its own paper evaluates: "before", what a client holds between rounds (the averaged or
-            generated model), "after" its local training, or the "better" of the two on validation nodes.
-        options: of the method, beyond the client's.
-        tried: two sets of options of its own, the default first.
+        view: which model the method's own paper evaluates: `before` (the averaged or generated model, before local
+            training), `after` local training, or the `better` of the two on validation nodes.
+        options: options of the method beyond those of the client.
+        tried: two settings of an option that only this method has, the default first.
         rates: the clients' learning rates that are tried.
     """
 
@@ -99,7 +91,9 @@ OTHERS = tuple(name for name in METHODS if name != OURS)
 PERSONAL = ("pFedGraph", "FED-PUB", "Flow", OURS)  # the rows of SH-T3
 WEIGHT_DECAYS = (0.0005, 1e-6)  # SH-Q13: of Table 9, and of FED-PUB's code, from which Local and FedAvg are
 POINTS: dict[str, list[dict[str, Any]]] = {
-    name: [{"lr": lr, **own, "weight_decay": decay} for decay in WEIGHT_DECAYS for own in row.tried for lr in row.rates]
+    name: [
+        {"lr": lr, **tried, "weight_decay": decay} for decay in WEIGHT_DECAYS for tried in row.tried for lr in row.rates
+    ]
     for name, row in METHODS.items()
 }
 TUNED = ("Cora", "CiteSeer", "Photo", "PubMed")
@@ -176,161 +170,73 @@ PANELS = dict(zip("abc", CURVES))
 
 
 def base(dataset: str) -> str:
-    """The real data set's name behind a stand-in's."""
+    """Return the name of the real data set behind a stand-in."""
     return dataset.removesuffix("~standin")
 
 
 @cache
 def chosen() -> dict[tuple[str, str], int]:
-    """(data set, method) -> place in `POINTS`, as chosen on validation; cells that are not there take the first."""
+    """Return the index in `POINTS` that validation chose, by data set and method; a missing cell takes the first."""
     with CHOSEN.open(encoding="utf-8", newline="") as file:
         return {(row["dataset"], row["method"]): int(row["place"]) for row in csv.DictReader(file)}
 
 
-def point(method: str, dataset: str) -> dict[str, Any]:
-    """The options chosen for a method on a data set."""
-    name = base(dataset)
-    return POINTS[method][chosen().get((LIKE.get(name, name), method), 0)]
-
-
 def settings(method: str, dataset: str, clients: int) -> dict[str, Any]:
-    """All options of a cell of SH-T1 or T2."""
+    """Return all options of a cell of Table 1 or 2."""
     name = base(dataset)
     options = {**CLIENT, "rounds": ROUNDS[name], "local_epochs": EPOCHS[name], **METHODS[method].options}
-    options |= point(method, dataset) | (ARXIV_CLIENT if name == ARXIV else {})
+    options |= POINTS[method][chosen().get((LIKE.get(name, name), method), 0)]
+    if name == ARXIV:
+        options |= ARXIV_CLIENT
     if method == OURS and name == ARXIV:
         options |= ARXIV_SHEAF.get(clients, ARXIV_SHEAF[20])  # 100 clients are timed only (SH-T6)
     if method == "FED-PUB" and clients in (30, 50):
         options["scale"] = 5.0
     if method == "FedSage+" and name != ARXIV:
-        options["row_sum"] = True  # SH-B1: generated features are prepared as the real ones are
+        options["row_sum"] = True  # Generated features are prepared like the real ones (SH-B1).
     return options
 
 
 def setup(dataset: str, clients: int) -> dict[str, Any]:
-    """The fields of a run that say on what it trains."""
+    """Return the fields of a run that name its graph, its split and its clients."""
     prepare = "undirected+largest-component" if base(dataset) == ARXIV else "largest-component+row-sum"
-    return {"dataset": dataset, "prepare": prepare, "split": SPLIT, "partition": PARTITIONS[clients],
-            "clients": clients}  # fmt: skip
+    partition = PARTITIONS[clients]
+    return {"dataset": dataset, "prepare": prepare, "split": SPLIT, "partition": partition, "clients": clients}
 
 
 def cell(
-    method: str, dataset: str, clients: int, seeds: Iterable[int], *, task: str = "train", name: str = "",
-    tuned: dict[str, Any] | None = None, **more: Any,
-) -> list[Run]:  # fmt: skip
-    """The runs of one cell of SH-T1 or T2, or of a sweep around it.
+    method: str,
+    dataset: str,
+    clients: int,
+    seeds: Iterable[int] = SEEDS,
+    *,
+    task: str = "train",
+    name: str = "",
+    tuned: dict[str, Any] | None = None,
+    **more: Any,
+) -> list[Run]:
+    """Return the runs of one cell of Table 1 or 2, or of a sweep around it.
 
     Args:
         method: a key of `METHODS`.
-        task, name: another task built on the same settings, and its registered name.
+        dataset: the graph.
+        clients: a key of `PARTITIONS`.
+        seeds: one run a seed.
+        task, name: another task with the same settings, and its registered name.
         tuned: a point of `POINTS` in place of the chosen one.
-        more: options beyond the cell's own, or in their place; `None` removes one.
+        more: options to add or to replace; `None` removes one.
     """
     options = {**settings(method, dataset, clients), **(tuned or {})}
     if task == "train" and not more.keys() - {"rounds"} and not tuned:
         options["series"] = _series(method, base(dataset), clients)
-    options |= more
-    options = {key: value for key, value in options.items() if value is not None}
-    return sweep(task=task, paper=PAPER, method=name or method, seed=list(seeds), options=options,
-                 **setup(dataset, clients))  # fmt: skip
+    options = {key: value for key, value in {**options, **more}.items() if value is not None}
+    return sweep(
+        task=task, paper=PAPER, method=name or method, seed=list(seeds), options=options, **setup(dataset, clients)
+    )
 
 
 def _series(method: str, dataset: str, clients: int) -> tuple[str, ...] | None:
-    """What a run of SH-T1 or T2 keeps beside its scores: rounds for SH-F4 and M1, clients for SH-T3 and F1."""
+    """Return what a run keeps with its scores: rounds for Figure 4, clients for Table 3 and Figure 1."""
     if clients == 20 and dataset in CURVES:
         return EVERY_ROUND
     return CLIENTS if clients in (20, 30) and dataset in ABLATED and method in PERSONAL else None
-
-
-def smoke(method: str, clients: int, seeds: Iterable[int] = (0,), **more: Any) -> list[Run]:
-    """Two rounds of a cell on the small stand-in."""
-    if not more:
-        more = {"series": EVERY_ROUND}
-    return cell(method, "Cora~standin", clients, seeds, **SMOKE, **SMOKE_MORE.get(method, {}), **more)
-
-
-def tuning(profile: str) -> list[Run]:
-    """Twelve points for every method on each of `TUNED`: one seed, 10 clients, few rounds."""
-    if profile == "smoke":
-        return [run for method, points in POINTS.items() for run in _trial(method, "Cora~standin", points[0])]
-    datasets = TUNED if profile == "paper" else ()
-    return [run for d in datasets for method, points in POINTS.items() for p in points for run in _trial(method, d, p)]
-
-
-def _trial(method: str, dataset: str, tried: dict[str, Any]) -> list[Run]:
-    more: dict[str, Any] = {"rounds": TUNING_ROUNDS[base(dataset)]}
-    if dataset.endswith("~standin"):
-        more = {**SMOKE, **SMOKE_MORE.get(method, {})}
-    return cell(method, dataset, TUNING_CLIENTS, [TUNING_SEED], tuned=tried, **more)
-
-
-def rival_of(validation: Mapping[str, pd.Series]) -> str:
-    """The method of highest mean validation accuracy, the first of equals; "" of none.
-
-    Args:
-        validation: accuracies on validation nodes, by method.
-    """
-    means = {name: scores.mean() for name, scores in validation.items()}
-    return max(means, key=lambda name: means[name], default="")
-
-
-def view_of(method: str, run: Mapping[str, Any]) -> str:
-    """The view in which a run of a method is scored, "before" or "after".
-
-    Args:
-        run: a row of a frame; of a method that takes the better view, its validation accuracies at the best rounds.
-    """
-    view = METHODS.get(method, METHODS[OURS]).view
-    if view != "better":
-        return view
-    before, after = (run.get(f"{name}.best.val_clients", math.nan) for name in ("before", "after"))
-    return "before" if before > after else "after"
-
-
-def trials(frame: pd.DataFrame) -> pd.DataFrame:
-    """The tuning runs: data set, method, place in `POINTS`, the point, and validation accuracy and loss in the
-    method's view, at the round of its best accuracy.
-    """
-    import pandas as pd
-
-    rows = []
-    for dataset in dict.fromkeys(frame["dataset"] if len(frame) else ()):
-        for method, points in POINTS.items():
-            mine = frame[frame["dataset"].eq(dataset) & frame["method"].eq(method)]
-            for place, tried in enumerate(points):
-                at = mine
-                for name, value in tried.items():
-                    at = at[at[name].eq(value)] if name in at else at.iloc[:0]
-                found = at.to_dict("records")
-                best = f"{view_of(method, found[0])}.best" if found else ""
-                scores = {name: float(found[0][f"{best}.{column}"]) if found else None
-                          for name, column in (("val", "val_clients"), ("val_loss", "val_loss"))}  # fmt: skip
-                shared = {name: tried[name] for name in ("lr", "weight_decay")}
-                own = ", ".join(f"{name}={_short(value)}" for name, value in tried.items() if name not in shared)
-                rows.append({"dataset": dataset, "method": method, "place": place, **shared, "own": own, **scores})
-    return pd.DataFrame(rows, columns=["dataset", "method", "place", "lr", "weight_decay", "own", "val", "val_loss"])
-
-
-def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
-
-
-def choices(frame: pd.DataFrame) -> pd.DataFrame:
-    """The place of the highest validation accuracy per data set and method with all its trials stored, of equals the
-    one of lower validation loss: the rows of `fedsheafhn-chosen.csv`.
-    """
-    table = trials(frame)
-    full = table.groupby(["dataset", "method"])["val"].transform(lambda each: each.notna().all())
-    table = table[full.astype(bool) & ~table["dataset"].str.endswith("~standin")]
-    best = table.sort_values(["val", "val_loss"], ascending=[False, True]).drop_duplicates(["dataset", "method"])
-    return best.sort_index()[["dataset", "method", "place"]].reset_index(drop=True)
-
-
-def write_choices(frame: pd.DataFrame) -> pd.DataFrame:
-    """Put the choices of the stored tuning runs into `fedsheafhn-chosen.csv`; returns them."""
-    from fedrepro.reporting.files import csv_text, replace_file
-
-    rows = choices(frame)
-    replace_file(CHOSEN, csv_text(rows).encode())
-    chosen.cache_clear()
-    return rows

@@ -1,0 +1,336 @@
+"""The runs behind the exhibits of FedSheafHN.
+
+Where the paper uses ogbn-arxiv alone, the same is run on Computers and Cora (SH-D1). The stand-in of ogbn-arxiv has its
+size, five rounds and a seed that no other graph uses, and is compared with no published number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fedrepro.papers.fedsheafhn.exhibits.settings import (
+    ABLATED,
+    ATTACKS,
+    BASE_MODEL,
+    CHOICES,
+    CLIENTS,
+    DATASETS,
+    EPOCHS,
+    LOCAL_EPOCHS,
+    MALICIOUS,
+    METHODS,
+    MODULES,
+    NETWORKS,
+    OURS,
+    PANELS,
+    PAPER,
+    PERSONAL,
+    POINTS,
+    QUICK,
+    RATIOS,
+    READINGS,
+    SEEDS,
+    STANDIN,
+    STANDIN_ROUNDS,
+    STANDIN_SEED,
+    TUNED,
+    TUNING_CLIENTS,
+    TUNING_ROUNDS,
+    TUNING_SEED,
+    VARIANTS,
+    cell,
+    setup,
+)
+from fedrepro.reporting.exhibits import Grid, smallest
+from fedrepro.runs.run import Run, sweep
+
+Runs = Callable[[], list[Run]]
+FEW = ("Local", "FedAvg", OURS)
+check = partial(sweep, task="check", paper=PAPER)
+
+
+# --- the tables --------------------------------------------------------------------------------------------------
+
+
+def standin(method: str, clients: int, **more: Any) -> list[Run]:
+    """Return one run on the stand-in of ogbn-arxiv."""
+    return cell(method, STANDIN, clients, [STANDIN_SEED], rounds=STANDIN_ROUNDS, **more)
+
+
+def table(first: int, second: int, standin_clients: int) -> list[Run]:
+    """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs."""
+    runs = [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
+    return runs + [run for method in METHODS for run in standin(method, standin_clients)]
+
+
+def variant(method: str, counts: Iterable[int] = (20, 30), **more: Any) -> list[Run]:
+    """Return a method with some options on the graphs of `ABLATED` and on the stand-in."""
+    runs = []
+    for clients in counts:
+        # Figure 1(b) shows the clients of this variant.
+        kept: dict[str, Any] = {"series": CLIENTS} if clients == 20 and more.get("vectors") == "one-hot" else {}
+        runs += [run for dataset in ABLATED for run in cell(method, dataset, clients, **more, **kept)]
+        runs += standin(method, clients, **more, **kept)
+    return runs
+
+
+def personalized() -> list[Run]:
+    """Return four personalized methods at 20 and 30 clients, client by client."""
+    return [run for method in PERSONAL for run in variant(method)]
+
+
+def sheaf_and_none() -> list[Run]:
+    """Return FedSheafHN with and without sheaf collaboration, 20 clients."""
+    return variant(OURS, (20,)) + variant(OURS, (20,), **MODULES["+ Hypernetwork"])
+
+
+def modules() -> list[Run]:
+    """Return the rows of Table 4: FedAvg, then one module after another."""
+    return variant("FedAvg") + [run for options in MODULES.values() for run in variant(OURS, **options)]
+
+
+def networks() -> list[Run]:
+    """Return the rows of Table 5: four networks on the collaboration graph."""
+    return [run for options in NETWORKS.values() for run in variant(OURS, **options)]
+
+
+def readings() -> list[Run]:
+    """Return other readings of what the paper leaves open, on Cora with 20 clients."""
+    runs = [run for options in READINGS.values() for run in cell(OURS, QUICK, 20, range(3), **options)]
+    return list(dict.fromkeys(run for run in runs if _is_reading(run)))
+
+
+def _is_reading(run: Run) -> bool:
+    """Return whether a run is one of Table 1, or has other options than those; a reading may be that of Table 1."""
+    usual = cell(OURS, run.dataset, run.clients, [run.seed])[0]
+    return run == usual or run.options != {k: v for k, v in usual.options.items() if k != "series"}
+
+
+def choices() -> list[Run]:
+    """Return two choices of ours that affect all methods, on Cora with 20 clients, and the runs without them."""
+    dropped, scaled = CHOICES.values()
+    rows: list[tuple[str, dict[str, Any]]] = [(method, options) for options in ({}, dropped) for method in METHODS]
+    rows.append(("FedSage+", scaled))
+    return [run for method, options in rows for run in cell(method, QUICK, 20, range(3), **options)]
+
+
+TIMED = [("FedSheafHN", 20), ("w/o Sheaf diffusion", 20), ("w/ GCN", 20), (BASE_MODEL, 20)]
+TIMED += [("+ Hypernetwork", 20), ("FedSheafHN", 50), ("FedSheafHN", 100)]
+
+
+def server() -> list[Run]:
+    """Return the benchmarks of the server: seconds and memory a round."""
+    return [
+        run
+        for dataset, rounds in ((QUICK, 10), ("Computers", 3), (STANDIN, 3))
+        for row, clients in TIMED
+        for run in _benchmark(row, dataset, clients, rounds)
+    ]
+
+
+def _benchmark(row: str, dataset: str, clients: int, rounds: int) -> list[Run]:
+    method = "FedAvg" if row == BASE_MODEL else OURS
+    options = {**MODULES.get(row, NETWORKS.get(row, {})), "rounds": rounds, "of": method}
+    options["warmup"] = None  # A round costs as much after fewer epochs.
+    # All numbers of clients have METIS parts, as in the paper's table.
+    runs = cell(method, dataset, 20, [0], task="bench", name="FedSheafHN-server", **options)
+    return [run.replace(clients=clients) for run in runs]
+
+
+def tuning() -> list[Run]:
+    """Return twelve points for every method on each graph of `TUNED`: one seed, 10 clients, few rounds."""
+    return [
+        run
+        for dataset in TUNED
+        for method, points in POINTS.items()
+        for point in points
+        for run in cell(method, dataset, TUNING_CLIENTS, [TUNING_SEED], tuned=point, rounds=TUNING_ROUNDS[dataset])
+    ]
+
+
+# --- the figures and algorithms ----------------------------------------------------------------------------------
+
+
+def convergence(dataset: str) -> list[Run]:
+    """Return all methods on one graph, 20 clients, round by round."""
+    return [run for method in METHODS for run in cell(method, dataset, 20)]
+
+
+def all_curves() -> list[Run]:
+    """Return the runs of the three panels of Figure 4."""
+    return [run for dataset in PANELS.values() for run in convergence(dataset)]
+
+
+def local_epochs() -> list[Run]:
+    """Return FedSheafHN for several numbers of local epochs, 20 clients (the paper does not name the partition)."""
+    runs = []
+    for dataset in ("Cora", "Computers"):
+        for epochs in LOCAL_EPOCHS:
+            # The usual number is a cell of Table 1, which keeps its series.
+            more: dict[str, Any] = {} if epochs == EPOCHS[dataset] else {"local_epochs": epochs}
+            runs += cell(OURS, dataset, 20, range(3), **more)
+    return runs
+
+
+def new_clients() -> list[Run]:
+    """Return FedSheafHN with a share of the 30 clients that joins after training."""
+    new = partial(cell, OURS, clients=30, task="check", name="FedSheafHN-new-clients")
+    runs = [run for dataset in ABLATED for ratio in RATIOS for run in new(dataset, ratio=ratio)]
+    few: dict[str, Any] = {"seeds": [STANDIN_SEED], "rounds": STANDIN_ROUNDS}
+    return runs + [run for ratio in RATIOS[::2] for run in new(STANDIN, ratio=ratio, **few)]
+
+
+def malicious() -> list[Run]:
+    """Return FedSheafHN and FED-PUB with a share of 20 clients that sends forged embeddings."""
+    attacked = [{"malicious": ratio, "attack": attack} for ratio in MALICIOUS[1:] for attack in ATTACKS]
+    return [run for method in (OURS, "FED-PUB") for more in ({}, *attacked) for run in variant(method, (20,), **more)]
+
+
+def variants() -> list[Run]:
+    """Return Algorithm 1 corrected, as printed and as coded, and Local, 10 clients (SH-Q3)."""
+    runs = []
+    for dataset in ("Cora", "CiteSeer", "Photo"):
+        for name in (OURS, "Local", *VARIANTS):
+            # The public code's own rate, which moves nothing, is the default of that variant.
+            more: dict[str, Any] = {"hyper_lr": None} if name == VARIANTS[1] else {}
+            method = OURS if name in VARIANTS else name
+            runs += cell(method, dataset, 10, range(3), name=name, **more)
+    return runs
+
+
+def exchanged() -> list[Run]:
+    """Return the runs of Table 1 on Cora whose messages are counted: FedSheafHN's and FedAvg's."""
+    return [run for run in table(10, 20, 20) if run.method in (OURS, "FedAvg") and run.dataset == QUICK]
+
+
+def diffusion() -> list[Run]:
+    """Return the checks of each layer of the sheaf, on the vectors of 20 clients before and after training."""
+    layers = partial(cell, OURS, clients=20, seeds=range(3), task="check", name="FedSheafHN-diffusion")
+    return [run for dataset in ("Cora", "CiteSeer") for run in layers(dataset)]
+
+
+# --- the data ----------------------------------------------------------------------------------------------------
+
+
+def statistics(*counts: int, datasets: Sequence[str] = (*DATASETS, STANDIN), seeds: Sequence[int] = SEEDS) -> list[Run]:
+    """Return the statistics of the whole graphs and of their parts for some numbers of clients."""
+    runs = []
+    for dataset in datasets:
+        drawn = [STANDIN_SEED] if dataset == STANDIN else list(seeds)
+        whole = {**setup(dataset, 10), "partition": "single", "clients": 1}
+        for fields, taken in ((whole, drawn[:1]), *((setup(dataset, clients), drawn) for clients in counts)):
+            runs += check(method="FedSheafHN-statistics", seed=taken, **fields)
+    return runs
+
+
+def parts(*counts: int) -> list[Run]:
+    """Return the manifests of Cora's partitions into some numbers of clients."""
+    manifest = partial(sweep, task="partition", paper=PAPER, method="manifest")
+    return [run for clients in counts for run in manifest(**setup(QUICK, clients))]
+
+
+# --- the exhibits ------------------------------------------------------------------------------------------------
+
+
+def is_quick(
+    counts: Sequence[int] = (), methods: Sequence[str] = (), **options: Sequence[Any]
+) -> Callable[[Run], bool]:
+    """Return the filter that keeps one seed on Cora, some numbers of clients, methods and values of options."""
+
+    def kept(run: Run) -> bool:
+        return (
+            run.dataset == QUICK
+            and run.seed == 0
+            and (not counts or run.clients in counts)
+            and (not methods or run.method in methods)
+            and all(run.options.get(name) in values for name, values in options.items())
+        )
+
+    return kept
+
+
+def small(paper: Runs, per: Sequence[str] = ("method",), methods: Sequence[str] = (), **options: Any) -> Runs:
+    """Return the smoke form of a grid: one local epoch, and few parts for five overlapping clients."""
+
+    def runs() -> list[Run]:
+        kept = [run for run in paper() if not methods or run.method in methods]
+        shrunk: Mapping[str, Any] = {"local_epochs": 1, **options}
+        return [
+            run.replace(partition="overlapping-metis(parts=1)") if run.partition.startswith("overlapping") else run
+            for run in smallest(kept, per, shrunk)
+        ]
+
+    return runs
+
+
+def _seeds(method: str, **smoke: Any) -> Grid:
+    """Return the grid of a check without a graph: five seeds, of which quick has two."""
+    return Grid(partial(check, method=method, seed=range(5)), lambda run: run.seed < 2, smoke=smoke)
+
+
+def _statistics(*counts: int) -> Grid:
+    smoke = partial(statistics, *counts, datasets=(f"{QUICK}~standin",), seeds=(0,))
+    return Grid(partial(statistics, *counts), lambda run: run.seed == 0 and run.dataset in DATASETS[:2], smoke=smoke)
+
+
+def _grid(paper: Runs, quick: Callable[[Run], bool], per: Sequence[str], *, series: bool = False, **smoke: Any) -> Grid:
+    return Grid(paper, quick, smoke=small(paper, per, **smoke), series=series)
+
+
+def _curves(paper: Runs) -> Grid:
+    return _grid(paper, is_quick(), ("method",), series=True)
+
+
+_table1, _table2 = partial(table, 10, 20, 20), partial(table, 30, 50, 30)
+
+
+def _quick_table1(run: Run) -> bool:
+    """Keep all methods at 20 clients and three at 10."""
+    return is_quick((20,))(run) or is_quick((10,), FEW)(run)
+
+
+_personalized = _grid(personalized, is_quick((20,)), ("method",), series=True)
+_server = _grid(server, is_quick(), ("of", "vectors"), memory=False)
+_new_clients = _grid(new_clients, is_quick(ratio=RATIOS[::4]), (), ratio=0.4)
+_malicious = _grid(malicious, is_quick(malicious=(None, 0.4), attack=(None, "same")), ("method", "attack"))
+_MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
+
+GRIDS = {
+    "SH-T1": _grid(_table1, _quick_table1, ("method",)),
+    "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", *PERSONAL)),
+    "SH-T3": _personalized,
+    "SH-T4": _grid(modules, is_quick((20,)), _MODULES),
+    "SH-T5": _grid(networks, is_quick((20,)), _MODULES),
+    "SH-T6": _server,
+    "SH-T7": _statistics(10, 20),
+    "SH-T8": _statistics(30, 50),
+    "SH-T9": Grid(tuning, lambda run: False, smoke=small(tuning), seeded=False),
+    "SH-F1a": _personalized,
+    "SH-F1b": _grid(sheaf_and_none, is_quick(), ("vectors",), series=True),
+    "SH-F2": _grid(exchanged, _quick_table1, ("method",)),
+    "SH-F3": _grid(diffusion, is_quick(), ("method",)),
+    **{f"SH-F4{panel}": _curves(partial(convergence, dataset)) for panel, dataset in PANELS.items()},
+    "SH-F5": _new_clients,
+    "SH-F6": Grid(
+        local_epochs,
+        is_quick(local_epochs=(1, EPOCHS[QUICK])),
+        smoke=lambda: smallest(local_epochs()[:6], ("local_epochs",), {}),
+    ),
+    "SH-F7": _malicious,
+    "SH-A1": _grid(variants, is_quick(), ("method",)),
+    "SH-A2": _new_clients,
+    "SH-A3": _malicious,
+    **dict.fromkeys(("SH-I1", "SH-I2", "SH-I3"), _seeds("FedSheafHN-identities")),
+    **dict.fromkeys(("SH-Th1", "SH-L1", "SH-L2", "SH-L3", "SH-L4"), _seeds("FedSheafHN-convergence", rounds=64)),
+    "SH-Th2": _seeds("FedSheafHN-generalization", most_clients=16, samples=100),
+    "SH-P1": Grid(partial(parts, 10, 20), per=("clients",)),
+    "SH-P2": Grid(partial(parts, 30, 50), per=("clients",), smoke=small(partial(parts, 30, 50), ("clients",))),
+    "SH-X1": _server,
+    "SH-M1": _curves(all_curves),
+    "SH-M2": _grid(
+        readings, lambda run: False, ("method", *sorted({name for row in READINGS.values() for name in row}))
+    ),
+    "SH-M3": _grid(choices, is_quick(methods=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
+}

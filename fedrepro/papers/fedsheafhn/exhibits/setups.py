@@ -1,0 +1,149 @@
+"""The graphs, partitions and hyper-parameters of FedSheafHN: Tables 7 to 9."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.papers.fedsheafhn.exhibits.settings import CHOSEN, POINTS, chosen
+from fedrepro.papers.fedsheafhn.exhibits.tables import printed, view_of
+from fedrepro.reporting import figures, files, frames
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATISTICS = {
+    "classes": "classes",
+    "nodes": "nodes",
+    "edges": "edges",
+    "clustering coefficient": "clustering",
+    "heterogeneity": "heterogeneity",
+}
+
+# --- Tables 7 and 8 ----------------------------------------------------------------------------------------------
+
+
+def statistics_table(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
+    """Return each printed number of Table 7 or 8 beside the mean and the range of ours over seeds.
+
+    The column `agreement` is "to the digit" if our mean rounds to the printed number, "within our range" if the printed
+    number lies between our partitions, and else "differs by" the relative difference. It is empty where the paper or
+    the store has nothing.
+    """
+    rows = []
+    for cell in printed(exhibit_id).to_dict("records"):
+        clients = int(cell["clients"] or 1)
+        runs = frames.select(frame, {"dataset": cell["dataset"], "clients": clients})
+        standin = runs.empty
+        if standin:
+            runs = frames.select(frame, {"dataset": f"{cell['dataset']}~standin", "clients": clients})
+        column = STATISTICS[cell["metric"]]
+        values = runs[column].dropna().astype(float).tolist() if column in runs else []
+        ours = {
+            "ours": sum(values) / len(values) if values else None,
+            "low": min(values, default=None),
+            "high": max(values, default=None),
+            "runs": len(values),
+            "agreement": _agreement(cell["value"], values, standin),
+        }
+        rows.append(
+            {name: cell[name] for name in ("dataset", "clients", "metric")} | {"published": cell["value"]} | ours
+        )
+    return pd.DataFrame(rows)
+
+
+def _agreement(number: str, values: list[float], standin: bool) -> str:
+    if not values or not number[:1].isdigit():
+        return ""
+    if standin:
+        return "stand-in"
+    target, digits = float(number), len(number.partition(".")[2])
+    mean, half = sum(values) / len(values), 0.5 * 10**-digits
+    if abs(mean - target) <= half + 1e-9:
+        return "to the digit"
+    if min(values) - half <= target <= max(values) + half:
+        return "within our range"
+    return f"differs by {100 * (mean / target - 1):+.1f}%" if target else "differs"
+
+
+def partition_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return sizes of the parts of one partition, the share of edges kept, and nodes without client or neighbour."""
+    columns = {
+        "smallest part": frame["nodes"].map(min),
+        "largest part": frame["nodes"].map(max),
+        "edges kept (share)": frame["total_inner_edges"] / frame["edges"],
+        "nodes with no client": frame["uncovered_nodes"],
+        "isolated nodes": frame["isolated_nodes"].map(sum),
+    }
+    return frame[["dataset", "clients"]].assign(**columns, runs=1)
+
+
+def heterogeneity_figure(table: pd.DataFrame) -> Figure:
+    """Draw the heterogeneity of the clients' labels, ours and as published, for each graph and number of clients."""
+    rows = table[table["metric"].eq("heterogeneity") & table["ours"].notna()]
+    rows = rows.assign(published=pd.to_numeric(rows["published"], errors="coerce"))
+    rows["graph and clients"] = rows["dataset"] + " " + rows["clients"]
+    long = rows.melt(["graph and clients"], ["ours", "published"], "source", "heterogeneity")
+    long = long.dropna(subset=["heterogeneity"]).astype({"heterogeneity": float})
+    figure = figures.bars(long, "graph and clients", "heterogeneity", "source")
+    figure.set_size_inches(max(5.2, 0.7 * len(rows)), 3.4)
+    figure.axes[0].tick_params(axis="x", rotation=60)
+    return figure
+
+
+# --- Table 9 -----------------------------------------------------------------------------------------------------
+
+
+def printed_ranges() -> pd.DataFrame:
+    """Return Table 9 as printed: the part, the number and its range."""
+    names = {"setting": "part", "metric": "what", "value": "printed range"}
+    return printed("SH-T9")[list(names)].rename(columns=names)
+
+
+def trials(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the tuning runs by data set and method, in the order of `POINTS`.
+
+    `place` is the index of a point, `own` the option that only its method has, and `val` and `val_loss` are validation
+    accuracy and loss in the method's view at the round of its best accuracy.
+    """
+    shared = ("lr", "weight_decay")
+    rows = []
+    for dataset in dict.fromkeys(frame["dataset"] if len(frame) else ()):
+        for method, points in POINTS.items():
+            runs = frames.select(frame, {"dataset": dataset, "method": method})
+            for place, point in enumerate(points):
+                options = {name: value for name, value in point.items() if name not in shared}
+                row = {"dataset": dataset, "method": method, "place": place, **{name: point[name] for name in shared}}
+                row["own"] = ", ".join(f"{k}={v}" if isinstance(v, str) else f"{k}={v:g}" for k, v in options.items())
+                for run in frames.select(runs, point).to_dict("records")[:1]:
+                    best = f"{view_of(method, run)}.best"
+                    row |= {"val": float(run[f"{best}.val_clients"]), "val_loss": float(run[f"{best}.val_loss"])}
+                rows.append(row)
+    return pd.DataFrame(rows, columns=["dataset", "method", "place", *shared, "own", "val", "val_loss"])
+
+
+def with_used(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials with `used`: whether Tables 1 to 6 take this point."""
+    places = [chosen().get((row.dataset, row.method), 0) for row in table.itertuples()]
+    return table.assign(used=table["place"].eq(places), runs=table["val"].notna().astype(int))
+
+
+def choices(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the index of the best point for each data set and method whose trials are all stored.
+
+    The best has the highest validation accuracy, and the lower validation loss of equals.
+    """
+    table = trials(frame)
+    complete = table.groupby(["dataset", "method"])["val"].transform(lambda group: group.notna().all())
+    table = table[complete.astype(bool) & ~table["dataset"].str.endswith("~standin")]
+    best = table.sort_values(["val", "val_loss"], ascending=[False, True]).drop_duplicates(["dataset", "method"])
+    return best.sort_index()[["dataset", "method", "place"]].reset_index(drop=True)
+
+
+def write_choices(frame: pd.DataFrame) -> pd.DataFrame:
+    """Write the choices of the stored tuning runs to `chosen.csv` and return them."""
+    rows = choices(frame)
+    files.replace_file(CHOSEN, files.csv_text(rows).encode())
+    chosen.cache_clear()
+    return rows
