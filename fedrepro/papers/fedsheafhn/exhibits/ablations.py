@@ -286,7 +286,7 @@ def forgeries(run: Run) -> pd.DataFrame:
                 "clients": fed.clients,
                 "malicious": int(forgers.sum()),
                 "honest embeddings changed": int((sent[~forgers] != 1).sum()),
-                "distinct entries of a forged one": len(forged[0].unique()),
+                "distinct entries of a forged one": len(set(forged[0].tolist())),
                 "mean": float(forged.mean()),
                 "standard deviation": float(forged.std()),
             }
