@@ -58,14 +58,14 @@ all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report
 $(PAPERS): $(ENVIRONMENT)
 	$(RUN) $@
 
-smoke: $(ENVIRONMENT)  ## every notebook in 5 to 30 seconds, offline, from an empty throw-away store
+smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an empty throw-away store
 	$(FEDREPRO) run all --profile smoke --device cpu $(AT_ONCE)
 
 test: $(ENVIRONMENT)  ## the test suite, on two processes
 	$(PY) -m pytest -n 2
 
-check: $(ENVIRONMENT)  ## linter and type checker
-	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+check: $(ENVIRONMENT)  ## linter, type checker and the rules of prose
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && $(PY) -m pytest -q tests/test_prose.py
 
 lab: $(ENVIRONMENT)  ## open the notebooks in JupyterLab
 	$(PY) -m jupyter lab notebooks

@@ -1,4 +1,4 @@
-"""The command `fedrepro`: list, data, run, status, show, verify, merge, report.
+"""The command `fedrepro`: list, data, run, status, show, verify, merge, report, --version.
 
 Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import fedrepro
 from fedrepro.errors import ArgumentError, FedreproError, one_of, require
 from fedrepro.reporting import notebook
 from fedrepro.reporting.session import CHOICES, check_parameter
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fedrepro", description="Five papers on federated graph learning, replicated."
     )
+    parser.add_argument("--version", action="version", version=f"fedrepro {fedrepro.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:

@@ -20,6 +20,7 @@ from fedrepro.runs.provenance import fingerprint
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
+RELEASE = {"pyproject.toml": 'version = "{}"', "CITATION.cff": "version: {}", "CHANGELOG.md": "## {} ("}
 CELL = Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public", clients=10)
 
 
@@ -257,3 +258,13 @@ def test_report_writes_the_galleries(capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["report"]) == 0
     assert (paths.figures() / "README.md").is_file()
     assert "README.md" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """`fedrepro --version` prints the version that pyproject.toml, CITATION.cff and CHANGELOG.md name."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    version = capsys.readouterr().out.split()[-1]
+    texts = {name: (paths.root() / name).read_text(encoding="utf-8") for name in RELEASE}
+    assert end.value.code == 0
+    assert all(line.format(version) in texts[name] for name, line in RELEASE.items())

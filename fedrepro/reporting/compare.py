@@ -137,7 +137,7 @@ def _unfair(runs: int, published: float, spread: float, peak: bool, standin: boo
 
 
 def _as_sd(spread: float, kind: str, runs: int) -> float:
-    """A printed spread as a standard deviation over runs."""
+    """Return a printed spread as a standard deviation over runs."""
     if kind == "ci95":
         return spread / quantile(0.975, runs - 1) * math.sqrt(runs)
     return spread * math.sqrt(runs) if kind == "standard error" else spread
@@ -408,12 +408,11 @@ def judge(
 
 
 def _alone(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str, float]:
-    """What one 95% interval says of an open range, and the p-value of what it says or leans to: at most 5% where it
-    is decided."""
+    """Return what one 95% interval says of an open range, and the p-value of that: at most 5% where it is decided."""
     freedom = gap[-1] - (2 if isinstance(gap, Slope) else 1)
 
     def p(end: float, edge: float) -> float:
-        """Of a value on the far side of `edge`, from the half of the interval between the mean and `end`."""
+        """Return the p-value of a value beyond `edge`, from the half of the interval between the mean and `end`."""
         half = abs(end - gap[0])
         if math.isnan(half) or half == 0:  # runs that all tie on the edge say nothing
             return 1.0 if math.isnan(half) or gap[0] == edge else 0.0

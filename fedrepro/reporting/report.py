@@ -123,7 +123,7 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
     parts = [
         "# Figures and tables\n",
         NOTE,
-        f"Drawn: {done} of {len(listed)} exhibits. Verdicts count published numbers held against ours.\n",
+        f"Drawn: {done} of {len(listed)} exhibits. Verdicts count published numbers compared with ours.\n",
         _table(head, rows),
         "## Claims\n",
         _table(["paper", *CLAIM_VERDICTS], claims),

@@ -14,7 +14,8 @@ from fedrepro.papers.fedstruct.exhibits.settings import DATASETS as GRAPHS
 from fedrepro.papers.fedstruct.exhibits.settings import PARTITIONS, SETTINGS
 from fedrepro.papers.fedstruct.exhibits.theory import totals
 from fedrepro.reporting import published
-from fedrepro.reporting.compare import Claim, Paired, Slope, common, judge, slope
+from fedrepro.reporting.compare import Claim, common, judge, slope
+from fedrepro.reporting.statistics import Paired, Slope
 
 if TYPE_CHECKING:
     import pandas as pd
