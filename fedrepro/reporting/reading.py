@@ -94,7 +94,7 @@ class Index:
 
     def __init__(self, paper: str) -> None:
         package, tests = paths.root() / "fedrepro", paths.root() / "tests"
-        files = sorted((package / "papers" / paper).rglob("*.py"))
+        files = sorted(exhibits.folder(paper).rglob("*.py"))
         self.paper = [Module(path) for path in files if path.parent.name != "exhibits"]
         self.all = [*self.paper, *(Module(path) for path in sorted((package / "engine").rglob("*.py")))]
         folders = [tests / "papers" / paper, tests / "engine"]
