@@ -124,7 +124,7 @@ def _structure(row: str, chosen: Settings) -> dict[str, Any]:
 
 
 def shortened(options: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """The same options with fewer rounds, and as little as possible of what precedes them."""
+    """Return the options with fewer rounds, and as little as possible of what precedes them."""
     less: dict[str, Any] = {"rounds": rounds}
     if "generator_epochs" in options:
         less |= {"generator_epochs": 1, "generator_width": 16}

@@ -40,7 +40,7 @@ def layout(judged: pd.DataFrame, across: str = "partition") -> pd.DataFrame:
 
 
 def drawn(judged: pd.DataFrame, title: str, across: str = "partition") -> Figure:
-    """The same as a figure, three data sets a block: ours and its mark, below it the printed mean and our runs.
+    """Return the table as a figure, three data sets a block: ours and its mark, below it the printed mean and our runs.
 
     Args:
         judged, across: as in `layout`.
