@@ -1,206 +1,150 @@
-"""Published against measured: verdicts, rank agreement, paired seeds, rates, claims.
+"""Hold published numbers against stored runs: the word of each cell, and the agreement of rankings.
 
-The rule. Let `d` be our mean less the published one, and the margin the larger of one accuracy point
-and the paper's own spread. One interval, [low, high], 90% for `d` by Welch's t from the two means, spreads
-and numbers of runs, decides:
-
-    inside ±margin    reproduced      two one-sided tests, each at 5%
-    outside ±margin   differs         p against |d| <= margin, Benjamini-Hochberg over an exhibit
-    neither           undecided       with the number of runs it would need
-    nothing to test   not comparable  fewer than two runs, no spread, peak of runs, stand-in
-
-Where the truth is equal, `differs` stays below 5%; where it is exactly at the margin, `reproduced` does.
-Where the margin is the paper's spread, an estimate itself, `differs` at the margin rises to about 10%.
+`fedrepro.reporting.rule` has the rule that finds the word.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from fedrepro.errors import one_of, require
+from fedrepro.reporting import rule
 from fedrepro.reporting.checks import limit as limit
-from fedrepro.reporting.statistics import Interval, Paired, Slope, interval, quantile, tail
+from fedrepro.reporting.priors import prior
+from fedrepro.reporting.statistics import Interval, Paired, Slope, quantile, tail
 from fedrepro.reporting.statistics import common as common
 from fedrepro.reporting.statistics import paired as paired
 from fedrepro.reporting.statistics import slope as slope
 
-LEVEL = 0.05
-MAX_RUNS = 1000
-REPRODUCED, DIFFERS, UNDECIDED, NOT_COMPARABLE = "reproduced", "differs", "undecided", "not comparable"
-VERDICTS = (REPRODUCED, DIFFERS, UNDECIDED, NOT_COMPARABLE)
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
 PUBLISHED = ("published", "published_mean", "published_spread")
 MEASURED = (
-    "ours_mean", "ours_sd", "runs", "difference", "low", "high", "p", "verdict", "needed_runs", "why",
+    "ours_mean", "ours_sd", "runs", "difference", "half90", "half95", "p", "verdict", "if_redrawn", "if_kept", "why",
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------------
-# one cell
+OTHER_PROTOCOL = "equals "  # how the provenance of a number that another paper prints begins
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One published number against our runs; `low` and `high` are the 90% interval of the difference. `sides`: what was
-    tested, ours, theirs and the margin; None if nothing was.
+    """The word for one published number and our runs, with the numbers behind it.
+
+    The difference (ours minus published) and the half-widths of its 90% and 95% intervals are in accuracy points; means
+    and standard deviation are in the published unit. `if_redrawn` and `if_kept` are the words if the paper had drawn
+    its splits anew for each run, and if it had kept one. `why` says what was assumed, or why nothing was tested.
     """
 
     verdict: str
     ours_mean: float
     ours_sd: float
     runs: int
-    difference: float
-    low: float
-    high: float
-    p: float
-    needed_runs: int | None
-    why: str
-    sides: tuple[_Side, _Side, float] | None = field(default=None, repr=False, compare=False)
+    difference: float = math.nan
+    half90: float = math.nan
+    half95: float = math.nan
+    p: float = math.nan
+    if_redrawn: str = rule.NOT_TESTED
+    if_kept: str = rule.NOT_TESTED
+    why: str = ""
 
 
 def verdict(
     ours: Sequence[float],
     published: float | None,
-    spread: float | None,
+    spread: float | None = None,
     *,
-    margin: float = 0.01,
+    point: float = 0.01,
     runs_published: int = 10,
     spread_kind: str = "not stated",
-    peak: bool = False,
-    standin: bool = False,
+    redrawn: bool | None = None,
+    rounding: float = 0.0,
+    prior: rule.Prior = rule.NO_PRIOR,
+    untested: str = "",
 ) -> Verdict:
     """Hold our runs against one published number.
 
     Args:
         ours: one score a run, in the unit of the published number.
         published: the published mean; None or NaN if the cell is empty.
-        spread: what the paper prints behind its ±; None or NaN if nothing.
-        margin: the smallest difference that matters; the paper's own spread replaces it if larger.
+        spread: the number printed behind its ±; None or NaN if there is none.
+        point: one accuracy point in this unit: 0.01 for fractions, 1 for percent.
         runs_published: runs behind the published mean.
-        spread_kind: what `spread` is: `sd` over runs, `standard error`, `ci95` (half-width of a 95% t
-            interval), `not stated` (taken as `sd`), `peak` or empty (none).
-        peak: the published number is the best of several runs.
-        standin: our runs are on a stand-in for the paper's data.
+        spread_kind: what `spread` is: `sd` over runs, `standard error`, `ci95` (half-width of a 95% t interval), `not
+            stated` (taken as `sd`), `peak` (the number is the largest of its runs) or empty (none).
+        redrawn: whether the paper drew split and partition anew for each run. None, not known, is judged as False.
+        rounding: the unit of the last printed digit.
+        prior: of our variance, in points^2.
+        untested: a reason not to test the number, such as a stand-in.
 
     Raises:
         ArgumentError: a score is not finite, a spread is negative, or its kind unknown.
     """
     one_of("spread_kind", spread_kind, SPREAD_KINDS)
-    scores = np.asarray(ours, dtype=float)
-    require(bool(np.isfinite(scores).all()), "ours", "finite scores", list(ours))
+    scores = numbers("ours", ours)
     target = math.nan if published is None else float(published)
     printed = math.nan if spread is None else float(spread)
+    require(not math.isinf(target), "published", "a finite number, NaN or None", published)
     require(not printed < 0, "spread", "at least 0", spread)
-    require(margin > 0, "margin", "above 0", margin)
+    require(point > 0, "point", "above 0", point)
     require(runs_published >= 2, "runs_published", "at least 2", runs_published)
     runs = len(scores)
     mean = float(scores.mean()) if runs else math.nan
     sd = float(scores.std(ddof=1)) if runs > 1 else math.nan
-    against = _unfair(runs, target, printed, peak or spread_kind == "peak", standin)
-    if against:
-        low, high = interval(scores, level=1 - 2 * LEVEL)[1:3] if runs else (math.nan, math.nan)
-        difference = mean - target
-        return Verdict(NOT_COMPARABLE, mean, sd, runs, difference, low - target, high - target, math.nan, None, against)
-    theirs = _Side(target, _as_sd(printed, spread_kind, runs_published), runs_published)
-    found = _decide(_Side(mean, sd, runs), theirs, max(margin, printed))
-    if spread_kind == "not stated":
-        note = f"; what the ± is was not stated: taken as a standard deviation over {runs_published} runs"
-        return replace(found, why=found.why + note)
+    reasons = [untested] if untested else []
+    reasons += ["not measured"] if not runs else []
+    reasons += ["nothing published"] if math.isnan(target) else []
+    reasons += ["one run only, and no prior for its spread"] if runs == 1 and not prior.freedom else []
+    if reasons:
+        return Verdict(rule.NOT_TESTED, mean, sd, runs, (mean - target) / point, why="; ".join(reasons))
+    variance, freedom = rule.moderated(sd / point, runs, prior)
+    found = {}
+    for drawn in (True, False):
+        found[drawn] = rule.intervals(
+            mean / point, variance, freedom, runs, target / point, as_sd(printed, spread_kind, runs_published) / point,
+            runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point,
+        )  # fmt: skip
+    judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in found.items()}
+    chosen = found[bool(redrawn)]
+    notes = {
+        "one run: its spread is the prior's": runs == 1,
+        "the published number is a peak, held against the expected largest of as many runs": spread_kind == "peak",
+        "no spread is printed: ours stands for it": math.isnan(printed) and spread_kind != "peak",
+        f"the ± is not explained: taken as a standard deviation over {runs_published} runs": spread_kind == "not stated"
+        and not math.isnan(printed),
+        "not known whether splits were redrawn: judged as kept": redrawn is None and len(set(judged.values())) > 1,
+    }
+    why = "; ".join(note for note, holds in notes.items() if holds)
+    measured = (float(chosen.difference), float(chosen.half90), float(chosen.half95), float(chosen.p))
+    return Verdict(judged[bool(redrawn)], mean, sd, runs, *measured, judged[True], judged[False], why)
+
+
+def numbers(name: str, values: Any) -> np.ndarray:
+    """Return a list of finite numbers as an array.
+
+    Raises:
+        ArgumentError: it is no list, or an entry is no finite number.
+    """
+    require(
+        isinstance(values, Sequence | np.ndarray | pd.Series) and not isinstance(values, str), name, "a list", values
+    )
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        found = np.array([math.nan])
+    require(found.ndim == 1 and bool(np.isfinite(found).all()), name, "finite numbers", list(values))
     return found
 
 
-class _Side(NamedTuple):
-    mean: float
-    sd: float
-    runs: Any
-
-
-def _unfair(runs: int, published: float, spread: float, peak: bool, standin: bool) -> str:
-    """Why a cell cannot be judged; empty if it can."""
-    reasons = {
-        "not measured": runs == 0,
-        "one run only": runs == 1,
-        "nothing published": math.isnan(published),
-        "the published number is a peak of runs": peak,
-        "no spread published": math.isnan(spread) and not peak,
-        "measured on a stand-in": standin,
-    }
-    return "; ".join(reason for reason, holds in reasons.items() if holds)
-
-
-def _as_sd(spread: float, kind: str, runs: int) -> float:
+def as_sd(spread: float, kind: str, runs: int) -> float:
     """Return a printed spread as a standard deviation over runs."""
     if kind == "ci95":
         return spread / quantile(0.975, runs - 1) * math.sqrt(runs)
     return spread * math.sqrt(runs) if kind == "standard error" else spread
-
-
-def _decide(ours: _Side, theirs: _Side, margin: float) -> Verdict:
-    difference = ours.mean - theirs.mean
-    error, freedom = (float(value) for value in _welch(ours, theirs))
-    half = quantile(1 - LEVEL, freedom) * error
-    low, high = difference - half, difference + half
-    # At the margin's edge both tails count, so that p <= 5% implies an interval outside it.
-    p = tail(abs(difference) - margin, error, freedom) + tail(abs(difference) + margin, error, freedom)
-    needed = None
-    if -margin <= low and high <= margin:
-        name, why = REPRODUCED, "the interval lies within the margin"
-    elif p <= LEVEL:
-        name, why = DIFFERS, "the interval lies outside the margin"
-    else:
-        needed = _needed(ours, theirs, margin)
-        enough = f"{needed} runs would" if needed else f"not even {MAX_RUNS} runs would"
-        name, why = UNDECIDED, f"the interval does not settle it; {enough}, if mean and spread stay"
-    why += f" (margin {margin:.6g}, interval [{low:.6g}, {high:.6g}])"
-    numbers = (ours.mean, ours.sd, ours.runs, difference, low, high, min(p, 1.0), needed)
-    return Verdict(name, *numbers, why, (ours, theirs, margin))
-
-
-def _welch(ours: _Side, theirs: _Side) -> tuple[Any, Any]:
-    """Standard error of a difference of two means, and its degrees of freedom (Welch, Satterthwaite)."""
-    a, b = (side.sd**2 / np.asarray(side.runs, dtype=float) for side in (ours, theirs))
-    below = np.asarray(a**2 / (ours.runs - 1) + b**2 / (theirs.runs - 1))
-    freedom = np.divide((a + b) ** 2, below, out=np.full_like(below, np.inf), where=below > 0)
-    return np.sqrt(a + b), freedom
-
-
-def _needed(ours: _Side, theirs: _Side, margin: float, level: float = LEVEL) -> int | None:
-    """The fewest runs of ours that decide at a level, mean and spreads staying as they are; None beyond `MAX_RUNS`."""
-    tries = np.arange(ours.runs + 1, MAX_RUNS + 1)
-    error, freedom = _welch(ours._replace(runs=tries), theirs)
-    half = stdtrit(freedom, 1 - level) * error
-    decided = half <= abs(abs(ours.mean - theirs.mean) - margin)
-    return int(tries[decided][0]) if decided.any() else None
-
-
-# ---------------------------------------------------------------------------------------------------------
-# one exhibit
-
-
-def verdicts(rows: Sequence[Verdict], *, level: float = LEVEL) -> list[Verdict]:
-    """The verdicts of one exhibit, `differs` kept only where Benjamini-Hochberg at `level` keeps it.
-
-    The family is every cell that was tested at all. Benjamini and Hochberg, J. R. Stat. Soc. B 57 (1995).
-    """
-    tested = [row.p for row in rows if not math.isnan(row.p)]
-    threshold = _threshold(tested, level)
-    asked = level * (sum(p <= threshold for p in tested) + 1) / max(1, len(tested))  # of one cell more
-
-    def open_cell(row: Verdict) -> Verdict:
-        needed = _needed(*row.sides, level=asked) if row.sides else None
-        enough = f"{needed} runs would" if needed else f"not even {MAX_RUNS} runs would"
-        note = f"undecided after Benjamini-Hochberg over {len(tested)} cells; {enough}, if all else stays; alone, "
-        return replace(row, verdict=UNDECIDED, needed_runs=needed, why=note + row.why)
-
-    return [open_cell(row) if row.verdict == DIFFERS and row.p > threshold else row for row in rows]
 
 
 def table(
@@ -208,24 +152,21 @@ def table(
     published: pd.DataFrame,
     on: Sequence[str] = ("dataset", "method", "clients", "partition"),
     value: str = "test",
-    *,
-    margin: float = 0.01,
-    runs_published: int = 10,
-    scale: float = 1.0,
 ) -> pd.DataFrame:
-    """One row per published cell: what is printed, what we measured, and the verdict.
+    """Return one row for each published cell: the printed number, our runs and the word.
 
     Args:
-        frame: one row per run, as `engine.execute` returns it; rows whose `status` is not `ok` are left out.
-        published: rows of `published.load`.
+        frame: one row a run, as `execute` returns it; rows whose `status` is not `ok` are left out. Scores are in the
+            published unit.
+        published: rows of `exhibits.published`, which say how the paper ran them (columns `paper`, `point`,
+            `runs_published` and `redrawn`).
         on: columns that identify a cell in both; numbers match however they are written.
         value: the column of `frame` that holds the score.
-        margin: as in `verdict`, in the published unit.
-        runs_published: as in `verdict`.
-        scale: our score times this is in the published unit (100 for percent).
 
-    A stand-in (`Cora~standin`) fills the cell of its name only where no run on the real data exists, and is
-    then not comparable.
+    Returns:
+        The columns `IDENTIFIERS`, `PUBLISHED`, `MEASURED` and, where the published rows have it, `provenance`. A
+        stand-in (`Cora~standin`) is shown in the cell of its graph only where no run on the real data exists, and is
+        then not tested. Neither is a number that equals one of another protocol.
 
     Raises:
         ArgumentError: a column is missing, or a seed occurs twice in a cell (`on` mixes different runs).
@@ -233,40 +174,41 @@ def table(
     for column in on:
         one_of("on", column, published.columns)
     identifiers = [*IDENTIFIERS, *(name for name in on if name not in IDENTIFIERS)]
+    carried = [name for name in ("provenance",) if name in published]
     ours = _cells(frame, on, value)
     rows = []
     for cell in published.to_dict("records"):
-        key = tuple(_canonical(cell[column]) for column in on)
+        key = cell_key(cell, on)
         standin = (key, False) not in ours and (key, True) in ours
+        origin = str(cell.get("provenance") or "")
+        reasons = ["measured on a stand-in"] if standin else []
+        reasons += [f"the printed number {origin}"] if origin.startswith(OTHER_PROTOCOL) else []
         found = verdict(
-            [scale * score for score in ours.get((key, standin), [])],
+            ours.get((key, standin), []),
             cell["value_number"],
             cell["spread_number"],
-            margin=margin,
-            runs_published=runs_published,
+            point=cell["point"],
+            runs_published=cell["runs_published"],
             spread_kind=cell["spread_kind"],
-            standin=standin,
+            redrawn=cell["redrawn"],
+            rounding=last_digit(cell["value"]),
+            prior=prior(cell["paper"]),
+            untested="; ".join(reasons),
         )
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]
-        numbers = (cell["value_number"], cell["spread_number"])
-        rows.append(({name: cell[name] for name in identifiers}, (printed, *numbers), found))
-    judged: dict[int, Verdict] = {}
-    for name in dict.fromkeys(row["exhibit"] for row, _, _ in rows):
-        places = [place for place, (row, _, _) in enumerate(rows) if row["exhibit"] == name]
-        judged |= dict(zip(places, verdicts([rows[place][2] for place in places])))
-    return pd.DataFrame(
-        [
-            row | dict(zip(PUBLISHED, numbers)) | {name: getattr(judged[place], name) for name in MEASURED}
-            for place, (row, numbers, _) in enumerate(rows)
-        ],
-        columns=[*identifiers, *PUBLISHED, *MEASURED],
-    ).astype({"needed_runs": "Int64"})
+        known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
+        measured = {name: getattr(found, name) for name in MEASURED}
+        rows.append({name: cell[name] for name in identifiers} | known | measured | {n: cell[n] for n in carried})
+    return pd.DataFrame(rows, columns=[*identifiers, *PUBLISHED, *MEASURED, *carried])
 
 
-def _threshold(tested: Sequence[float], level: float = LEVEL) -> float:
-    """The largest p-value that Benjamini and Hochberg's procedure keeps; below 0 if none."""
-    ranked = enumerate(sorted(tested), start=1)
-    return max((p for rank, p in ranked if p <= level * rank / len(tested)), default=-1.0)
+def last_digit(printed: str) -> float:
+    """Return the unit of the last digit of a printed number; 0 if it is no decimal number."""
+    try:
+        float(printed)
+    except ValueError:
+        return 0.0
+    return 10.0 ** -len(printed.partition(".")[2]) if "e" not in printed.lower() else 0.0
 
 
 def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], list[float]]:
@@ -290,6 +232,11 @@ def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
             seen.add(mark)
         found.setdefault((key, standin), []).append(float(run[value]))
     return found
+
+
+def cell_key(row: Mapping[Any, Any], on: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of a row's cell, the same however its numbers are written."""
+    return tuple(_canonical(row[column]) for column in on)
 
 
 def _canonical(value: Any) -> str:
@@ -330,7 +277,9 @@ def rank_agreement(table: pd.DataFrame, by: Sequence[str], order: Sequence[str] 
 # ---------------------------------------------------------------------------------------------------------
 # claims
 
-SHOWN, CONTRADICTED = "shown", "contradicted"
+LEVEL = 0.05
+
+SHOWN, CONTRADICTED, UNDECIDED = "shown", "contradicted", "undecided"
 CLAIM_VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, "cannot be checked here")
 CLAIM_COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
 
@@ -422,3 +371,9 @@ def _alone(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str
         return SHOWN if low < gap.low and gap.high < high else UNDECIDED, max(p(gap.low, low), p(gap.high, high))
     out = gap.high < low or gap.low > high
     return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)
+
+
+def _threshold(tested: Sequence[float], level: float = LEVEL) -> float:
+    """The largest p-value that Benjamini and Hochberg's procedure keeps; below 0 if none."""
+    ranked = enumerate(sorted(tested), start=1)
+    return max((p for rank, p in ranked if p <= level * rank / len(tested)), default=-1.0)

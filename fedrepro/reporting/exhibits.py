@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,7 +149,9 @@ def paper_module(paper: str) -> ModuleType:
     """Import and return the package `exhibits` of a paper.
 
     It holds `GRIDS` (an ID to its grid), `CLAIMS`, and `prepare(frame, exhibit_id)`, which gives the frame of an
-    exhibit's runs the paper's names.
+    exhibit's runs the paper's names. It may hold `main_reading(frame, exhibit_id)`, which selects the runs of a main
+    table that are held against the printed numbers, where the exhibit has others too, and `printed_rows(published)`,
+    which names the printed rows as these runs are named.
     """
     return importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, folders())}.exhibits")
 
@@ -183,13 +186,65 @@ def find(exhibit_id: str) -> Exhibit:
     return registered()[one_of("exhibit", exhibit_id, registered())]
 
 
+@dataclass(frozen=True)
+class MainTable:
+    """How a main table of a paper is laid out.
+
+    Args:
+        headline: the columns and values that name the row of the paper's own method.
+        rows, columns: the columns of stored and printed numbers that name a row and a column of the table.
+        value: the column of the stored score, in the printed unit.
+    """
+
+    headline: Mapping[str, str]
+    rows: Sequence[str] = ("method",)
+    columns: Sequence[str] = ("dataset", "clients", "partition")
+    value: str = "percent"
+
+
+@dataclass(frozen=True)
+class Study:
+    """How a paper measured the numbers that it prints, from `papers/<paper>/study.json`.
+
+    Args:
+        runs: number of runs behind a printed mean.
+        redrawn: a data set, or `*` for all others, to whether split and partition were drawn anew for each run (None
+            where this is not stated) and the source of this statement.
+        tables: the main tables by their IDs.
+    """
+
+    runs: int = 10
+    redrawn: Mapping[str, tuple[bool | None, str]] = field(default_factory=lambda: {"*": (None, "not stated")})
+    tables: Mapping[str, MainTable] = field(default_factory=dict)
+
+    def drawn(self, dataset: str) -> bool | None:
+        """Return whether the paper drew split and partition of a data set anew for each run; None if not known."""
+        return self.redrawn.get(dataset, self.redrawn["*"])[0]
+
+
+@cache
+def study(paper: str) -> Study:
+    """Return how a paper measured its numbers; the defaults of `Study` for a paper without this file.
+
+    Raises:
+        ArgumentError: no paper has this name.
+    """
+    file = folder(one_of("paper", paper, papers())) / "study.json"
+    if not file.is_file():
+        return Study()
+    known = json.loads(file.read_text(encoding="utf-8"))
+    tables = {id_: MainTable(**layout) for id_, layout in known.pop("tables").items()}
+    return Study(**known, tables=tables)
+
+
 def published(paper: str) -> DataFrame:
     """Return the numbers that a paper prints, one row a number.
 
     Returns:
         The columns exhibit, dataset, method, clients, partition, setting, metric, value, spread, spread_kind and line
         (in the paper's text) hold what is printed, as strings, empty where nothing is printed. The columns
-        value_number and spread_number hold floats, NaN where nothing is printed.
+        value_number and spread_number hold floats, NaN where nothing is printed. What a comparison needs besides is in
+        `paper`, `point` (one accuracy point in the unit of the value), `runs_published` and `redrawn`, see `Study`.
 
     Raises:
         ArgumentError: no paper has this name.
@@ -200,7 +255,10 @@ def published(paper: str) -> DataFrame:
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
     for column in ("value", "spread"):
         frame[f"{column}_number"] = pd.to_numeric(frame[column], errors="coerce").astype(float)
-    return frame
+    measured = study(paper)
+    drawn = pd.Series([measured.drawn(name) for name in frame["dataset"]], index=frame.index, dtype=object)
+    point = frame["metric"].str.contains("percent|points").map({True: 1.0, False: 0.01})
+    return frame.assign(paper=paper, point=point, runs_published=measured.runs, redrawn=drawn)
 
 
 def deviations(paper: str) -> DataFrame:

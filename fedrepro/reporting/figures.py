@@ -23,12 +23,12 @@ from matplotlib.ticker import MaxNLocator
 from scipy.special import stdtrit
 
 from fedrepro.errors import one_of, require
-from fedrepro.reporting.compare import DIFFERS, NOT_COMPARABLE, REPRODUCED, UNDECIDED
+from fedrepro.reporting import rule
 from fedrepro.reporting.statistics import interval, slope
 from fedrepro.reporting.style import COLOURS, MARKERS, style
 from fedrepro.reporting.style import STYLE as STYLE
 
-MARKS = {REPRODUCED: "=", DIFFERS: "≠", UNDECIDED: "?", NOT_COMPARABLE: "–"}
+MARKS = dict(zip(rule.WORDS, ("=", "≈", "~", "(≠)", "≠", "–"), strict=True))
 MARKED = 30  # points of a line above which it has no markers
 
 
@@ -263,7 +263,8 @@ def dots(
 ) -> Figure:
     """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right.
 
-    Our point has the interval of the difference. It is smaller where a cell has one run and therefore no interval.
+    The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
+    it. The point is smaller where a cell has one run.
 
     Args:
         table: as `compare.table` returns it.
@@ -289,7 +290,7 @@ def dots(
         handles = [legend["published"], legend["ours"]]
         words = [
             "published ± its spread",
-            f"ours ({runs(table['runs'])}), 90% interval of the difference; small: one run",
+            f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number; small: one run",
         ]
         marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
         figure.legend(handles, words, loc="outside lower center", ncols=2, title=marks, title_fontsize=8)
@@ -302,7 +303,8 @@ def dots(
 
 def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
     spread = np.nan_to_num(group["published_spread"].to_numpy(dtype=float))
-    half = np.nan_to_num((group["high"] - group["low"]).to_numpy(dtype=float) / 2)
+    points = (group["ours_mean"] - group["published_mean"]) / group["difference"].where(group["difference"].ne(0))
+    half = np.nan_to_num(group["half95"].to_numpy(dtype=float) * points.abs().fillna(points.abs().median()))
     grey: dict[str, Any] = {"color": COLOURS[-1], "markerfacecolor": "white", "markersize": 7, "linewidth": 4}
     ax.errorbar(group["published_mean"], heights, xerr=spread, fmt="o", label="published", **grey)
     ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])

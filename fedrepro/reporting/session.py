@@ -28,6 +28,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "device": ("auto", "cpu", "cuda"),
     "engine": ENGINES,
 }
+SCORES = "accuracy|F1"  # the metrics that a main table compares
 PARAMETERS = ("profile", "device", "seeds", "engine")
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -145,6 +146,25 @@ class Notebook:
         frame = exhibits.published(self.paper)
         return frame[frame["exhibit"].eq(exhibit_id)] if exhibit_id else frame
 
+    def main_table(self, exhibit_id: str) -> tuple[DataFrame, DataFrame]:
+        """Hold a main table of the paper against the store; return it, and write and return the leads of its method.
+
+        Returns:
+            The table as `compare.table` and the leads as `effects.effects` give them; the leads are written to
+            `<ID>-effects.csv`.
+
+        Raises:
+            ArgumentError: the paper's `study.json` has no such table.
+        """
+        from fedrepro.reporting import compare, effects
+
+        frame, published, layout = main_runs(self, exhibit_id)
+        table = compare.table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
+        leads = effects.effects(
+            frame, published, layout.headline, rows=layout.rows, columns=layout.columns, value=layout.value
+        )
+        return table, self.save(f"{exhibit_id}-effects", leads)
+
     def settings(self, exhibit_id: str) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 
@@ -251,6 +271,28 @@ class Notebook:
                 "measured between": f"{frame['when'].min()} and {frame['when'].max()}",
             }
         return pd.DataFrame({"item": list(rows), "value": list(rows.values())})
+
+
+def main_runs(notebook: Notebook, exhibit_id: str) -> tuple[DataFrame, DataFrame, Any]:
+    """Return the stored runs of a main table, in the main reading, its printed numbers, and its layout.
+
+    Raises:
+        ArgumentError: the paper's `study.json` has no such table.
+    """
+    from fedrepro.reporting import exhibits
+
+    paper = exhibits.find(exhibit_id).paper
+    layout = exhibits.study(paper).tables[one_of("exhibit", exhibit_id, exhibits.study(paper).tables)]
+    module = exhibits.paper_module(paper)
+    frame = notebook.stored(exhibit_id)
+    frame = module.main_reading(frame, exhibit_id) if hasattr(module, "main_reading") else frame
+    published = exhibits.published(paper)
+    chosen = published["exhibit"].eq(exhibit_id) & published["metric"].str.contains(SCORES)
+    return (
+        frame,
+        module.printed_rows(published[chosen]) if hasattr(module, "printed_rows") else published[chosen],
+        layout,
+    )
 
 
 def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, ARXIV, ATTACKS, CHOICES, OURS, READINGS, STANDIN
-from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, MARGIN, blank, printed
+from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, blank, printed
 from fedrepro.reporting import compare, frames
 from fedrepro.reporting.checks import Row, limit
 from fedrepro.reporting.statistics import common, interval
@@ -47,7 +47,7 @@ def beside_published(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
             parts.append(paper.assign(dataset=dataset, value="", value_number=math.nan))
     frame = frame.assign(method=frame["row"])
     paper = pd.concat(parts, ignore_index=True)
-    return compare.table(frame, paper, on=CELL, value="percent", margin=MARGIN, runs_published=5)
+    return compare.table(frame, paper, on=CELL, value="percent")
 
 
 def with_steps(table: pd.DataFrame) -> pd.DataFrame:

@@ -433,7 +433,7 @@ def judged(frame: pd.DataFrame, exhibit: str, on: Sequence[str] = ("dataset", "m
     """Every published accuracy of an exhibit beside our runs, with its verdict; `frame` as `labelled` returns it."""
     printed = published.load("fedstruct")
     printed = printed[(printed["exhibit"] == exhibit) & (printed["metric"] == "test accuracy (percent)")]
-    return compare.table(frame, printed, on=on, value="percent", margin=1.0)
+    return compare.table(frame, printed, on=on, value="percent")
 
 
 def beyond(frame: pd.DataFrame) -> pd.DataFrame:

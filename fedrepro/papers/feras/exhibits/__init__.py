@@ -2,6 +2,6 @@
 
 from fedrepro.papers.feras.exhibits.claims import CLAIMS
 from fedrepro.papers.feras.exhibits.grids import GRIDS
-from fedrepro.papers.feras.exhibits.tables import prepare
+from fedrepro.papers.feras.exhibits.tables import main_reading, prepare, printed_rows
 
-__all__ = ["CLAIMS", "GRIDS", "prepare"]
+__all__ = ["CLAIMS", "GRIDS", "main_reading", "prepare", "printed_rows"]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedrepro.data.shapes import SHAPES
 from fedrepro.papers.feras.exhibits.grids import GRIDS, HOSTS, ISOLATED, MAIN, METHODS, PUBLISHED, SAMPLERS, reading_of
-from fedrepro.reporting import compare, frames
+from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.figures import MARKS
 from fedrepro.reporting.statistics import common
@@ -22,7 +22,6 @@ from fedrepro.reporting.statistics import common
 SCORE, VAL = "before.best.test_clients", "before.best.val_clients"
 TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
 FACTS = ["test_seen", "test_unseen", "fresh", "held"]
-RUNS_PUBLISHED = 4  # "more than three rounds"
 CELL = ["dataset", "kappa", "hosts"]
 PARTITIONED = {name for name, grid in GRIDS.items() if grid.paper()[0].task in ("train", "partition")}
 
@@ -74,25 +73,34 @@ def best_samplers(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(kept) if kept else frame.iloc[:0]
 
 
+def main_reading(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
+    """Return the runs of Table 2: the isolated ones with three hosts (FR-Q5), the others with their best sampler."""
+    isolated, best = frame[frame["method"].eq(ISOLATED)], best_samplers(frame)
+    return pd.concat([isolated[isolated["hosts"].eq(3)], best[best["method"].ne(ISOLATED)]])
+
+
+def printed_rows(paper: pd.DataFrame) -> pd.DataFrame:
+    """Return printed numbers of Table 2 with `row`, the method and its hosts, and the share kappa as `setting`."""
+    hosts = (" (N=" + paper["clients"] + ")").mask(paper["clients"].eq(""), "")
+    return paper.assign(row=paper["method"] + hosts, setting=paper["setting"].str.extract(r"(kappa=\d+%)")[0])
+
+
 def table2(frame: pd.DataFrame) -> pd.DataFrame:
     """Return Table 2 in the paper's rows: published and ours with its verdict, then our other graphs.
 
     Isolated rows are those of three hosts, as the paper does not state the number (FR-Q5). A cell of a stand-in, or of
     a graph that the paper does not use, has nothing published and no verdict.
     """
-    paper = published("feras").query("exhibit == 'FR-T2'")
-    hosts = (" (N=" + paper["clients"] + ")").mask(paper["clients"].eq(""), "")
-    paper = paper.assign(row=paper["method"] + hosts, setting=paper["setting"].str.extract(r"(kappa=\d+%)")[0])
-    isolated, best = frame[frame["method"].eq(ISOLATED)], best_samplers(frame)
-    ours = pd.concat([isolated[isolated["hosts"].eq(3)], best[best["method"].ne(ISOLATED)]])
+    paper = printed_rows(published("feras").query("exhibit == 'FR-T2'"))
+    ours = main_reading(frame, "FR-T2")
     on = ["dataset", "row", "setting"]
     printed = ours["dataset"].isin(PUBLISHED)
-    judged = compare.table(ours[printed], paper, on=on, value="score", runs_published=RUNS_PUBLISHED)
+    judged = compare.table(ours[printed], paper, on=on, value="score")
     groups = ours[~printed].groupby([*on, "method", "partition"], sort=False)
     rest = groups["score"].agg(ours_mean="mean", ours_sd="std", runs="count").reset_index()
     rest = rest.assign(exhibit="FR-T2", metric="F1-micro", verdict="", why="the paper does not use this graph")
     standin = rest["dataset"].astype(str).str.endswith("~standin")
-    rest.loc[standin, ["verdict", "why"]] = [compare.NOT_COMPARABLE, "measured on a stand-in"]
+    rest.loc[standin, ["verdict", "why"]] = [rule.NOT_TESTED, "measured on a stand-in"]
     table = pd.concat([judged, rest], ignore_index=True)
     used = ours.groupby(on)["sampler"].first().map(SAMPLERS)
     return table.assign(sampler=[used.get(key) for key in table[on].itertuples(index=False, name=None)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedrepro.papers.gfl.exhibits.grids import CENTRAL, COLUMNS, GRIDS, PRINTED, READINGS, REPETITIONS, base_name
-from fedrepro.reporting import compare, figures, frames
+from fedrepro.reporting import compare, figures, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.statistics import interval
 
@@ -72,17 +72,22 @@ def _readings(frame: pd.DataFrame) -> pd.Series:
 # --- Table 2 -----------------------------------------------------------------------------------------------------
 
 
-def published_beside(frame: pd.DataFrame, exhibit: str, reading: str, value: str = "percent") -> pd.DataFrame:
-    """Compare one reading with the published numbers. Central models have one reading, which stands in both."""
+def main_reading(frame: pd.DataFrame, exhibit: str, reading: str = READINGS[0], value: str = "percent") -> pd.DataFrame:
+    """Return the runs of one reading, under the columns of Table 2. Central models have one reading for both."""
     central = frame["method"].isin(CENTRAL) & frame["dataset"].eq("csbm-DNC") & frame["reading"].isin(READINGS)
     chosen = frame[frame["reading"].eq(reading) | (central & (reading in READINGS))]
-    chosen = chosen.assign(dataset=chosen["column"]).dropna(subset=[value])
+    return chosen.assign(dataset=chosen["column"]).dropna(subset=[value])
+
+
+def published_beside(frame: pd.DataFrame, exhibit: str, reading: str, value: str = "percent") -> pd.DataFrame:
+    """Compare one reading with the published numbers."""
+    chosen = main_reading(frame, exhibit, reading, value)
     paper = published("gfl").query("exhibit == @exhibit")
-    return compare.table(chosen, paper, on=KEY, value=value, margin=1.0, runs_published=REPETITIONS)
+    return compare.table(chosen, paper, on=KEY, value=value)
 
 
 def explained(frame: pd.DataFrame, exhibit: str = "GFL-T2") -> pd.DataFrame:
-    """Return Table 1 or 2 in the text's reading with an `outcome`: reproduced, its verdict, or what explains the cell.
+    """Return Table 1 or 2 in the text's reading with an `outcome`: its verdict, or what explains the cell.
 
     A cell is explained if stored runs under another reading agree with the printed value. The readings are the code's;
     its propagation at the printed rate; the majority over a node's samples (SNC); the other of two usual
@@ -100,7 +105,7 @@ def explained(frame: pd.DataFrame, exhibit: str = "GFL-T2") -> pd.DataFrame:
             repeated = f"the number of {method} {setting}, repeated"
             agreeing = [f"{repeated} ({name})" for name in _agreeing(other, graphs, MISPRINTED[cell], *printed)]
         differs = f"explained: {agreeing[0]}" if agreeing else row["verdict"]
-        outcomes.append(row["verdict"] if row["verdict"] == compare.REPRODUCED else differs)
+        outcomes.append(row["verdict"] if row["verdict"] in rule.FITS else differs)
     names = {name: f"code_{name}" for name in ("ours_mean", "ours_sd", "runs")}
     more = code[[*KEY, *names]].rename(columns=names)
     return text.assign(outcome=outcomes).merge(more, on=KEY, how="left")

@@ -1,0 +1,164 @@
+"""The lead of a paper's method over every other row of its tables, ours beside the printed one.
+
+Papers claim leads, not levels. A lead of ours is paired over seeds. The printed lead is the difference of two printed
+means. Their difference has a word by the same rule as a single number (`fedrepro.reporting.rule`), with the prior of
+leads; where the printed lead exceeds a point, their ratio has Fieller's interval (Fieller, J. R. Stat. Soc. B 16,
+1954).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from fedrepro.errors import one_of
+from fedrepro.reporting import compare, rule
+from fedrepro.reporting.priors import LEAD, prior
+
+LEAST = 1.0  # points of a printed lead below which a ratio says nothing
+WHOLE = "single"  # the partition of a central model, which is held against every column of its graph
+COLUMNS = (
+    "over", "printed_lead", "our_lead", "pairs", "difference", "half90", "half95", "verdict",
+    "ratio", "ratio_low", "ratio_high", "why",
+)  # fmt: skip
+
+
+def effects(
+    frame: pd.DataFrame,
+    published: pd.DataFrame,
+    headline: Mapping[str, str],
+    *,
+    rows: Sequence[str] = ("method",),
+    columns: Sequence[str] = ("dataset", "clients", "partition"),
+    value: str = "percent",
+) -> pd.DataFrame:
+    """Return one row for each other row and each column of a printed table.
+
+    Args:
+        frame, value: as in `compare.table`.
+        published: rows of `exhibits.published` for one table.
+        headline: columns to the values that name the row of the paper's method, such as `{"method": "FedGAT"}`.
+        rows: columns that name a row of the printed table.
+        columns: columns that name a column of it.
+
+    Returns:
+        `columns`, `over` (the other row) and, in points, the printed and our lead, the number of pairs of seeds, their
+        difference with the half-widths of its intervals and its word, and the ratio of ours to the printed lead with
+        its 95% interval (infinite or NaN ends where the printed lead is not told from zero).
+
+    Raises:
+        ArgumentError: a column is missing.
+    """
+    for name in [*rows, *columns]:
+        one_of("rows and columns", name, published.columns)
+    key = [*columns, *rows]
+    scores = series(frame, key, value)
+    cells = published[published["value_number"].notna()].to_dict("records")
+    found = []
+    for top, other in pairs(cells, headline, columns):
+        over = " ".join(str(other[name]) for name in rows if other[name])
+        pair = [scores.get(compare.cell_key(cell, key), pd.Series(dtype=float)) for cell in (top, other)]
+        found.append({name: top[name] for name in columns} | {"over": over} | _lead(pair, top, other))
+    return pd.DataFrame(found, columns=[*columns, *COLUMNS])
+
+
+def pairs(
+    cells: Sequence[Mapping[str, Any]], headline: Mapping[str, str], columns: Sequence[str]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each cell of the paper's method with each other cell of its column, or of its graph for central models."""
+    tops = [cell for cell in cells if all(str(cell[name]) == str(wanted) for name, wanted in headline.items())]
+    for top in tops:
+        for other in cells:
+            same = all(other[name] == top[name] for name in columns)
+            whole = other["partition"] == WHOLE and other["dataset"] == top["dataset"]
+            if other is not top and (same or whole) and other not in tops:
+                yield top, other
+
+
+def series(frame: pd.DataFrame, key: Sequence[str], value: str) -> dict[tuple[str, ...], pd.Series]:
+    """Return the scores of each cell on a real graph, indexed by seed."""
+    if frame.empty:
+        return {}
+    good = frame[frame["status"].eq("ok")] if "status" in frame else frame
+    good = good[~good["dataset"].astype(str).str.endswith("~standin")].dropna(subset=[value])
+    names = [compare.cell_key(row, key) for row in good[list(key)].to_dict("records")]
+    series = {}
+    for name, rows in good.groupby(pd.Series(names, index=good.index), sort=False):
+        series[name] = rows.drop_duplicates("seed").set_index("seed")[value].astype(float)
+    return series
+
+
+def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    gaps = (pair[0] - pair[1]).dropna() / top["point"]
+    printed = (top["value_number"] - other["value_number"]) / top["point"]
+    known = {"printed_lead": printed, "our_lead": float(gaps.mean()) if len(gaps) else math.nan, "pairs": len(gaps)}
+    sides = (top, other)
+    foreign = [str(side.get("provenance") or "") for side in sides]
+    reasons = [f"a printed number {text}" for text in foreign if text.startswith(compare.OTHER_PROTOCOL)]
+    reasons += ["a printed number is a peak"] if any(side["spread_kind"] == "peak" for side in sides) else []
+    reasons += ["no seed in common"] if not len(gaps) else []
+    if reasons:
+        return known | {"verdict": rule.NOT_TESTED, "why": "; ".join(reasons)}
+    count = int(top["runs_published"])
+    sds = [compare.as_sd(side["spread_number"], side["spread_kind"], count) / top["point"] for side in sides]
+    sd = float(gaps.std(ddof=1)) if len(gaps) > 1 else math.nan
+    variance, freedom = rule.moderated(sd, len(gaps), prior(top["paper"], LEAD))
+    if math.isnan(float(variance)):
+        return known | {"verdict": rule.NOT_TESTED, "why": "one pair only, and no prior for its spread"}
+    spread = math.hypot(*sds)
+    redrawn = bool(top["redrawn"])
+    unit = math.hypot(*(compare.last_digit(side["value"]) for side in sides)) / top["point"]
+    one = rule.intervals(
+        known["our_lead"], variance, freedom, len(gaps), printed, spread, count, redrawn=redrawn, rounding=unit
+    )
+    word = rule.words(one.difference, one.half90, one.half95)
+    told = {name: float(getattr(one, name)) for name in ("difference", "half90", "half95")}
+    ratio = _ratio(known["our_lead"], printed, variance, freedom, len(gaps), spread, count, redrawn)
+    return known | told | {"verdict": word, "why": ""} | ratio
+
+
+def _ratio(
+    ours: float, printed: float, variance: Any, freedom: Any, runs: int, spread: float, count: int, redrawn: bool
+) -> dict[str, float]:
+    """Return the ratio of two leads with Fieller's 95% interval, if the printed one is large enough."""
+    if abs(printed) <= LEAST:
+        return {}
+    arrays = (np.asarray(value, dtype=float) for value in (variance, freedom, runs, spread, count, redrawn))
+    own, theirs, degrees = (float(part) for part in rule.errors(*arrays))
+    low, high = fieller(ours, own, printed, theirs, float(stdtrit(degrees, 0.975)))
+    return {"ratio": ours / printed, "ratio_low": low, "ratio_high": high}
+
+
+def fieller(top: float, top_variance: float, bottom: float, bottom_variance: float, t: float) -> tuple[float, float]:
+    """Return Fieller's interval of `top / bottom` for independent estimates and a quantile `t`.
+
+    The ends are infinite where `bottom` is not told from zero, since the set of ratios is then unbounded.
+    """
+    a = bottom**2 - t**2 * bottom_variance
+    if a <= 0:
+        return -math.inf, math.inf
+    b = top * bottom
+    half = math.sqrt(max(b**2 - a * (top**2 - t**2 * top_variance), 0.0))
+    return (b - half) / a, (b + half) / a
+
+
+def summary(table: pd.DataFrame) -> dict[str, float]:
+    """Return the leads of a table in a few numbers.
+
+    Returns:
+        `leads` (with both numbers), `same_sign` (of those whose printed lead is not zero), the medians of the printed
+        lead, of ours, and of the ratio where there is one.
+    """
+    both = table.dropna(subset=["printed_lead", "our_lead"])
+    return {
+        "leads": len(both),
+        "same_sign": int((np.sign(both["printed_lead"]) == np.sign(both["our_lead"])).sum()),
+        "printed_lead": float(both["printed_lead"].median()),
+        "our_lead": float(both["our_lead"].median()),
+        "ratio": float((both["our_lead"] / both["printed_lead"])[both["printed_lead"].abs() > LEAST].median()),
+    }

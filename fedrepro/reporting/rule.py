@@ -1,0 +1,206 @@
+"""The rule that gives one word to a published number and our runs.
+
+Let `d` be our mean less the published one, in accuracy points, `h90` and `h95` the half-widths of its 90% and 95%
+intervals, and the margin two points. The word is the first that holds:
+
+    agrees                |d| + h90 <= 2   the 90% interval lies within the margin (two one-sided tests)
+    compatible            |d| <= h95       a rerun of the paper could print its number; "but wide" if h95 > 5
+    differs               |d| - h90 > 2    the 90% interval lies outside the margin
+    differs a little      otherwise        outside the prediction interval, a difference within the margin not excluded
+
+A number is *not tested* where nothing was measured or printed, where only a stand-in was measured, or where the printed
+number is known to belong to another protocol.
+
+Both intervals are t intervals with the standard error sqrt(v_o + v_p). The variance of our mean is v_o = s^2/n. The
+error v_p of the published mean depends on the paper:
+
+    split and partition redrawn for each of its runs    v_p = its variance / its runs
+    one split kept for all of its runs, or not stated   v_p = our variance over splits, or its own if larger
+    a peak of n runs                                    ours is the expected largest of n runs as well; since it grows
+                                                        with our standard deviation, so that too small a one errs twice,
+                                                        the tails of both intervals are halved (found by simulation)
+
+Where our own variance stands for the paper's, the degrees of freedom are ours. Our variances are moderated by a prior
+of each paper (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 3): a cell with `f`
+degrees of freedom has the variance (f_0 s_0^2 + f s^2) / (f_0 + f) with f_0 + f degrees of freedom, so that a cell of
+one run has the prior's variance. A printed number has its rounding error, uniform over the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma, stdtr, stdtrit
+from scipy.stats import norm
+
+from fedrepro.errors import require
+
+MARGIN = 2.0  # accuracy points
+WIDEST = 5.0  # points of half-width beyond which "compatible" says little
+AGREES, COMPATIBLE, WIDE = "agrees", "compatible", "compatible, but wide"
+LITTLE, DIFFERS, NOT_TESTED = "differs a little", "differs", "not tested"
+FITS = (AGREES, COMPATIBLE)  # the words of a reading that explains a cell
+WORDS = (AGREES, COMPATIBLE, WIDE, LITTLE, DIFFERS, NOT_TESTED)
+
+
+class Prior(NamedTuple):
+    """What is known of a variance over runs before it is measured: `variance` (points^2) with `freedom` degrees."""
+
+    variance: float = math.nan
+    freedom: float = 0.0
+
+
+NO_PRIOR = Prior()
+
+
+class Intervals(NamedTuple):
+    """A difference (points) with the half-widths of its intervals, and the p-value of |difference| <= margin."""
+
+    difference: Any
+    half90: Any
+    half95: Any
+    p: Any
+
+
+def moderated(sd: ArrayLike, runs: ArrayLike, prior: Prior = NO_PRIOR) -> tuple[Any, Any]:
+    """Return the variance of scores over runs and its degrees of freedom, moderated by a prior (Smyth 2004, section 3).
+
+    Args:
+        sd: standard deviation over runs (ddof 1); ignored for a single run.
+        runs: number of runs.
+        prior: of the paper. Without one a single run has the variance NaN.
+    """
+    own = np.maximum(np.asarray(runs, dtype=float) - 1, 0)
+    squared = np.where(own > 0, np.square(np.asarray(sd, dtype=float)), 0.0)
+    if math.isinf(prior.freedom):
+        return np.full_like(squared, prior.variance), np.full_like(own, math.inf)
+    known = prior.freedom * prior.variance if prior.freedom else 0.0
+    freedom = own + prior.freedom
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(freedom > 0, (known + own * squared) / freedom, math.nan), freedom
+
+
+def intervals(
+    ours: ArrayLike,
+    variance: ArrayLike,
+    freedom: ArrayLike,
+    runs: ArrayLike,
+    published: ArrayLike,
+    spread: ArrayLike,
+    runs_published: ArrayLike,
+    *,
+    redrawn: ArrayLike = False,
+    peak: ArrayLike = False,
+    rounding: ArrayLike = 0.0,
+    margin: float = MARGIN,
+) -> Intervals:
+    """Return the difference of each cell with its intervals. All arguments are broadcast, and in points.
+
+    Args:
+        ours: our mean.
+        variance, freedom: of our scores over runs, as `moderated` returns them.
+        runs: number of our runs.
+        published: the published number.
+        spread: its standard deviation over runs; NaN where none is printed, and ours stands for it.
+        runs_published: runs behind it.
+        redrawn: whether the paper drew split and partition anew for each run.
+        peak: whether the published number is the largest of its runs.
+        rounding: the unit of its last digit.
+    """
+    ours, variance, freedom, runs, published, spread, count, redrawn, peak, rounding = (
+        np.asarray(value, dtype=float)
+        for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
+    )
+    own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn)
+    middle, spread_of_largest = (np.vectorize(part, otypes=[float])(count) for part in (_largest, _largest_variance))
+    ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
+    own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
+    theirs = np.where(peak > 0, variance * spread_of_largest, theirs)
+    degrees = np.where(peak > 0, freedom, degrees)
+    error = np.sqrt(own + theirs + np.square(rounding) / 12)
+    d = ours - published
+    with np.errstate(invalid="ignore", divide="ignore"):
+        beyond = [np.where(error > 0, (np.abs(d) + sign * margin) / error, math.inf) for sign in (-1, 1)]
+        at_edge = (error == 0) & (np.abs(d) <= margin)
+        p = np.where(at_edge, 1.0, stdtr(degrees, -beyond[0]) + stdtr(degrees, -beyond[1]))
+    tail = np.where(peak > 0, 0.025, 0.05)
+    half90, half95 = (stdtrit(degrees, 1 - part) * error for part in (tail, tail / 2))
+    return Intervals(d, half90, half95, np.minimum(p * np.where(peak > 0, 2.0, 1.0), 1.0))
+
+
+def errors(
+    variance: Any, freedom: Any, runs: Any, spread: Any, runs_published: Any, redrawn: Any
+) -> tuple[Any, Any, Any]:
+    """Return the variance of our mean, that of the published one, and the degrees of freedom of their sum.
+
+    The arguments are arrays, as for `intervals`. Where our variance stands for the paper's the degrees are exactly
+    ours, else those of Welch and Satterthwaite.
+    """
+    printed = np.square(spread)
+    own = variance / runs
+    borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > variance))
+    theirs = np.where(borrowed, variance, printed) / np.where(redrawn > 0, runs_published, 1.0)
+    freedom_theirs = np.where(borrowed, freedom, runs_published - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        both = np.square(own + theirs) / (np.square(own) / freedom + np.square(theirs) / freedom_theirs)
+    return own, theirs, np.where(borrowed, freedom, np.where(own + theirs > 0, both, math.inf))
+
+
+def words(difference: ArrayLike, half90: ArrayLike, half95: ArrayLike, *, margin: float = MARGIN) -> Any:
+    """Return the word of each difference, see the module; NaN is not tested."""
+    size, h90, h95 = np.abs(np.asarray(difference, dtype=float)), np.asarray(half90), np.asarray(half95)
+    named = np.select(
+        [np.isnan(size + h95), size + h90 <= margin, (size <= h95) & (h95 <= WIDEST), size <= h95, size - h90 > margin],
+        [NOT_TESTED, AGREES, COMPATIBLE, WIDE, DIFFERS],
+        LITTLE,
+    )
+    return str(named) if named.ndim == 0 else named
+
+
+def estimate(variances: Sequence[float], freedoms: Sequence[float]) -> Prior:
+    """Fit the prior of a family of variances by the moments of their logarithms (Smyth 2004, section 6.2).
+
+    Args:
+        variances: sample variances; zeros, which have no logarithm, are left out.
+        freedoms: their degrees of freedom.
+
+    Returns:
+        The prior. Its freedom is infinite if the variances differ no more than samples of one variance do.
+
+    Raises:
+        ArgumentError: fewer than two variances are above zero.
+    """
+    s2, f = np.asarray(variances, dtype=float), np.asarray(freedoms, dtype=float)
+    s2, f = s2[s2 > 0], f[s2 > 0]
+    require(len(s2) > 1, "variances", "at least two above zero", list(variances))
+    logs = np.log(s2) - digamma(f / 2) + np.log(f / 2)
+    middle = float(logs.mean())
+    excess = float(logs.var(ddof=1) - polygamma(1, f / 2).mean())
+    if excess <= float(polygamma(1, 5e5)):
+        return Prior(math.exp(middle), math.inf)
+    half = brentq(lambda x: float(polygamma(1, x)) - excess, 1e-3, 1e6)
+    return Prior(math.exp(middle + float(digamma(half)) - math.log(half)), 2 * half)
+
+
+@cache
+def _largest(count: float) -> float:
+    """Return the expectation of the largest of `count` standard normal draws."""
+    return _moment(count, 1)
+
+
+@cache
+def _largest_variance(count: float) -> float:
+    """Return the variance of the largest of `count` standard normal draws."""
+    return _moment(count, 2) - _moment(count, 1) ** 2
+
+
+def _moment(count: float, power: int) -> float:
+    density = lambda x: x**power * count * norm.pdf(x) * norm.cdf(x) ** (count - 1)  # noqa: E731
+    return float(quad(density, -12, 12)[0])
