@@ -28,7 +28,7 @@ PUBLISHED = ("published", "published_mean", "published_spread")
 MEASURED = (
     "ours_mean", "ours_sd", "runs", "difference", "half90", "half95", "p", "verdict", "if_redrawn", "if_kept", "why",
 )  # fmt: skip
-OTHER_PROTOCOL = "equals "  # how the provenance of a number that another paper prints begins
+FOREIGN = ("equals ", "another row")  # how the provenance of a number that is not of its cell begins
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ def table(
     Returns:
         The columns `IDENTIFIERS`, `PUBLISHED`, `MEASURED` and, where the published rows have it, `provenance`. A
         stand-in (`Cora~standin`) is shown in the cell of its graph only where no run on the real data exists, and is
-        then not tested. Neither is a number that equals one of another protocol.
+        then not tested. Neither is a number that
+        equals one of another protocol or of another row.
 
     Raises:
         ArgumentError: a column is missing, or a seed occurs twice in a cell (`on` mixes different runs).
@@ -182,7 +183,7 @@ def table(
         standin = (key, False) not in ours and (key, True) in ours
         origin = str(cell.get("provenance") or "")
         reasons = ["measured on a stand-in"] if standin else []
-        reasons += [f"the printed number {origin}"] if origin.startswith(OTHER_PROTOCOL) else []
+        reasons += [f"the printed number: {origin}"] if origin.startswith(FOREIGN) else []
         found = verdict(
             ours.get((key, standin), []),
             cell["value_number"],

@@ -99,7 +99,7 @@ def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str,
     known = {"printed_lead": printed, "our_lead": float(gaps.mean()) if len(gaps) else math.nan, "pairs": len(gaps)}
     sides = (top, other)
     foreign = [str(side.get("provenance") or "") for side in sides]
-    reasons = [f"a printed number {text}" for text in foreign if text.startswith(compare.OTHER_PROTOCOL)]
+    reasons = [f"a printed number: {text}" for text in foreign if text.startswith(compare.FOREIGN)]
     reasons += ["a printed number is a peak"] if any(side["spread_kind"] == "peak" for side in sides) else []
     reasons += ["no seed in common"] if not len(gaps) else []
     if reasons:

@@ -157,7 +157,7 @@ def test_table_has_one_row_per_published_cell() -> None:
     assert set(found["verdict"]) <= set(rule.WORDS)
     cell = found[(found["dataset"] == "Cora") & (found["method"] == "FedGAT") & (found["setting"] == "non-iid")].iloc[0]
     assert cell["published"] == "0.80 ± 0.005"
-    assert (cell["runs"], cell["verdict"]) == (5, rule.COMPATIBLE)
+    assert (cell["runs"], cell["verdict"]) == (5, rule.AGREES)
     assert cell["ours_mean"] == pytest.approx(0.8)
     assert (found["runs"] == 0).sum() == 23
     assert found.loc[found["runs"] == 0, "verdict"].eq(rule.NOT_TESTED).all()

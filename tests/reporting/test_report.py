@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
             "dataset": ["Cora", "CiteSeer", "PubMed"],
             "ours_mean": [0.8, 0.7, None],
             "runs": [10, 3, 0],
-            "verdict": ["reproduced", "differs", "not comparable"],
+            "verdict": ["agrees", "differs", "not tested"],
         }
     )
     curve = pd.DataFrame({"clients": [1, 20], "test": [0.8, 0.8], "runs": [4, 4], "method": "FedGAT"})
@@ -59,7 +59,7 @@ def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
     text = (folder / "fedgat" / "README.md").read_text()
     assert "Drawn: 3 of 39 exhibits." in text
     assert cells(text, "| FG-T1 ")[4:] == [
-        "drawn", "0-10", "1 reproduced, 1 differs, 1 not comparable", "[csv](FG-T1.csv)",
+        "drawn", "0-10", "1 agrees, 1 differs, 1 not tested", "[csv](FG-T1.csv)",
     ]  # fmt: skip
     assert cells(text, "| FG-F2a ")[4:] == ["drawn", "4", "", "[csv](FG-F2a.csv) [svg](FG-F2a.svg)"]
     assert cells(text, "| FG-I1 ")[4:6] == ["drawn", "–"]
@@ -83,7 +83,7 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     """Of 165 exhibits three are drawn; a table beyond the paper adds nothing to the verdicts."""
     report.write(folder)
     text = (folder / "README.md").read_text()
-    assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "1", "1", "0", "1"]
+    assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "1", "0", "0", "0", "1", "1"]
     assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–", "0", "0", "0", "0"]
     assert cells(text, "| all ") == ["all", "3", "165", "", "1", "1", "0", "1"]
     assert cells(text, "| FedGAT ") == ["FedGAT", "0", "1", "0", "0", "0"]
