@@ -84,15 +84,15 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     report.write(folder)
     text = (folder / "README.md").read_text()
     assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "1", "0", "0", "0", "1", "1"]
-    assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–", "0", "0", "0", "0"]
-    assert cells(text, "| all ") == ["all", "3", "165", "", "1", "1", "0", "1"]
+    assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–", "0", "0", "0", "0", "0", "0"]
+    assert cells(text, "| all ") == ["all", "3", "165", "", "1", "0", "0", "0", "1", "1"]
     assert cells(text, "| FedGAT ") == ["FedGAT", "0", "1", "0", "0", "0"]
     assert "[engine](engine/README.md)" in text
 
 
 def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:
     """Cells without a published number, in a table that compares with some, are not counted; ours have their titles."""
-    rows = {"verdict": ["differs", "not comparable"], "published_mean": [0.5, None], "runs": [3, 3]}
+    rows = {"verdict": ["differs", "not tested"], "published_mean": [0.5, None], "runs": [3, 3]}
     files.save("fedsheafhn", "SH-T4", pd.DataFrame(rows), folder=tmp_path)
     files.save("fedsheafhn", "SH-M1", pd.DataFrame({"runs": [1]}), folder=tmp_path)
     report.write(tmp_path)
