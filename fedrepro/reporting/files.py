@@ -47,20 +47,22 @@ def save(
     place = Path(folder or paths.figures()) / paper
     written = [replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
-        import matplotlib.pyplot as plt
-
-        from fedrepro.reporting.style import style
-
-        with style(), plt.rc_context({"figure.constrained_layout.use": False}):
-            for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, metadata=metadata)
-                figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
-                content = buffer.getvalue()
-                if kind == "svg":
-                    content = _name_clips(content)
-                written.append(replace_file(place / f"{exhibit_id}.{kind}", content))
+        written += [replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
+        figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
     return written
+
+
+def drawn(figure: Figure, kind: str) -> bytes:
+    """Return a figure as the content of an `svg` or `png` file, the same bytes in any process."""
+    import matplotlib.pyplot as plt
+
+    from fedrepro.reporting.style import style
+
+    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
+    with style(), plt.rc_context({"figure.constrained_layout.use": False}):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, metadata=metadata)
+    return _rounded(_name_clips(buffer.getvalue())) if kind == "svg" else buffer.getvalue()
 
 
 def _name_clips(svg: bytes) -> bytes:
@@ -70,6 +72,13 @@ def _name_clips(svg: bytes) -> bytes:
     """
     names: dict[bytes, bytes] = {}
     return re.sub(rb"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], b"clip%d" % len(names)), svg)
+
+
+def _rounded(svg: bytes) -> bytes:
+    """Return a drawing with two decimals in its coordinates, since the last ones depend on the processor."""
+    places = rb'(?<= d=")[^"]*|translate\([^)]*\)|(?<= [xy]=")[^"]*|(?<= [xy][12]=")[^"]*'
+    shorten = lambda found: re.sub(rb"-?\d+\.\d{3,}", lambda number: b"%.2f" % float(number[0]), found[0])  # noqa: E731
+    return re.sub(places, shorten, svg)
 
 
 def csv_text(frame: pd.DataFrame) -> str:

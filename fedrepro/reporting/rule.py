@@ -155,7 +155,8 @@ def errors(
 
 def words(difference: ArrayLike, half90: ArrayLike, half95: ArrayLike, *, margin: float = MARGIN) -> Any:
     """Return the word of each difference, see the module; NaN is not tested."""
-    size, h90, h95 = np.abs(np.asarray(difference, dtype=float)), np.asarray(half90), np.asarray(half95)
+    d, h90, h95 = (np.asarray(values, dtype=float) for values in (difference, half90, half95))
+    size = np.abs(d)
     named = np.select(
         [np.isnan(size + h95), size + h90 <= margin, (size <= h95) & (h95 <= WIDEST), size <= h95, size - h90 > margin],
         [NOT_TESTED, AGREES, COMPATIBLE, WIDE, DIFFERS],

@@ -1,0 +1,206 @@
+"""State what a paper's numbers came to: the words of its main tables, its method's leads, and its claims.
+
+Everything is read from the files of `figures/<paper>`, so that the text follows the store. A printed cell that several
+tables repeat counts once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+from scipy.special import stdtr, stdtrit
+
+from fedrepro.reporting import effects, exhibits, rule
+from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
+from fedrepro.reporting.style import MARKERS, style
+
+TESTED = rule.WORDS[:-1]
+PICTURE = "answer"  # the file of the picture of printed against measured numbers
+COLOURS_OF_WORDS = ("#009E73", "#56B4E9", "#999999", "#E69F00", "#D55E00")
+NEEDED = (
+    "published_mean", "ours_mean", "runs", "difference", "half90", "half95", "verdict", "why", "provenance", "point",
+)  # fmt: skip
+
+
+def cells(folder: Path, paper: str) -> pd.DataFrame:
+    """Return the distinct printed cells of a paper's main tables, as its files hold them.
+
+    Returns:
+        The rows of `compare.table` for each table that was drawn, with the columns `paper` and `point`.
+    """
+    printed = exhibits.published(paper)
+    frames = [pd.DataFrame(columns=list(NEEDED))]
+    for exhibit_id in exhibits.study(paper).tables:
+        path = folder / paper / f"{exhibit_id}.csv"
+        if path.is_file():
+            frame = pd.read_csv(path, dtype={"clients": str, "published": str, "setting": str})
+            point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
+            frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
+            frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
+    table = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+    again = table["provenance"].fillna("").astype(str).str.startswith("repeats ")
+    return table[~again].reset_index(drop=True)
+
+
+def leads(folder: Path, paper: str) -> pd.DataFrame:
+    """Return the leads of a paper's method, as `effects.effects` gives them, with the column `exhibit`."""
+    frames = []
+    for exhibit_id in exhibits.study(paper).tables:
+        path = folder / paper / f"{exhibit_id}-effects.csv"
+        if path.is_file():
+            frames.append(pd.read_csv(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
+
+
+def counted(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, int]:
+    """Count the words of the tested cells under a margin, from their differences and half-widths."""
+    tested = table[table["verdict"].ne(rule.NOT_TESTED)]
+    said = rule.words(tested["difference"], tested["half90"], tested["half95"], margin=margin)
+    found = Counter(np.atleast_1d(said).tolist())
+    return {word: found[word] for word in TESTED}
+
+
+def expected(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, float]:
+    """Return how often each word would be said, on average, if every tested number were that of a perfect copy.
+
+    Where nothing differs, the difference of a cell over its standard error has the t distribution whose quantiles are
+    the cell's half-widths.
+    """
+    tested = table[table["verdict"].ne(rule.NOT_TESTED)]
+    sums = dict.fromkeys(TESTED, 0.0)
+    for h90, h95 in zip(tested["half90"], tested["half95"], strict=True):
+        for word, share in _shares(float(h90), float(h95), margin).items():
+            sums[word] += share
+    return sums
+
+
+def _shares(h90: float, h95: float, margin: float) -> dict[str, float]:
+    if h95 == 0:
+        return {rule.AGREES: 1.0}
+    freedom = _freedom(h95 / h90)
+    error = h95 / float(stdtrit(freedom, 0.975))
+
+    def within(size: float) -> float:
+        return 2 * float(stdtr(freedom, size / error)) - 1 if size > 0 else 0.0
+
+    agrees = within(margin - h90)
+    near = max(agrees, 0.95)
+    far = min(1 - near, 1 - within(margin + h90))
+    compatible = rule.COMPATIBLE if h95 <= rule.WIDEST else rule.WIDE
+    return {rule.AGREES: agrees, compatible: near - agrees, rule.DIFFERS: far, rule.LITTLE: 1 - near - far}
+
+
+def _freedom(ratio: float) -> float:
+    """Return the degrees of freedom at which the quantiles of two intervals have a ratio."""
+
+    def gap(freedom: float) -> float:
+        return float(stdtrit(freedom, 0.975) / stdtrit(freedom, 0.95)) - ratio
+
+    return math.inf if gap(1e6) >= 0 else float(brentq(gap, 0.4, 1e6)) if gap(0.4) > 0 else 0.4
+
+
+def numbers(folder: Path, paper: str) -> dict[str, Any]:
+    """Return what a paper's main tables came to, in numbers.
+
+    Returns:
+        `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
+        those `expected` of a perfect copy, the `median` difference and the share `within` two points (both in tested
+        cells), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts of the `claims`.
+    """
+    table, lead = cells(folder, paper), leads(folder, paper)
+    tested = table[table["verdict"].ne(rule.NOT_TESTED)]
+    untested = table[table["verdict"].eq(rule.NOT_TESTED)]
+    path = folder / paper / "claims.csv"
+    claims = Counter(pd.read_csv(path)["verdict"]) if path.is_file() else Counter[str]()
+    return {
+        "printed": len(table),
+        "tested": len(tested),
+        "untested": Counter(untested["why"].fillna("").map(_reason)) if len(untested) else Counter(),
+        "words": counted(table),
+        "expected": expected(table),
+        "median": float(tested["difference"].median()) if len(tested) else math.nan,
+        "within": float(tested["difference"].abs().le(rule.MARGIN).mean()) if len(tested) else math.nan,
+        "runs": (int(tested["runs"].min()), int(tested["runs"].max())) if len(tested) else (0, 0),
+        "leads": effects.summary(lead) if len(lead) else {},
+        "lead_words": Counter(lead["verdict"]),
+        "claims": {word: claims[word] for word in CLAIM_VERDICTS},
+    }
+
+
+def _reason(why: str) -> str:
+    """Return the first reason of a cell that was not tested, with numbers of other works as one reason."""
+    first = str(why).partition("; ")[0]
+    return "the printed number is of another protocol or row" if first.startswith("the printed number") else first
+
+
+def sentences(known: Mapping[str, Any], name: str) -> list[str]:
+    """Return what came out for a paper, one fact a sentence."""
+    words, tested = known["words"], known["tested"]
+    reasons = ", ".join(f"{count} ({reason})" for reason, count in known["untested"].most_common())
+    said = [f"The main tables of {name} print {known['printed']} distinct numbers, of which {tested} were tested."]
+    if reasons:
+        said.append(f"Not tested are {reasons}.")
+    if tested:
+        perfect = known["expected"]
+        listed = ", ".join(f"{words[word]} {word} ({perfect[word]:.0f})" for word in TESTED)
+        said += [
+            f"Of the tested numbers {listed}; in brackets is what a perfect copy would be expected to give.",
+            f"The median difference, ours minus printed, is {known['median']:+.1f} points, and {known['within']:.0%} of"
+            " the tested numbers lie within two points.",
+        ]
+    found = known["leads"]
+    if found and found["leads"]:
+        said.append(
+            f"The paper's method leads another row by a median of {found['printed_lead']:.1f} points in print and of"
+            f" {found['our_lead']:.1f} here; {found['same_sign']} of {found['leads']} leads have the printed sign."
+        )
+    claims = ", ".join(f"{count} {verdict}" for verdict, count in known["claims"].items() if count)
+    if claims:
+        said.append(f"Of the paper's claims {claims}.")
+    return said
+
+
+def picture(table: pd.DataFrame, title: str) -> Any:
+    """Draw every tested number, printed against ours in percent, coloured by its word; None without any.
+
+    The band around the diagonal is the margin. The legend counts the numbers of each word.
+    """
+    tested = table[table["verdict"].ne(rule.NOT_TESTED) & table["published_mean"].notna()]
+    if tested.empty:
+        return None
+    said = rule.words(tested["difference"], tested["half90"], tested["half95"])
+    both = [tested[name] / tested["point"] for name in ("published_mean", "ours_mean")]
+    ends = np.array([min(map(min, both)) - 1, max(map(max, both)) + 1])
+    with style():
+        figure, ax = plt.subplots(figsize=(6.4, 4.6))
+        ax.fill_between(ends, ends - rule.MARGIN, ends + rule.MARGIN, color="#EEEEEE", lw=0)
+        ax.plot(ends, ends, color="#888888", lw=0.8)
+        for word, colour, marker in zip(TESTED, COLOURS_OF_WORDS, MARKERS, strict=False):
+            chosen = said == word
+            label = f"{word} ({int(chosen.sum())})"
+            x, y = (values[chosen] for values in both)
+            ax.scatter(x, y, s=16, marker=marker, color=colour, alpha=0.8, lw=0, label=label, zorder=3)
+        ax.set(xlabel="printed (percent)", ylabel="ours (percent)", title=title, xlim=ends, ylim=ends, aspect="equal")
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="band: two points around equality")
+        plt.close(figure)
+    return figure
+
+
+def margins(folder: Path, papers: Sequence[str]) -> pd.DataFrame:
+    """Return the words of each paper under margins of one, two and three points, beside those of a perfect copy."""
+    rows = []
+    for paper in papers:
+        table = cells(folder, paper)
+        for margin in (1.0, 2.0, 3.0):
+            words, perfect = counted(table, margin), expected(table, margin)
+            told = {word: f"{words[word]} ({perfect[word]:.0f})" for word in TESTED}
+            rows.append({"paper": exhibits.papers().get(paper, paper), "margin": f"{margin:.0f}", **told})
+    return pd.DataFrame(rows)

@@ -1,0 +1,113 @@
+"""What a paper's numbers came to: counts, the perfect copy, sentences, leads."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedrepro.reporting import answer, compare, effects, exhibits, files, rule
+
+
+def runs_of(means: dict[str, float], seeds: int = 6, spread: float = 0.004) -> pd.DataFrame:
+    """Return runs of FG-T1's methods on Cora with ten non-iid clients; a seed's error is common to all methods."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(0, spread, seeds)
+    return pd.DataFrame(
+        [
+            {
+                "dataset": "Cora", "method": method, "clients": 10, "partition": "dirichlet(beta=1)", "seed": seed,
+                "status": "ok", "test": mean + common[seed] + rng.normal(0, spread / 4),
+            }
+            for method, mean in means.items()
+            for seed in range(seeds)
+        ]
+    )  # fmt: skip
+
+
+def printed() -> pd.DataFrame:
+    table = exhibits.published("fedgat")
+    return table[table["exhibit"].eq("FG-T1")]
+
+
+LIKE_PRINT = {"FedGAT": 0.800, "DistGAT": 0.684, "FedGCN": 0.797}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with FG-T1 drawn from runs like the printed ones, and the leads of FedGAT."""
+    return draw(tmp_path, LIKE_PRINT)
+
+
+def draw(folder: Path, means: dict[str, float]) -> Path:
+    frame = runs_of(means)
+    files.save("fedgat", "FG-T1", compare.table(frame, printed()), folder=folder)
+    leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
+    files.save("fedgat", "FG-T1-effects", leads, folder=folder)
+    return folder
+
+
+def test_the_sentences_follow_the_numbers(folder: Path, tmp_path: Path) -> None:
+    """A changed record changes the text."""
+    before = answer.sentences(answer.numbers(folder, "fedgat"), "FedGAT")
+    assert any("3 were tested" in one for one in before)
+    after = answer.sentences(answer.numbers(draw(tmp_path / "other", LIKE_PRINT | {"FedGAT": 0.7}), "fedgat"), "FedGAT")
+    assert before != after
+
+
+def test_words_are_counted_under_any_margin(folder: Path) -> None:
+    """The counts under the suite's margin are those of the file; a wider margin agrees at least as often."""
+    table = answer.cells(folder, "fedgat")
+    words = answer.counted(table)
+    tested = table[table["verdict"].ne(rule.NOT_TESTED)]
+    assert words == {word: int(tested["verdict"].eq(word).sum()) for word in answer.TESTED}
+    assert answer.counted(table, 3.0)[rule.AGREES] >= words[rule.AGREES] >= answer.counted(table, 1.0)[rule.AGREES]
+
+
+@pytest.mark.parametrize(("runs", "redrawn"), [(3, True), (10, True), (5, False)])
+def test_the_perfect_copy_is_what_simulation_gives(runs: int, redrawn: bool) -> None:
+    """The expected words of cells are those that copies get, over many draws from the prior."""
+    rng = np.random.default_rng(1)
+    draws, prior = 8000, rule.Prior(1.4, 6.0)
+    sd = np.sqrt(prior.variance * prior.freedom / rng.chisquare(prior.freedom, draws))
+    ours = rng.normal(size=(draws, runs)) * sd[:, None]
+    theirs = rng.normal(size=draws) * sd / (math.sqrt(10) if redrawn else 1)
+    own = rule.moderated(ours.std(axis=1, ddof=1), runs, prior)
+    found = rule.intervals(ours.mean(axis=1), *own, runs, theirs, math.nan, 10, redrawn=redrawn)
+    table = pd.DataFrame({"difference": found.difference, "half90": found.half90, "half95": found.half95})
+    table["verdict"] = rule.words(found.difference, found.half90, found.half95)
+    wanted, said = answer.expected(table), answer.counted(table)
+    assert sum(wanted.values()) == pytest.approx(draws)
+    for word in answer.TESTED:
+        assert wanted[word] / draws == pytest.approx(said[word] / draws, abs=0.02)
+
+
+def test_leads_are_paired_over_seeds() -> None:
+    """A lead has the interval of the paired differences, which is narrower than the scores would allow."""
+    leads = effects.effects(runs_of(LIKE_PRINT), printed(), {"method": "FedGAT"}, value="test").set_index("over")
+    row = leads[leads["pairs"].gt(0)].loc["DistGAT"]
+    assert row["printed_lead"] == pytest.approx(11.6) and row["our_lead"] == pytest.approx(11.6, abs=0.3)
+    assert row["pairs"] == 6 and row["ratio_low"] < row["ratio"] < row["ratio_high"]
+    assert row["ratio"] == pytest.approx(1.0, abs=0.05)
+    assert effects.summary(leads.reset_index())["leads"] == 2
+
+
+def test_shuffled_records_flip_the_leads() -> None:
+    """Negative control: with the methods' names exchanged the lead has the wrong sign and differs."""
+    swapped = runs_of({"FedGAT": 0.684, "DistGAT": 0.800})
+    leads = effects.effects(swapped, printed(), {"method": "FedGAT"}, value="test")
+    row = leads[leads["pairs"].gt(0)].iloc[0]
+    assert row["our_lead"] < 0 < row["printed_lead"] and row["verdict"] == rule.DIFFERS
+
+
+def test_fieller_holds_the_ratio() -> None:
+    """Fieller's interval covers the true ratio in 95% of draws, and has no end where the divisor may be zero."""
+    rng = np.random.default_rng(2)
+    draws = 4000
+    top, bottom = rng.normal(6, 1, draws), rng.normal(3, 0.5, draws)
+    ends = [effects.fieller(a, 1.0, b, 0.25, 1.96) for a, b in zip(top, bottom)]
+    assert np.mean([low <= 2 <= high for low, high in ends]) == pytest.approx(0.95, abs=0.012)
+    assert effects.fieller(1.0, 1.0, 0.5, 1.0, 1.96) == (-math.inf, math.inf)
