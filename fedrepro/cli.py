@@ -1,4 +1,4 @@
-"""The command `fedrepro`: list, data, run, status, show, verify, merge, report, --version.
+"""The command `fedrepro`: list, data, run, status, show, compare, verify, merge, report, --version.
 
 Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
 """
@@ -80,7 +80,13 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--profile", default="paper", help="smoke, quick or paper (default)")
     status.add_argument("--json", action="store_true", help="for programs")
     show = add("show", show_, "one stored record, and the command that rebuilds it")
-    show.add_argument("key", metavar="KEY", help="key of a run, or its first characters")
+    show.add_argument("key", metavar="KEY", help="key of a run, or its first characters; or the ID of a main table")
+    show.add_argument(
+        "cell", nargs="*", metavar="VALUE", help='the values of a cell, such as Cora "FedStruct (H2V)" 10'
+    )
+    compare = add("compare", compare_, "the printed numbers of an exhibit beside ours, with their words")
+    compare.add_argument("exhibit", metavar="EXHIBIT", help="such as FS-T6")
+    compare.add_argument("--dataset", default="", help="one graph")
     verify = add("verify", verify_, "recompute stored runs, stale ones first, and compare")
     verify.add_argument("-n", type=int, default=5, metavar="N", help="how many (default 5)")
     merge = add("merge", merge_, "add the results of another store, such as one filled on a second machine")
@@ -211,9 +217,23 @@ def _clock(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
 
 
+def compare_(options: argparse.Namespace) -> int:
+    from fedrepro.reporting import cells
+
+    print(cells.compared(options.exhibit, options.dataset).to_string(index=False))
+    return 0
+
+
 def show_(options: argparse.Namespace) -> int:
     from fedrepro.runs.store import Store
 
+    if options.cell:
+        from fedrepro.reporting import cells
+
+        frame = cells.runs_behind(options.key, options.cell)
+        print(frame.to_string(index=False))
+        print(f"\n# a run and the command that computes it again:\nfedrepro show {frame['key'].iloc[0]}")
+        return 0
     found = Store().find(options.key)
     require(bool(found), "KEY", "the start of a stored key", options.key)
     if len(found) > 1:

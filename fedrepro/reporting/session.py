@@ -165,6 +165,23 @@ class Notebook:
         )
         return table, self.save(f"{exhibit_id}-effects", leads)
 
+    def readings(self, exhibit_id: str, others: Mapping[str, DataFrame]) -> DataFrame:
+        """Hold the other readings of a main table against its printed numbers; write them, and return the causes.
+
+        Args:
+            others: the runs of each reading by its name in the paper's `readings.csv`.
+
+        Returns:
+            What `readings.causes` gives. The readings are written to `<ID>-by-reading.csv`, the causes to
+            `<ID>-causes.csv`.
+        """
+        from fedrepro.reporting import readings
+
+        frame, published, layout = main_runs(self, exhibit_id)
+        found = readings.table(frame, others, published, layout)
+        self.save(f"{exhibit_id}-by-reading", found)
+        return self.save(f"{exhibit_id}-causes", readings.causes(found))
+
     def settings(self, exhibit_id: str) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 

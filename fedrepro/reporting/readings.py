@@ -1,0 +1,119 @@
+"""Hold every reading of a paper that was run on a whole table against its printed numbers.
+
+A reading is one way to take what a paper leaves open: the public code at the paper's date, the text, the protocol of
+the works it cites (lineage), or a setting taken literally. The file `papers/<paper>/readings.csv` lists the readings of
+each main table in a fixed order: its kind, whether it was fixed before or after our numbers were seen, and where it
+departs from its source. A reading *explains* a cell if the word of the cell is "agrees" or "compatible" under it, and
+neither under the main reading.
+
+Noise alone explains some cells. A placebo says how many: the main reading is judged on half of the seeds, and the other
+half, which is the same reading, is taken for another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.errors import one_of
+from fedrepro.reporting import compare, exhibits, rule
+
+if TYPE_CHECKING:
+    from fedrepro.reporting.exhibits import MainTable
+
+MAIN, PLACEBO = "main", "placebo"
+CELL = ("exhibit", "dataset", "method", "clients", "partition", "setting")
+COLUMNS = (
+    *CELL,
+    "published",
+    "reading",
+    "kind",
+    "fixed",
+    "ours_mean",
+    "runs",
+    "difference",
+    "half95",
+    "verdict",
+    "explains",
+)
+NO_CAUSE = "no cause found"
+
+
+def listed(paper: str, exhibit_id: str) -> pd.DataFrame:
+    """Return the readings of a main table in their order: exhibit, reading, kind, fixed, departures."""
+    file = exhibits.folder(paper) / "readings.csv"
+    columns = ["exhibit", "reading", "kind", "fixed", "departures"]
+    known = pd.read_csv(file, dtype=str, keep_default_na=False) if file.is_file() else pd.DataFrame(columns=columns)
+    return known[known["exhibit"].eq(exhibit_id)]
+
+
+def table(
+    main: pd.DataFrame, others: Mapping[str, pd.DataFrame], published: pd.DataFrame, layout: MainTable
+) -> pd.DataFrame:
+    """Return one row for each printed cell and reading that measured it, in the order of `listed`.
+
+    Args:
+        main: the runs of the main reading, one row a run.
+        others: the runs of each other reading by its name in `readings.csv`.
+        published, layout: of the main table, see `session.main_runs`.
+
+    Raises:
+        ArgumentError: the paper's `readings.csv` does not list a reading.
+    """
+    paper, exhibit_id = published["paper"].iloc[0], published["exhibit"].iloc[0]
+    known = listed(paper, exhibit_id).set_index("reading")
+    for name in others:
+        one_of("reading", name, list(known.index))
+    on = [*layout.columns, *layout.rows]
+    judged = {MAIN: compare.table(main, published, on=on, value=layout.value)}
+    judged |= {
+        name: compare.table(others[name], published, on=on, value=layout.value)
+        for name in known.index
+        if name in others
+    }
+    odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
+    first, judged[PLACEBO] = (
+        compare.table(half, published, on=on, value=layout.value) for half in (main[~odd], main[odd])
+    )
+    rows = []
+    for name, words in judged.items():
+        base = first if name == PLACEBO else judged[MAIN]
+        fits = words["verdict"].isin(rule.FITS)
+        explains = fits & ~base["verdict"].isin([*rule.FITS, rule.NOT_TESTED])
+        facts = known.loc[name] if name in known.index else {"kind": name, "fixed": "before"}
+        measured = words.assign(reading=name, kind=facts["kind"], fixed=facts["fixed"], explains=explains)
+        rows.append(measured.assign(open=base["verdict"])[measured["runs"].gt(0)])
+    return pd.concat(rows, ignore_index=True).reindex(columns=[*COLUMNS, "open"])
+
+
+def causes(readings: pd.DataFrame) -> pd.DataFrame:
+    """Return every cell whose main reading differs, with the readings that were run on it and what explains it.
+
+    Returns:
+        The cell, its printed number, the main reading's word and difference, the other readings with their words, the
+        `cause`: the first reading that explains it, or "no cause found".
+    """
+    rows = []
+    for cell, group in readings.groupby(list(CELL), sort=False, dropna=False):
+        main = group[group["reading"].eq(MAIN)]
+        if main.empty or main["verdict"].iloc[0] not in (rule.DIFFERS, rule.LITTLE):
+            continue
+        others = group[~group["reading"].isin([MAIN, PLACEBO])]
+        told = "; ".join(f"{row.reading}: {row.verdict} ({row.difference:+.1f})" for row in others.itertuples())
+        fitting = others[others["explains"]]["reading"]
+        top = main.iloc[0]
+        rows.append(
+            dict(zip(CELL, cell, strict=True))
+            | {"published": top["published"], "difference": top["difference"], "verdict": top["verdict"]}
+            | {"readings run": told or "none", "cause": fitting.iloc[0] if len(fitting) else NO_CAUSE}
+        )
+    return pd.DataFrame(rows, columns=[*CELL, "published", "difference", "verdict", "readings run", "cause"])
+
+
+def placebo_rate(readings: pd.DataFrame) -> tuple[int, int]:
+    """Return how many open cells the placebo explains, and of how many."""
+    rows = readings[readings["reading"].eq(PLACEBO)]
+    unfit = rows[~rows["open"].isin([*rule.FITS, rule.NOT_TESTED])]
+    return int(unfit["explains"].sum()), len(unfit)

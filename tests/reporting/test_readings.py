@@ -1,0 +1,68 @@
+"""Readings of a main table: which explain a cell, and how many a placebo would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedrepro.errors import ArgumentError
+from fedrepro.reporting import exhibits, readings, rule
+from fedrepro.reporting.exhibits import MainTable
+
+LAYOUT = MainTable({"method": "FedGAT"}, value="test")
+
+
+def runs_of(mean: float, seeds: int = 10, spread: float = 0.003) -> pd.DataFrame:
+    cell = {"dataset": "Cora", "method": "FedGAT", "clients": 10, "partition": "dirichlet(beta=1)", "status": "ok"}
+    scores = np.random.default_rng(0).normal(mean, spread, seeds)
+    return pd.DataFrame([cell | {"seed": seed, "test": score} for seed, score in enumerate(scores)])
+
+
+@pytest.fixture
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    """FG-T1's printed numbers, and a paper folder that lists two readings of it."""
+    table = exhibits.published("fedgat")
+    header = "exhibit,reading,kind,fixed,departures\n"
+    lines = "FG-T1,coded,code,before,none\nFG-T1,taken literally,literal,after,none\n"
+    (tmp_path / "readings.csv").write_text(header + lines)
+    monkeypatch.setattr(exhibits, "folder", lambda paper: tmp_path)
+    return table[table["exhibit"].eq("FG-T1")].assign(redrawn=True)
+
+
+def test_a_reading_that_fits_explains_the_cell(printed: pd.DataFrame) -> None:
+    """The printed 80.0 is explained by a reading that gives it, and not by one that is as far off as the main one."""
+    others = {"coded": runs_of(0.80), "taken literally": runs_of(0.70)}
+    found = readings.table(runs_of(0.75), others, printed, LAYOUT)
+    assert found.set_index("reading")["explains"].to_dict() == {
+        "main": False, "coded": True, "taken literally": False, "placebo": False,
+    }  # fmt: skip
+    assert list(found["reading"]) == ["main", "coded", "taken literally", "placebo"]
+    (cause,) = readings.causes(found).to_dict("records")
+    assert (cause["verdict"], cause["cause"]) == (rule.DIFFERS, "coded")
+    assert "taken literally: differs (-10" in cause["readings run"]
+    none = readings.table(runs_of(0.75), {"taken literally": runs_of(0.70)}, printed, LAYOUT)
+    assert readings.causes(none)["cause"].tolist() == [readings.NO_CAUSE]
+
+
+def test_a_cell_that_fits_needs_no_cause(printed: pd.DataFrame) -> None:
+    """Where the main reading agrees nothing is explained."""
+    found = readings.table(runs_of(0.80), {"coded": runs_of(0.80)}, printed, LAYOUT)
+    assert not found["explains"].any() and readings.causes(found).empty
+
+
+def test_the_placebo_is_the_other_half_of_the_seeds(printed: pd.DataFrame) -> None:
+    """Runs whose even seeds lie off the print and whose odd ones do not are "explained" by the placebo: noise."""
+    odd_fits = runs_of(0.75)
+    odd_fits.loc[odd_fits["seed"] % 2 == 1, "test"] += 0.05
+    found = readings.table(odd_fits, {}, printed, LAYOUT)
+    assert readings.placebo_rate(found) == (1, 1)
+    assert readings.placebo_rate(readings.table(runs_of(0.75), {}, printed, LAYOUT)) == (0, 1)
+
+
+def test_a_reading_must_be_listed(printed: pd.DataFrame) -> None:
+    """Readings are data, with when they were fixed: one that the file lacks is refused."""
+    with pytest.raises(ArgumentError, match="reading"):
+        readings.table(runs_of(0.75), {"another": runs_of(0.8)}, printed, LAYOUT)
