@@ -31,10 +31,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedrepro.data.formats import SPARSE_BELOW
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State
+from fedrepro.engine.nn import layers
 from fedrepro.engine.nn.models import uniform_below
-from fedrepro.errors import one_of
+from fedrepro.engine.nn.sparse import Edges, Sparse
+from fedrepro.errors import one_of, require
 from fedrepro.papers.fedgat.method import DistGATSGD, FedGATSGD
 
 
@@ -57,6 +60,11 @@ class DistGATAsCoded(_TwoSoftmaxes, DistGATSGD):
 class FedGATAsCoded(_TwoSoftmaxes, FedGATSGD):
     """FedGAT as the authors' public code trains it.
 
+    Centred features have no zeros, which makes layer 1 slow. But the entries that were zero are alike in a row, and
+    are its smallest. So the clients hold x_v - min(x_v), which is sparse again, and min(x_v) as a further column, and
+
+        x_v W = (x_v - min(x_v)) W + min(x_v) (1 W),        1 W the sum of the rows of W.
+
     Args:
         first_layer: "code" starts W uniform on (-1, 1) and gives layer 1 no bias, as the public code does. "gat" starts
             it as a GAT, with Glorot's W and a bias.
@@ -68,11 +76,14 @@ class FedGATAsCoded(_TwoSoftmaxes, FedGATSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of("score", self.score, ("code",))
         one_of("first_layer", self.first_layer, ("code", "gat"))
+        require(self.model.first_dropout == 0, "dropout", "0 for FedGAT as coded", self.model.first_dropout)
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Return the clients after the exchange, and the initial weights."""
+        """Return the clients after the exchange, with row minima as a further feature, and the initial weights."""
         extended, state = super().start(fed)
+        extended = extended.with_features(_with_minima(extended.x))
         if self.first_layer == "gat":
             return extended, state
         shared = {name: w for name, w in state.shared.items() if name != "layer1.bias"}
@@ -86,3 +97,23 @@ class FedGATAsCoded(_TwoSoftmaxes, FedGATSGD):
         if self.first_layer == "code":
             weights = {**weights, "layer1.bias": torch.zeros_like(weights["layer1.weight"][:, 0])}
         return super().forward(weights, fed, state)
+
+    def _first(self, weights: Weights, fed: Federation) -> tuple[Tensor, Tensor, Edges]:
+        """Return W h `[nodes, heads, hidden]`, x_ij `[edges, heads]`, and the edges, from one product."""
+        edges = fed.attention_edges(1)
+        vectors = [weights[f"layer1.{name}"].transpose(1, 2) for name in ("source", "target")]
+        matrix = torch.cat([weights["layer1.weight"], *vectors], 2)
+        out = layers.linear(fed, fed.input, torch.cat([matrix, matrix.sum(1, keepdim=True)], 1))
+        heads = self.model.heads
+        h, from_source, from_target = out[:, : -2 * heads], out[:, -2 * heads : -heads], out[:, -heads:]
+        x = edges.at_source(from_source) + edges.at_target(from_target)
+        return h.reshape(len(h), heads, -1), x / matrix.shape[1], edges
+
+
+def _with_minima(x: Tensor | Sparse) -> Tensor | Sparse:
+    """Return features less their row's minimum, and the minimum as a further column; those of sparse rows are 0."""
+    if isinstance(x, Sparse):
+        return Sparse.of(x.pattern.row, x.pattern.col, x.value, (x.shape[0], x.shape[1] + 1))
+    lowest = x.min(1, keepdim=True).values
+    parts = torch.cat([x - lowest, lowest], 1)
+    return Sparse.from_tensor(parts) if float((parts != 0).double().mean()) < SPARSE_BELOW else parts

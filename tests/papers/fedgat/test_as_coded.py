@@ -13,6 +13,7 @@ from torch_geometric.nn import GATConv
 from fedrepro.data.datasets import prepare
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn.models import GAT
+from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.engine.training import train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedgat.as_coded import DistGATAsCoded, FedGATAsCoded
@@ -69,7 +70,7 @@ def code_layer(weights: Weights, data: Data, coefficients: np.ndarray) -> Tensor
     weight, source, target = (weights[f"layer1.{name}"][0] for name in ("weight", "source", "target"))
     heads = []
     for head, (a2, a1) in enumerate(zip(source, target, strict=True)):
-        x = ((data.x @ a1)[:, None] + (data.x @ a2)[None]) / FEATURES
+        x = ((data.x @ a1)[:, None] + (data.x @ a2)[None]) / data.x.shape[1]
         score = sum(c * x**n for n, c in enumerate(coefficients)) * linked
         heads.append(score / score.sum(1, keepdim=True) @ data.x @ weight[:, 4 * head : 4 * head + 4])
     return torch.cat(heads, 1)
@@ -116,6 +117,28 @@ def test_fedgat_trains_the_public_codes_layer() -> None:
     assert "layer1.bias" not in made and made["layer2.bias"].abs().max() > 0
     drawn = first["layer1.weight"]
     assert 0.9 < drawn.abs().max() <= 1 and abs(float(drawn.mean())) < 0.2 and 0.4 < drawn.std() < 0.8
+
+
+@pytest.mark.parametrize("steps", ["unit-norm", "centred-norm"])
+def test_sparse_features_train_what_dense_ones_do(steps: str) -> None:
+    """Row minima in a further column make centred features sparse, and change no weight."""
+    data = graph(5)
+    data.x = (
+        data.x
+        * (torch.rand(data.x.shape, generator=torch.Generator().manual_seed(0)) < 0.15)
+        @ torch.eye(FEATURES, 40).double()
+    )
+    data.x = torch.cat([data.x.abs(), torch.ones(NODES, 1)], 1).to_sparse_csr()
+    data = prepare(data, steps)
+    model = GAT(41, CLASSES, hidden=4, heads=2)
+    method = FedGATAsCoded(model=model, degree=6, **RATES)
+    fed = Federation.of(data, parts(4), seed=3, dtype=torch.float64)
+    begun, state = method.start(fed)
+    assert isinstance(begun.x, Sparse) and begun.features == 42
+    data.x = data.x.to_dense().double()
+    coefficients = np.polynomial.chebyshev.cheb2poly(method.series) / method.interval ** np.arange(7)
+    expected = trained_by_hand(state.shared, data, data.edge_index, coefficients, twice=True)
+    assert furthest(train(method, fed, 4).state.shared, expected) < 1e-6
 
 
 def test_the_first_layer_can_start_as_a_gats() -> None:
