@@ -78,7 +78,7 @@ class FedGATAsCoded(_TwoSoftmaxes, FedGATSGD):
         super().__post_init__()
         one_of("score", self.score, ("code",))
         one_of("first_layer", self.first_layer, ("code", "gat"))
-        require(self.model.first_dropout == 0, "dropout", "0 for FedGAT as coded", self.model.first_dropout)
+        require(self.model.first_dropout == 0, "input_dropout", "0 for FedGAT as coded", self.model.first_dropout)
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
         """Return the clients after the exchange, with row minima as a further feature, and the initial weights."""
@@ -104,7 +104,7 @@ class FedGATAsCoded(_TwoSoftmaxes, FedGATSGD):
         vectors = [weights[f"layer1.{name}"].transpose(1, 2) for name in ("source", "target")]
         matrix = torch.cat([weights["layer1.weight"], *vectors], 2)
         out = layers.linear(fed, fed.input, torch.cat([matrix, matrix.sum(1, keepdim=True)], 1))
-        heads = self.model.heads
+        heads = vectors[0].shape[2]
         h, from_source, from_target = out[:, : -2 * heads], out[:, -2 * heads : -heads], out[:, -heads:]
         x = edges.at_source(from_source) + edges.at_target(from_target)
         return h.reshape(len(h), heads, -1), x / matrix.shape[1], edges
