@@ -136,7 +136,8 @@ def test_table_1_has_the_code_first_and_the_text_beside_it() -> None:
     )
     frame = frame.assign(clients=[1 if row in ("GCN", "GAT") else 10 for row in frame["method"]])
     printed = exhibits.published("fedgat").query("exhibit == 'FG-T1'")
-    table = tables.both_readings(frame, printed)
+    code, text, table = tables.both_readings(frame, printed)
+    assert set(code["ours_mean"]) == {0.7} and set(text["ours_mean"]) == {0.6}
     assert len(table) == len(printed) == 24
     assert set(table["ours_mean"]) == {0.7} and set(table["ours_mean (text)"]) == {0.6}
     assert table.columns.tolist().index("verdict") < table.columns.tolist().index("verdict (text)")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from fedrepro.papers.fedgat.exhibits import settings
 from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED, AS_CODED, CENTRAL, CODE_READING, READINGS
-from fedrepro.reporting import checks, compare, frames
+from fedrepro.reporting import checks, compare, figures, frames
 
 # Pooled test accuracy of the server's model, a fraction: at the round of best validation accuracy, and at the last.
 SCORE, LAST = "before.best.test", "before.last.test"
@@ -52,14 +53,16 @@ def in_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
     return frames.select(frame, {"reading": reading}) if len(frame) else frame
 
 
-def both_readings(frame: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 1 with both readings next to the published numbers, one row a cell.
+def both_readings(frame: pd.DataFrame, published: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Compare each reading of Table 1 with the published numbers.
 
-    The columns of `compare.table` hold the reading *code*, and again with " (text)" the reading *text*.
+    Returns:
+        The tables of the readings *code* and *text*, as `compare.table` returns them, and the exhibit: the first with
+        the measured columns of the second behind it, whose names end in " (text)".
     """
     code, text = (compare.table(in_reading(frame, reading), published, value="score") for reading in READINGS)
     shared = [*compare.IDENTIFIERS, *compare.PUBLISHED]
-    return code.join(text.drop(columns=shared, errors="ignore").add_suffix(" (text)"))
+    return code, text, code.join(text.drop(columns=shared).add_suffix(f" ({settings.TEXT_READING})"))
 
 
 def steps_to_code(frame: pd.DataFrame, before: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -98,6 +101,13 @@ def _step(run: dict[str, Any]) -> str:
     if run["prepare"] == settings.SETTING["prepare"]:
         return STEPS[1]
     return STEPS[2] if run["method"] == "DistGAT" or run["first_layer"] == "gat" else STEPS[3]
+
+
+def panels_of_readings(curve: pd.DataFrame) -> Figure | None:
+    """Draw accuracy in percent against the clients, one panel for each value of the column `panel`, two in a row."""
+    return figures.panels(
+        curve, "panel", figures.curves, by="method", x="clients", y="percent", wide=2, ylabel="test accuracy (%)"
+    )
 
 
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:
