@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedrepro.papers.fedgat.exhibits import settings
-from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED, AS_CODED, CENTRAL, CODE_READING, READINGS
+from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED, AS_CODED, CENTRAL, CODE_READING
 from fedrepro.reporting import checks, compare, figures, frames
 
 # Pooled test accuracy of the server's model, a fraction: at the round of best validation accuracy, and at the last.
@@ -53,16 +53,17 @@ def in_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
     return frames.select(frame, {"reading": reading}) if len(frame) else frame
 
 
-def both_readings(frame: pd.DataFrame, published: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Compare each reading of Table 1 with the published numbers.
+def main_reading(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
+    """Return the runs of a main table that stand first: those of the reading *code*."""
+    return in_reading(frame, CODE_READING)
 
-    Returns:
-        The tables of the readings *code* and *text*, as `compare.table` returns them, and the exhibit: the first with
-        the measured columns of the second behind it, whose names end in " (text)".
+
+def both_readings(code: pd.DataFrame, text: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of `compare.table` in the reading *code*, with what the reading *text* measured behind it.
+
+    The names of the second reading's columns end in " (text)".
     """
-    code, text = (compare.table(in_reading(frame, reading), published, value="score") for reading in READINGS)
-    shared = [*compare.IDENTIFIERS, *compare.PUBLISHED]
-    return code, text, code.join(text.drop(columns=shared).add_suffix(f" ({settings.TEXT_READING})"))
+    return code.join(text[list(compare.MEASURED)].add_suffix(f" ({settings.TEXT_READING})"))
 
 
 def steps_to_code(frame: pd.DataFrame, before: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
