@@ -233,8 +233,10 @@ _by_degree = {
 GRIDS = {
     "FG-T1": Grid(both_readings, few_seeds, (*CELL, "prepare")),
     "FG-T1-literal": Grid(partial(table1, settings.PAIRS[0]), few_seeds, CELL),
-    "FG-T1-code": Grid(table1_code, lambda run: cora(run) and run.seed < 2, CELL),
-    "FG-T1-code-full": Grid(code_steps, lambda run: cora(run) and first_seed(run), (*CELL, "prepare", "first_layer")),
+    "FG-T1-code": Grid(table1_code, lambda run: cora(run) and run.seed < 2),
+    "FG-T1-code-full": Grid(
+        code_steps, lambda run: cora(run) and first_seed(run), ("method", "prepare", "first_layer")
+    ),
     "FG-T1-tuning": Grid(tuning, cora, CELL, seeded=False),
     "FG-Q12b": Grid(fedgcn_steps, per=CELL),
     "FG-T2": Grid(partial(fedgat_sweep, task="check", method="graph statistics", dataset=DATASETS)),
