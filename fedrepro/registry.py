@@ -39,6 +39,8 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("train", "FedGAT"): Entry("fedrepro.papers.fedgat.method:FedGAT"),
     ("train", "DistGAT (FedSGD)"): Entry("fedrepro.papers.fedgat.method:DistGATSGD"),
     ("train", "FedGAT (FedSGD)"): Entry("fedrepro.papers.fedgat.method:FedGATSGD"),
+    ("train", "DistGAT (as coded)"): Entry("fedrepro.papers.fedgat.as_coded:DistGATAsCoded"),
+    ("train", "FedGAT (as coded)"): Entry("fedrepro.papers.fedgat.as_coded:FedGATAsCoded"),
     ("train", "GFL-APPNP"): Entry("fedrepro.papers.gfl.method:GFLAPPNP"),
     ("train", "FedMLP"): Entry("fedrepro.papers.gfl.method:FedMLP"),
     ("train", "MLPs"): Entry("fedrepro.papers.gfl.method:MLPs"),

@@ -150,6 +150,11 @@ CASES = {
     "FedGAT (FedSGD)": Case(
         GAT_, signal=("received", "layer1.source", "layer1.target"), off=(("DistGAT (FedSGD)", {}), without_attention)
     ),
+    "DistGAT (as coded)": Case(GAT_, off=(("Local", {}),)),
+    # The code's scores are too near to uniform for its attention to be a signal.
+    "FedGAT (as coded)": Case(
+        replace(GAT_, input_dropout=0.0), signal=("received",), off=(("DistGAT (as coded)", {}),)
+    ),
 }
 EVERY = pytest.mark.parametrize("name", sorted(CASES))
 CHUNKS = pytest.mark.parametrize("chunk", [None, 2], ids=["together", "in chunks"])

@@ -1,6 +1,7 @@
 """FedGAT, a federated graph attention network. Read `method` first, then `protocol`.
 
 method       what trains, next to Algorithms 1 and 2
+as_coded     what trains in the reading of the public code
 chebyshev    the polynomial in place of the attention score
 protocol     the algorithms literally, message by message, in the Matrix and the Vector form
 theory       bounds, identities and costs

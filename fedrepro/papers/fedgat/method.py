@@ -43,8 +43,8 @@ Decisions the paper leaves open:
     lone neighbour  Section 5 drops a neighbour that is the only one at other clients, but neither algorithm does, nor
                     does the public code. By default it is kept. (FG-Q8)
     basis           The polynomial is evaluated by the three-term recurrence, not in powers of x. (FG-Q11)
-    optimizer       The paper averages weights (Eq. 19). The authors' public code sends gradients, see `FedGATSGD`.
-                    (FG-Q12c)
+    optimizer       The paper averages weights (Eq. 19). The authors' public code sends gradients, see `FedGATSGD`, and
+                    `fedrepro.papers.fedgat.as_coded` for all else that it does otherwise. (FG-Q12c)
     average         All clients with training nodes take part and weigh the same (Eq. 19). The others have weight 0.
                     (FG-Q15)
 

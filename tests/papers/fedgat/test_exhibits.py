@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from fedrepro import paths
-from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, prepare, settings, tables
+from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, main_reading, prepare, settings, tables
 from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID
-from fedrepro.reporting import claims, exhibits
+from fedrepro.reporting import claims, compare, exhibits
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -46,7 +46,7 @@ def test_chosen_points_follow_from_the_stored_tuning_runs() -> None:
         cell = frame[(frame[CELL] == [row, dataset, partition]).all(axis=1)]
         scores = cell.set_index(["optimizer", "lr", "weight_decay", "local_epochs"])["before.best.val"]
         tried = settings.tried(row)
-        assert len(cell) == len(tried) == (7 if row == "FedGCN" else 6)
+        assert len(cell) == len(tried) == 6 and set(cell["rounds"]) == {30}  # one budget for all rows
         best = max(tried, key=lambda point: scores[tuple({**defaults, **point}[name] for name in scores.index.names)])
         assert settings.chosen(row, dataset, partition) == best
 
@@ -57,8 +57,8 @@ def test_partly_iid_labels_take_the_point_of_iid_ones() -> None:
     assert point == settings.chosen("FedGAT", "CiteSeer", IID) != settings.chosen("FedGAT", "CiteSeer", NON_IID)
 
 
-def test_the_code_reading_averages_gradients() -> None:
-    """FG-T1-code is FedGAT and DistGAT with the public code's settings, ten seeds of each published cell."""
+def test_fg_t1_code_averages_gradients() -> None:
+    """FG-T1-code is FedGAT and DistGAT with the public code's steps, ten seeds of each published cell."""
     runs = GRIDS["FG-T1-code"].runs("paper")
     cells = {(run.method, run.dataset, run.partition) for run in runs}
     assert {method for method, _, _ in cells} == {"DistGAT (FedSGD)", "FedGAT (FedSGD)"}
@@ -67,6 +67,42 @@ def test_the_code_reading_averages_gradients() -> None:
         expected = (0.04, 0.003, 30) if run.dataset == "PubMed" else (0.06, 0.002, 35)
         assert tuple(run.options[name] for name in ("lr", "weight_decay", "rounds")) == expected
         assert run.options.get("score") == ("code" if run.method.startswith("FedGAT") else None)
+
+
+def test_both_readings_have_every_cell() -> None:
+    """FG-T1 has ten seeds of each of the 24 cells in each reading; the code trains one round less than it counts."""
+    runs = GRIDS["FG-T1"].runs("paper")
+    for reading in settings.READINGS:
+        mine = [run for run in runs if settings.reading(run.method, run.prepare) == reading]
+        assert (
+            len(mine) == 240
+            and len({(run.method, run.options["model"], run.dataset, run.partition) for run in mine}) == 24
+        )
+    coded = [run for run in runs if run.method.endswith("(as coded)")]
+    assert {run.prepare for run in coded} == {"centred-norm"} and {run.options["output_heads"] for run in coded} == {1}
+    for run in coded:
+        expected = (0.04, 0.003, 29) if run.dataset == "PubMed" else (0.06, 0.002, 34)
+        assert tuple(run.options[name] for name in ("lr", "weight_decay", "rounds")) == expected
+
+
+def test_steps_to_the_code_end_at_its_reading() -> None:
+    """The last step of FG-T1-code-full are runs of FG-T1, and each earlier one lacks a part of them."""
+    runs, full = set(GRIDS["FG-T1-code-full"].runs("paper")), set(GRIDS["FG-T1"].runs("paper"))
+    earlier = runs - full
+    assert len(runs & full) == 120 and len(earlier) == 5 * (6 + 2 * 3)
+    assert all(run.prepare == "unit-norm" or run.options["first_layer"] == "gat" for run in earlier)
+
+
+@pytest.mark.parametrize("panel", ["FG-F2a", "FG-F5a"])
+def test_curves_have_the_same_points_in_both_readings(panel: str) -> None:
+    """Each number of clients, or degree, of a method has at least three seeds in each reading."""
+    runs = GRIDS[panel].runs("paper")
+    seeds: dict[str, dict[Any, set[int]]] = {reading: {} for reading in settings.READINGS}
+    for run in runs:
+        point = (run.method.removesuffix(settings.AS_CODED), run.clients, run.options.get("degree"))
+        seeds[settings.reading(run.method, run.prepare)].setdefault(point, set()).add(run.seed)
+    assert seeds["code"].keys() == seeds["text"].keys()
+    assert all({0, 1, 2} <= held for points in seeds.values() for held in points.values())
 
 
 def test_both_forms_of_a_count_are_curves_in_smoke() -> None:
@@ -79,13 +115,52 @@ def test_both_forms_of_a_count_are_curves_in_smoke() -> None:
 
 
 def test_runs_carry_the_names_of_table_1() -> None:
-    """Central models are named by their model, and methods by what they train; the score is also in percent."""
-    methods = ["Central", "FedGAT (FedSGD)", "FedGAT"]
-    frame = pd.DataFrame({"method": methods, "model": ["GCN", "GAT", "GAT"], tables.SCORE: 0.5})
-    named = prepare(frame, "FG-T1")
-    assert named["method"].tolist() == ["GCN", "FedGAT", "FedGAT"]
-    assert named["registered"].tolist() == methods and set(named["percent"]) == {50.0}
+    """Central models are named by their model, methods by what they train, and each run by its reading."""
+    methods = ["Central", "FedGAT (FedSGD)", "FedGAT", "FedGAT (as coded)", "DistGAT (as coded)", "Central"]
+    partitions = ["single", IID, IID, IID, "single", "single"]
+    prepared = [*["unit-norm"] * 3, *["centred-norm"] * 2, "row-sum"]
+    models = ["GCN", "GAT", "GAT", "GAT", "GAT", "GCN"]
+    frame = pd.DataFrame({"method": methods, "model": models, "partition": partitions, "prepare": prepared})
+    named = prepare(frame.assign(**{tables.SCORE: 0.5, tables.LAST: 0.25}), "FG-T1")
+    assert named["method"].tolist() == ["GCN", "FedGAT", "FedGAT", "FedGAT", "GAT", "GCN"]
+    assert named["registered"].tolist() == methods
+    assert named["reading"].tolist() == ["text", "code in part", "text", "code", "code", "code"]
+    assert named["percent"].tolist() == [50.0, 50.0, 50.0, 25.0, 25.0, 25.0]
     assert prepare(pd.DataFrame(), "FG-T1").empty
+
+
+def test_table_1_has_the_code_first_and_the_text_beside_it() -> None:
+    """A cell's own columns are those of the reading code; the text's have its name, and no cell is lost."""
+    frame = pd.concat(
+        [table1(0.0).assign(reading=reading, score=score) for reading, score in (("code", 0.7), ("text", 0.6))]
+    )
+    frame = frame.assign(clients=[1 if row in ("GCN", "GAT") else 10 for row in frame["method"]])
+    printed = exhibits.published("fedgat").query("exhibit == 'FG-T1'")
+    main = main_reading(frame, "FG-T1")
+    code, text = (compare.table(part, printed, value="score") for part in (main, tables.in_reading(frame, "text")))
+    table = tables.both_readings(code, text)
+    assert len(table) == len(printed) == 24
+    assert set(table["ours_mean"]) == {0.7} and set(table["ours_mean (text)"]) == {0.6}
+    assert table.columns.tolist().index("verdict") < table.columns.tolist().index("verdict (text)")
+
+
+def test_steps_to_the_code_are_told_apart() -> None:
+    """A row a cell and step, in their order: FG-T1-code, two softmaxes, centred features, the code's layer 1."""
+    base = {"dataset": "Cora", "partition": NON_IID, "seed": 0, tables.SCORE: 0.8, tables.LAST: 0.7}
+    steps = [
+        {"method": "FedGAT", "prepare": "centred-norm", "first_layer": None},
+        {"method": "FedGAT", "prepare": "centred-norm", "first_layer": "gat"},
+        {"method": "FedGAT", "prepare": "unit-norm", "first_layer": "gat"},
+        {"method": "DistGAT", "prepare": "centred-norm", "first_layer": None},
+        {"method": "DistGAT", "prepare": "unit-norm", "first_layer": None},
+    ]
+    frame = pd.DataFrame([base | step for step in steps])
+    before = pd.DataFrame([base | {"method": row} for row in ("FedGAT", "DistGAT")])
+    table = tables.steps_to_code(frame, before, exhibits.published("fedgat").query("exhibit == 'FG-T1'"))
+    found = table.groupby("method", sort=False)["step"].apply(list)
+    assert found["FedGAT"] == list(tables.STEPS) and found["DistGAT"] == list(tables.STEPS[:3])
+    assert set(table["last"].round(9)) == {70.0} and set(table["best_validation"].round(9)) == {80.0}
+    assert table["published"].tolist() == [68.4] * 3 + [80.0] * 4
 
 
 def test_the_rule_for_lone_neighbours_is_named_where_it_is_the_default() -> None:
@@ -170,14 +245,8 @@ def table1(gap: float) -> pd.DataFrame:
 
 def store(text: float, code: float) -> Callable[[str], pd.DataFrame]:
     """Return a store of Table 1 in two readings with a gap each, and nothing else."""
-
-    def get(exhibit: str) -> pd.DataFrame:
-        if exhibit == "FG-T1-code":
-            table = table1(code)
-            return table[table["method"].isin(["FedGAT", "DistGAT"])]
-        return table1(text) if exhibit == "FG-T1" else pd.DataFrame()
-
-    return get
+    both = pd.concat([table1(code).assign(reading="code"), table1(text).assign(reading="text")])
+    return lambda exhibit: both if exhibit == "FG-T1" else pd.DataFrame()
 
 
 @pytest.mark.parametrize(
@@ -195,6 +264,11 @@ def test_claims_on_table_1_come_out_either_way(text: float, code: float, verdict
     assert set(judged[["FG-C2-clients", "FG-C5"]]) == {"cannot be checked here"}  # neither was varied
 
 
+def in_both_readings(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return a frame in which each run is one of either reading."""
+    return pd.DataFrame([{**row, "reading": reading} for row in rows for reading in settings.READINGS])
+
+
 @pytest.mark.parametrize(
     ("ours", "cut", "verdict"), [(0.0, 10.0, "holds"), (5.0, 10.0, "holds in part"), (10.0, 0.0, "fails")]
 )
@@ -206,7 +280,7 @@ def test_the_claim_about_clients_can_fail(ours: float, cut: float, verdict: str)
         for n in (1, 10, 20)
         for seed in range(4)
     ]
-    frames = {f"FG-F2{panel}": pd.DataFrame(rows) for panel in grids.PANELS}
+    frames = {f"FG-F2{panel}": in_both_readings(rows) for panel in grids.PANELS}
     assert judge_one("FG-C2-clients", frames) == verdict
 
 
@@ -218,13 +292,26 @@ def test_the_claim_about_the_degree_can_fail(gain: float, verdict: str) -> None:
         for degree in (8, 16)
         for seed in range(3)
     ]
-    assert judge_one("FG-C5", {f"FG-F5{panel}": pd.DataFrame(rows) for panel in grids.BETAS}) == verdict
+    assert judge_one("FG-C5", {f"FG-F5{panel}": in_both_readings(rows) for panel in grids.BETAS}) == verdict
+
+
+def test_a_claim_needs_both_readings() -> None:
+    """A degree that matters in one of the readings leaves the claim true in part."""
+    rows = [
+        {"method": "FedGAT", "degree": degree, "seed": seed, "percent": 80 + 0.01 * seed, "reading": reading}
+        for degree in (8, 16)
+        for seed in range(3)
+        for reading in settings.READINGS
+    ]
+    for row in rows:
+        row["percent"] += 5.0 * (row["degree"] == 16 and row["reading"] == "code")
+    frames = {f"FG-F5{panel}": pd.DataFrame(rows) for panel in grids.BETAS}
+    assert judge_one("FG-C5", frames) == "holds in part"
 
 
 def test_a_wide_interval_decides_no_claim() -> None:
     """Two seeds that differ by twenty points show nothing and contradict nothing."""
-    frame = table1(0.0)
-    frame = frame[frame["seed"] < 2].copy()
+    frame = in_both_readings(table1(0.0).query("seed < 2").to_dict("records"))
     frame.loc[(frame["method"] == "FedGAT") & (frame["seed"] == 1), "percent"] += 20
     first = judge(lambda name: frame if name.startswith("FG-T1") else pd.DataFrame()).loc["FG-C1"]
     assert first["verdict"] == "undecided" and "0 shown, 0 contradicted" in first["evidence"]

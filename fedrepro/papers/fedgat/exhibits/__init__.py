@@ -2,4 +2,5 @@
 
 from fedrepro.papers.fedgat.exhibits.claims import CLAIMS as CLAIMS
 from fedrepro.papers.fedgat.exhibits.grids import GRIDS as GRIDS
+from fedrepro.papers.fedgat.exhibits.tables import main_reading as main_reading
 from fedrepro.papers.fedgat.exhibits.tables import prepare as prepare

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from fedrepro.papers.fedgat.exhibits import settings
-from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID, PARTLY_IID, SETTING, training
+from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID, PARTLY_IID, SETTING, as_coded, training
 from fedrepro.reporting.exhibits import Grid, first_seed, smallest
 from fedrepro.runs.run import Run, sweep
 
@@ -33,8 +33,13 @@ def seeded(runs: Iterable[Run], seeds: Sequence[int] = SEEDS) -> list[Run]:
 
 
 def table1(point: settings.Point | None = None) -> list[Run]:
-    """Return ten seeds of each cell of Table 1, at the chosen points or all at one."""
+    """Return ten seeds of each cell of Table 1 in the reading *text*, at the chosen points or all at one."""
     return seeded([training(*cell, point) for cell in settings.cells()], range(10))
+
+
+def both_readings() -> list[Run]:
+    """Return ten seeds of each cell of Table 1 in both readings, *code* first."""
+    return [*seeded([as_coded(*cell) for cell in settings.cells()], range(10)), *table1()]
 
 
 def table1_code() -> list[Run]:
@@ -48,11 +53,27 @@ def table1_code() -> list[Run]:
     return seeded([run.replace(method=f"{run.method}{settings.AGGREGATED}") for run in runs], range(10))
 
 
+def code_steps() -> list[Run]:
+    """Return what leads from FG-T1-code to the reading *code* of FedGAT and DistGAT, step by step.
+
+    The steps are two softmaxes, then centred features, then the public code's layer 1. The last has ten seeds, the
+    others five. FedGAT's weights do not depend on the partition here, so its steps are run in one partition.
+    """
+    full = [as_coded(*cell) for cell in settings.cells() if cell[0] in settings.CODE_SCORE]
+    steps = []
+    for run in full:
+        of_a_gat = run.replace(options={**run.options, "first_layer": "gat"})
+        if run.method.startswith("DistGAT"):
+            steps.append(run.replace(prepare=SETTING["prepare"]))
+        elif run.partition == NON_IID:
+            steps += [of_a_gat.replace(prepare=SETTING["prepare"]), of_a_gat]
+    return [*seeded(steps, range(5)), *seeded(full, range(10))]
+
+
 def tuning() -> list[Run]:
-    """Return all points tried, for 30 rounds, or 100 where the settings of the method's own paper are made for 100."""
-    rounds = dict.fromkeys(settings.OWN_PAPER, settings.ROUNDS)
+    """Return all points tried: six a row of Table 1, for 30 rounds, with one seed."""
     runs = [
-        training(*cell, point, rounds=rounds.get(cell[0], settings.TUNING_ROUNDS))
+        training(*cell, point, rounds=settings.TUNING_ROUNDS)
         for cell in settings.cells()
         for point in settings.tried(cell[0])
     ]
@@ -65,11 +86,13 @@ def fedgcn_steps() -> list[Run]:
 
 
 def by_clients(dataset: str, partition: str) -> list[Run]:
-    """Return FedGAT, FedGCN and DistGAT for each number of clients, at the points chosen for 10 clients.
+    """Return FedGAT, FedGCN and DistGAT for each number of clients in both readings, *code* first.
 
-    There are three seeds, and six of FedGAT and DistGAT at both ends, which a claim compares.
+    The reading *text* takes the points chosen for 10 clients. There are three seeds, and six of FedGAT and DistGAT at
+    both ends in the reading *text*, which a claim compares.
     """
-    runs = []
+    rows = ("FedGAT", "FedGCN", "DistGAT")
+    runs = seeded(as_coded(row, dataset, partition, clients) for clients in CLIENTS for row in rows)
     for clients in CLIENTS:
         ends = range(6) if clients in (CLIENTS[0], CLIENTS[-1]) else SEEDS
         for row, seeds in (("FedGAT", ends), ("FedGCN", SEEDS), ("DistGAT", ends)):
@@ -78,9 +101,15 @@ def by_clients(dataset: str, partition: str) -> list[Run]:
 
 
 def by_degree(partition: str) -> list[Run]:
-    """Return FedGAT on Cora for each degree of its polynomial, and DistGAT, with 10 clients."""
-    degrees = [training("FedGAT", "Cora", partition, degree=degree) for degree in DEGREES]
-    return seeded([*degrees, training("DistGAT", "Cora", partition)])
+    """Return FedGAT on Cora for each degree of its polynomial, and DistGAT, with 10 clients, in both readings."""
+    return seeded(
+        run
+        for made in (as_coded, training)
+        for run in (
+            *(made("FedGAT", "Cora", partition, degree=degree) for degree in DEGREES),
+            made("DistGAT", "Cora", partition),
+        )
+    )
 
 
 def lone_neighbours() -> list[Run]:
@@ -149,8 +178,13 @@ def cora(run: Run) -> bool:
 
 
 def few_seeds(run: Run) -> bool:
-    """Return whether `quick` has a run of Table 1: fewer seeds on larger graphs."""
-    return run.seed < {"Cora": 3, "CiteSeer": 2, "PubMed": 1}[run.dataset]
+    """Return whether `quick` has a run of Table 1: fewer seeds on larger graphs, in the reading *code* on Cora only."""
+    return run.seed < ({"Cora": 3, "CiteSeer": 2, "PubMed": 1} if in_text(run) else {"Cora": 2}).get(run.dataset, 0)
+
+
+def in_text(run: Run) -> bool:
+    """Return whether a run is one of the reading *text*, whose sparse features cost less."""
+    return settings.reading(run.method, run.prepare) == settings.TEXT_READING
 
 
 def few_noises(run: Run) -> bool:
@@ -167,6 +201,7 @@ def small_noise() -> list[Run]:
 
 
 CELL = ("method", "model", "partition")  # a smoke run for each row of Table 1
+READING = ("method", "model", "prepare")  # and for each row of a curve in both readings
 _identities = Grid(lambda: [Run("check", "fedgat", "FedGAT-identities")])
 _theorems = Grid(lambda: [Run("check", "fedgat", "FedGAT-theorems")])
 # The layer from messages is compared with its edge form at all nodes of the three graphs.
@@ -181,18 +216,27 @@ _partitions = partial(
 )
 # Vector FedGAT computes the same layer from the same weights, so Figure 6 draws the accuracies of Figure 2.
 _by_clients = {
-    panel: Grid(partial(by_clients, *where), lambda run: first_seed(run) and cora(run) and run.clients in (2, 10))
+    panel: Grid(
+        partial(by_clients, *where), lambda run: first_seed(run) and cora(run) and run.clients in (2, 10), READING
+    )
     for panel, where in PANELS.items()
 }
 _by_degree = {
-    panel: Grid(partial(by_degree, beta), lambda run: first_seed(run) and run.options.get("degree", 8) in (8, 16))
+    panel: Grid(
+        partial(by_degree, beta),
+        lambda run: first_seed(run) and in_text(run) and run.options.get("degree", 8) in (8, 16),
+        READING,
+    )
     for panel, beta in BETAS.items()
 }
 
 GRIDS = {
-    "FG-T1": Grid(table1, few_seeds, CELL),
+    "FG-T1": Grid(both_readings, few_seeds, (*CELL, "prepare")),
     "FG-T1-literal": Grid(partial(table1, settings.PAIRS[0]), few_seeds, CELL),
-    "FG-T1-code": Grid(table1_code, lambda run: cora(run) and run.seed < 2, CELL),
+    "FG-T1-code": Grid(table1_code, lambda run: cora(run) and run.seed < 2),
+    "FG-T1-code-full": Grid(
+        code_steps, lambda run: cora(run) and first_seed(run), ("method", "prepare", "first_layer")
+    ),
     "FG-T1-tuning": Grid(tuning, cora, CELL, seeded=False),
     "FG-Q12b": Grid(fedgcn_steps, per=CELL),
     "FG-T2": Grid(partial(fedgat_sweep, task="check", method="graph statistics", dataset=DATASETS)),

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
-from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED
-from fedrepro.reporting import checks, frames
+from fedrepro.papers.fedgat.exhibits import settings
+from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED, AS_CODED, CENTRAL, CODE_READING
+from fedrepro.reporting import checks, compare, figures, frames
 
-SCORE = "before.best.test"  # pooled test accuracy of the server's model, a fraction
+# Pooled test accuracy of the server's model, a fraction: at the round of best validation accuracy, and at the last.
+SCORE, LAST = "before.best.test", "before.last.test"
 CELL = ["dataset", "partition", "method"]
+# From FG-T1-code to the reading *code*. DistGAT has no layer of the code, so its third step is the whole.
+STEPS = ("FG-T1-code", "two softmaxes", "and centred features", "and the code's layer 1")
 EXACT = 1e-9  # what two ways to compute a layer in float64 may differ by
 RECOVERED = 1e-8  # features with a smaller error count as recovered
 SLOWDOWN, GIBIBYTES = 8.0, 1.5  # limits of FedGAT's round: times one of DistGAT, and memory
@@ -19,17 +24,91 @@ BESIDE = ["theorem1.cubed", "theorem1.squared", "cross_client_edges"]
 
 
 def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
-    """Give training runs the names of Table 1, and their test accuracy in the column `percent`."""
+    """Give training runs the names of Table 1, their reading, and their score in it.
+
+    The column `score` holds the test accuracy at the last round in the reading *code*, and at the round of best
+    validation accuracy in the others. The column `percent` is a hundred times that.
+    """
     if SCORE not in frame:
         return frame
     named = frames.with_method_names(frame, _name_in_table1)
     if "lone_neighbour" in named:
         named["lone_neighbour"] = named["lone_neighbour"].fillna("kept")  # the method's default
-    return named.assign(percent=100 * named[SCORE])
+    prepared = named.get("prepare", pd.Series(settings.SETTING["prepare"], named.index))
+    named["reading"] = [settings.reading(*run) for run in zip(named["registered"], prepared)]
+    last = named.get(LAST, named[SCORE])
+    score = named[SCORE].where(named["reading"] != CODE_READING, last)
+    return named.assign(score=score, percent=100 * score)
 
 
 def _name_in_table1(run: dict[str, Any]) -> str:
-    return str(run["model"] if run["method"] == "Central" else run["method"]).removesuffix(AGGREGATED)
+    method = str(run["method"])
+    if method == "Central" or (method.endswith(AS_CODED) and run["partition"] == CENTRAL):
+        return str(run["model"])
+    return method.removesuffix(AGGREGATED).removesuffix(AS_CODED)
+
+
+def in_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
+    """Return the runs of one reading."""
+    return frames.select(frame, {"reading": reading}) if len(frame) else frame
+
+
+def main_reading(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
+    """Return the runs of a main table that stand first: those of the reading *code*."""
+    return in_reading(frame, CODE_READING)
+
+
+def both_readings(code: pd.DataFrame, text: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of `compare.table` in the reading *code*, with what the reading *text* measured behind it.
+
+    The names of the second reading's columns end in " (text)".
+    """
+    return code.join(text[list(compare.MEASURED)].add_suffix(f" ({settings.TEXT_READING})"))
+
+
+def steps_to_code(frame: pd.DataFrame, before: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """Return what each step from FG-T1-code to the reading *code* changes, one row a cell and step.
+
+    Args:
+        frame: the runs of FG-T1-code-full.
+        before: those of FG-T1-code.
+        published: the printed cells of Table 1.
+
+    Returns:
+        The mean test accuracy in percent at the last round and at the round of best validation accuracy, the standard
+        deviation at the last, the number of runs, and the printed number.
+    """
+    steps = pd.concat(
+        [before.assign(step=STEPS[0]), frame.assign(step=[_step(run) for run in frame.to_dict("records")])]
+    )
+    groups = steps.groupby([*CELL, "step"], sort=False)
+    table = pd.DataFrame(
+        {
+            "last": 100 * groups[LAST].mean(),
+            "last_sd": 100 * groups[LAST].std(),
+            "best_validation": 100 * groups[SCORE].mean(),
+            "runs": groups.size(),
+        }
+    ).reset_index()
+    printed = published.assign(published=100 * published["value_number"])[[*CELL, "published"]]
+    table = printed.merge(table, on=CELL)
+    return table.sort_values("step", key=lambda steps: steps.map(STEPS.index), kind="stable").sort_values(
+        CELL, key=lambda column: column.map(list(dict.fromkeys(printed[column.name])).index), kind="stable"
+    )
+
+
+def _step(run: dict[str, Any]) -> str:
+    """Return the name of the last step that a run of FG-T1-code-full takes."""
+    if run["prepare"] == settings.SETTING["prepare"]:
+        return STEPS[1]
+    return STEPS[2] if run["method"] == "DistGAT" or run["first_layer"] == "gat" else STEPS[3]
+
+
+def panels_of_readings(curve: pd.DataFrame) -> Figure | None:
+    """Draw accuracy in percent against the clients, one panel for each value of the column `panel`, two in a row."""
+    return figures.panels(
+        curve, "panel", figures.curves, by="method", x="clients", y="percent", wide=2, ylabel="test accuracy (%)"
+    )
 
 
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:
