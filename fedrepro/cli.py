@@ -81,9 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="for programs")
     show = add("show", show_, "one stored record, and the command that rebuilds it")
     show.add_argument("key", metavar="KEY", help="key of a run, or its first characters; or the ID of a main table")
-    show.add_argument(
-        "cell", nargs="*", metavar="VALUE", help='the values of its cell: Cora "FedStruct (H2V)" 10'
-    )
+    show.add_argument("cell", nargs="*", metavar="VALUE", help='the values of its cell: Cora "FedStruct (H2V)" 10')
     compare = add("compare", compare_, "the printed numbers of an exhibit beside ours, with their words")
     compare.add_argument("exhibit", metavar="EXHIBIT", help="such as FS-T6")
     compare.add_argument("--dataset", default="", help="one graph")

@@ -23,12 +23,11 @@ from matplotlib.ticker import MaxNLocator
 from scipy.special import stdtrit
 
 from fedrepro.errors import one_of, require
-from fedrepro.reporting import rule
+from fedrepro.reporting.layout import MARKS as MARKS
 from fedrepro.reporting.statistics import interval, slope
 from fedrepro.reporting.style import COLOURS, MARKERS, style
 from fedrepro.reporting.style import STYLE as STYLE
 
-MARKS = dict(zip(rule.WORDS, ("=", "≈", "~", "(≠)", "≠", "–"), strict=True))
 MARKED = 30  # points of a line above which it has no markers
 
 

@@ -151,18 +151,22 @@ class Notebook:
 
         Returns:
             The table as `compare.table` and the leads as `effects.effects` give them; the leads are written to
-            `<ID>-effects.csv`.
+            `<ID>-effects.csv`, and the table in the paper's layout to `<ID>.md` and `<ID>.tex`.
 
         Raises:
             ArgumentError: the paper's `study.json` has no such table.
         """
-        from fedrepro.reporting import compare, effects
+        from fedrepro.reporting import compare, effects, files
+        from fedrepro.reporting import layout as layouts
 
         frame, published, layout = main_runs(self, exhibit_id)
         table = compare.table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
         leads = effects.effects(
             frame, published, layout.headline, rows=layout.rows, columns=layout.columns, value=layout.value
         )
+        whole = layouts.wide(table, layout)
+        for kind, text in (("md", layouts.markdown(whole)), ("tex", layouts.latex(whole))):
+            files.replace_file(self.figures / self.paper / f"{exhibit_id}.{kind}", text.encode())
         return table, self.save(f"{exhibit_id}-effects", leads)
 
     def readings(self, exhibit_id: str, others: Mapping[str, DataFrame]) -> DataFrame:

@@ -1,0 +1,75 @@
+"""A main table in the paper's layout, as Markdown and as LaTeX.
+
+A cell holds our mean ± standard deviation, the number of runs in brackets, the mark of its word, and the printed number
+in square brackets below (Markdown) or beside (LaTeX) it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fedrepro.reporting import rule
+
+if TYPE_CHECKING:
+    from fedrepro.reporting.exhibits import MainTable
+
+MARKS = dict(zip(rule.WORDS, ("=", "≈", "~", "(≠)", "≠", "–"), strict=True))
+LATEX = {"=": "$=$", "≈": r"$\approx$", "~": r"$\sim$", "(≠)": r"$(\neq)$", "≠": r"$\neq$", "–": "--"}
+
+
+def wide(table: pd.DataFrame, layout: MainTable) -> pd.DataFrame:
+    """Return a table of `compare.table` with the paper's rows and columns, each cell a text.
+
+    A column names a data set and what else tells the paper's columns apart. A central model, which has one number for a
+    graph, is repeated in no other column.
+    """
+    told = [name for name in layout.columns if table[name].astype(str).nunique() > 1 or name == "dataset"]
+    column = table[told].astype(str).agg(", ".join, axis=1)
+    row = table[list(layout.rows)].astype(str).agg(" ".join, axis=1).str.strip()
+    cells = table.assign(_row=row, _column=column, _cell=[_cell(one) for one in table.to_dict("records")])
+    whole = cells.pivot_table(index="_row", columns="_column", values="_cell", aggfunc="first", sort=False)
+    whole = whole.reindex(index=list(dict.fromkeys(row)), columns=list(dict.fromkeys(column)))
+    return whole.fillna("").rename_axis(index=" ".join(layout.rows), columns=None)
+
+
+def _cell(row: dict[Any, Any]) -> str:
+    mean, sd, runs = (float(str(row[name])) for name in ("ours_mean", "ours_sd", "runs"))
+    printed = f"[{row['published']}]" if isinstance(row["published"], str) and row["published"] else ""
+    if not runs > 0 or "stand-in" in str(row["why"]):  # a stand-in is not held against the print
+        return printed
+    digits = 3 if abs(mean) <= 1 else 2
+    spread = f" ± {sd:.{digits}f}" if sd == sd else ""
+    return f"{mean:.{digits}f}{spread} ({runs:.0f}) {MARKS.get(str(row['verdict']), '')} {printed}".strip()
+
+
+def markdown(whole: pd.DataFrame) -> str:
+    """Return the table as Markdown, with a line that explains the marks."""
+    lines = [[str(whole.index.name), *whole.columns], ["---"] * (1 + len(whole.columns))]
+    lines += [[str(name), *values] for name, values in zip(whole.index, whole.to_numpy().tolist(), strict=True)]
+    text = "\n".join("| " + " | ".join(_plain(cell).replace(" [", "<br>[") for cell in line) + " |" for line in lines)
+    legend = ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
+    return f"{text}\n\nOurs ± standard deviation (runs) and the printed number in brackets. {legend}.\n"
+
+
+def _plain(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("<", "&lt;").replace("~", "\\~")
+
+
+def latex(whole: pd.DataFrame) -> str:
+    """Return the table as a LaTeX `tabular` of the package booktabs."""
+    lines = [r"\begin{tabular}{l" + "r" * len(whole.columns) + "}", r"\toprule"]
+    lines.append(" & ".join(_escaped(cell) for cell in [str(whole.index.name), *whole.columns]) + r" \\")
+    lines.append(r"\midrule")
+    for name, values in zip(whole.index, whole.to_numpy().tolist(), strict=True):
+        lines.append(" & ".join(_escaped(cell) for cell in [str(name), *values]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    text = re.sub(r"([&%$#_{}])", r"\\\1", cell)
+    for mark in ("(≠)", "≠", "≈", "~", "–", "="):
+        text = text.replace(f" {mark} ", f" {LATEX[mark]} ").replace("±", r"$\pm$")
+    return text
