@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from fedrepro.errors import one_of
-from fedrepro.reporting import checks
+from fedrepro.reporting import checks, files
+
+if TYPE_CHECKING:
+    from fedrepro.reporting.session import Notebook
 
 EXACT = 1e-10  # what two ways to compute a number in float64 may differ by
 
@@ -73,6 +78,16 @@ def rows(frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:
             else:
                 found.append(checks.row(id_, statement, errors.max(), EXACT))
     return pd.DataFrame(found, columns=list(checks.COLUMNS))
+
+
+def save(nb: Notebook, frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:
+    """Write the checks of some exhibits, each to its own file and all to the paper's, and return them."""
+    table = rows(frame, *exhibit_ids)
+    nb.checks(table)
+    for exhibit_id in exhibit_ids:
+        own = rows(frame, exhibit_id)
+        nb.save(exhibit_id, own.assign(measured=own["measured"].map(files.machine)))
+    return table
 
 
 def example_check(misprints: pd.DataFrame) -> checks.Row:
