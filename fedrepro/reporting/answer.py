@@ -30,15 +30,15 @@ NEEDED = (
 )  # fmt: skip
 
 
-def cells(folder: Path, paper: str) -> pd.DataFrame:
-    """Return the distinct printed cells of a paper's main tables, as its files hold them.
+def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the distinct printed cells of a paper's main tables, or of some, as its files hold them.
 
     Returns:
         The rows of `compare.table` for each table that was drawn, with the columns `paper` and `point`.
     """
     printed = exhibits.published(paper)
     frames = [pd.DataFrame(columns=list(NEEDED))]
-    for exhibit_id in exhibits.study(paper).tables:
+    for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}.csv"
         if path.is_file():
             frame = pd.read_csv(path, dtype={"clients": str, "published": str, "setting": str})
@@ -50,10 +50,10 @@ def cells(folder: Path, paper: str) -> pd.DataFrame:
     return table[~again].reset_index(drop=True)
 
 
-def leads(folder: Path, paper: str) -> pd.DataFrame:
+def leads(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     """Return the leads of a paper's method, as `effects.effects` gives them, with the column `exhibit`."""
     frames = []
-    for exhibit_id in exhibits.study(paper).tables:
+    for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}-effects.csv"
         if path.is_file():
             frames.append(pd.read_csv(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
@@ -107,15 +107,15 @@ def _freedom(ratio: float) -> float:
     return math.inf if gap(1e6) >= 0 else float(brentq(gap, 0.4, 1e6)) if gap(0.4) > 0 else 0.4
 
 
-def numbers(folder: Path, paper: str) -> dict[str, Any]:
-    """Return what a paper's main tables came to, in numbers.
+def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a paper's main tables, or some of them, came to in numbers.
 
     Returns:
         `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
         those `expected` of a perfect copy, the `median` difference and the share `within` two points (both in tested
         cells), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts of the `claims`.
     """
-    table, lead = cells(folder, paper), leads(folder, paper)
+    table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
     path = folder / paper / "claims.csv"
@@ -141,11 +141,11 @@ def _reason(why: str) -> str:
     return "the printed number is of another protocol or row" if first.startswith("the printed number") else first
 
 
-def sentences(known: Mapping[str, Any], name: str) -> list[str]:
-    """Return what came out for a paper, one fact a sentence."""
+def sentences(known: Mapping[str, Any], what: str) -> list[str]:
+    """Return what came out, one fact a sentence; `what` is told, such as "the main tables of FedGAT"."""
     words, tested = known["words"], known["tested"]
     reasons = ", ".join(f"{count} ({reason})" for reason, count in known["untested"].most_common())
-    said = [f"The main tables of {name} print {known['printed']} distinct numbers, of which {tested} were tested."]
+    said = [f"In {what} {known['printed']} distinct numbers are printed, of which {tested} were tested."]
     if reasons:
         said.append(f"Not tested are {reasons}.")
     if tested:

@@ -209,7 +209,7 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
 def _answer(folder: Path, paper: str, picture: bool = True) -> list[str]:
     """Return the answer of a paper: its picture and its sentences."""
     name = exhibits.papers()[paper]
-    said = answer.sentences(answer.numbers(folder, paper), name)
+    said = answer.sentences(answer.numbers(folder, paper), f"the main tables of {name}")
     return [*(_illustrated(folder, paper, name) if picture else []), "\n".join(f"- {one}" for one in said) + "\n"]
 
 

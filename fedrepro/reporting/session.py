@@ -186,6 +186,17 @@ class Notebook:
         self.save(f"{exhibit_id}-by-reading", found)
         return self.save(f"{exhibit_id}-causes", readings.causes(found))
 
+    def came_out(self, *ids: str) -> Any:
+        """Return what main tables came to as a list in Markdown, from the files that this paper's notebooks wrote."""
+        from IPython.display import Markdown
+
+        from fedrepro.reporting import answer
+
+        known = answer.numbers(self.figures, self.paper, ids)
+        return Markdown(  # type: ignore[no-untyped-call]
+            "\n".join(f"- {one}" for one in answer.sentences(known, " and ".join(ids)))
+        )
+
     def settings(self, exhibit_id: str) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 

@@ -52,9 +52,9 @@ def draw(folder: Path, means: dict[str, float]) -> Path:
 
 def test_the_sentences_follow_the_numbers(folder: Path, tmp_path: Path) -> None:
     """A changed record changes the text."""
-    before = answer.sentences(answer.numbers(folder, "fedgat"), "FedGAT")
+    before = answer.sentences(answer.numbers(folder, "fedgat"), "FG-T1")
     assert any("3 were tested" in one for one in before)
-    after = answer.sentences(answer.numbers(draw(tmp_path / "other", LIKE_PRINT | {"FedGAT": 0.7}), "fedgat"), "FedGAT")
+    after = answer.sentences(answer.numbers(draw(tmp_path / "other", LIKE_PRINT | {"FedGAT": 0.7}), "fedgat"), "FG-T1")
     assert before != after
 
 

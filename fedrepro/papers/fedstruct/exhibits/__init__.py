@@ -1,5 +1,7 @@
-"""The runs behind each exhibit of FedStruct, and its claims."""
+"""The exhibits of FedStruct: the runs behind them, their tables, and the paper's claims."""
 
-from fedrepro.papers.fedstruct.exhibits import experiments
+from fedrepro.papers.fedstruct.exhibits.claims import CLAIMS
+from fedrepro.papers.fedstruct.exhibits.grids import GRIDS
+from fedrepro.papers.fedstruct.exhibits.tables import prepare
 
-EXHIBITS = [*experiments.EXHIBITS]
+__all__ = ["CLAIMS", "GRIDS", "prepare"]

@@ -1,4 +1,4 @@
-"""FedStruct: the settings of each data set, and the rows of its tables as registered methods with options."""
+"""The settings of each graph, and the rows of FedStruct's tables as registered methods with their options."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ DATASETS = ("Cora", "CiteSeer", "PubMed", "Chameleon", "Photo", "Amazon Ratings"
 BEYOND = "Squirrel"  # heterophilic, not in the paper
 PARTITIONS = ("louvain", "random", "kmeans")
 
+Options = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Settings:
-    """Table 5 where it speaks; dropout and the sizes of the baselines from the public code.
+    """The settings of one graph: Table 5 where it speaks, the public code for dropout and for sizes of the baselines.
 
     Args:
         lr, weight_decay, epochs: of every method but FedPub; an epoch is a round.
@@ -41,43 +43,44 @@ class Settings:
     generator_epochs: int = 30
 
 
-_DEEP = (128, 64, 32)
-_CHAMELEON = Settings(
-    0.003, 0.0003, 60, 0.7, 1, 1, 64, (256,), (128, 64, 32), (128, 64), (256, 128), (0.01, 100, 1)
-)  # fmt: skip
+_DEEP, _WIDE = (128, 64, 32), (256, 256, 128)
+_WIKIPEDIA = Settings(0.003, 0.0003, 60, 0.7, 1, 1, 64, (256,), _DEEP, (128, 64), (256, 128), (0.01, 100, 1))
 SETTINGS = {
     "Cora": Settings(0.002, 0.0005, 40, 0.7, 2, 10, 64, (256,), (128, 64), (256,), _DEEP, (0.001, 50, 3), 40),
     "CiteSeer": Settings(0.002, 0.0005, 60, 0.7, 2, 20, 64, (128, 64), (128, 64), (64,), _DEEP, (0.001, 100, 1)),
     "PubMed": Settings(0.008, 0.001, 125, 0.5, 2, 20, 128, (128,), (256, 256), (64,), _DEEP, (0.005, 100, 1)),
-    "Chameleon": _CHAMELEON,
+    "Chameleon": _WIKIPEDIA,
     "Photo": Settings(0.005, 0.001, 150, 0.8, 1, 3, 256, (256,), (256, 128), (64,), _DEEP, (0.005, 150, 1)),
-    "Amazon Ratings": Settings(
-        0.002, 0.0002, 70, 0.7, 2, 5, 64, (256,), (256, 256, 128), (64,), (128, 64), (0.005, 100, 1)
-    ),
-    BEYOND: _CHAMELEON,  # the paper has no such graph: the settings of the other Wikipedia graph
+    "Amazon Ratings": Settings(0.002, 0.0002, 70, 0.7, 2, 5, 64, (256,), _WIDE, (64,), (128, 64), (0.005, 100, 1)),
+    BEYOND: _WIKIPEDIA,  # the paper has no such graph: the settings of the other Wikipedia graph
 }
-# The paper states none of FedGCN's settings: those of its public code (FS-Q18), the optimizer chosen on validation
-# (FS-M1).
-FEDGCN: dict[str, Any] = {
-    "model": "GCN", "hidden": 16, "optimizer": "adam", "lr": 0.01, "weight_decay": 0.0005, "dropout": 0.5,
-    "rounds": 100, "local_epochs": 3,
-}  # fmt: skip
+# The paper states none of FedGCN's settings. These are its public code's (FS-Q18), with the optimizer that validation
+# chose (FS-M1).
+FEDGCN: Options = {
+    "model": "GCN",
+    "hidden": 16,
+    "optimizer": "adam",
+    "lr": 0.01,
+    "weight_decay": 0.0005,
+    "dropout": 0.5,
+    "rounds": 100,
+    "local_epochs": 3,
+}
 
 
 def settings(dataset: str) -> Settings:
-    """The settings of a graph or of its stand-in."""
+    """Return the settings of a graph or of its stand-in."""
     return SETTINGS[dataset.removesuffix("~standin")]
 
 
-def method_of(row: str, dataset: str) -> tuple[str, dict[str, Any]]:
-    """The registered method and its options behind a row of FS-T2, T6, T7 or T8, by its published name."""
+def method_of(row: str, dataset: str) -> tuple[str, Options]:
+    """Return the registered method and the options of a row of Tables 2, 6, 7 and 8, given its published name."""
     chosen = settings(dataset)
-    common: dict[str, Any] = {
-        "lr": chosen.lr, "weight_decay": chosen.weight_decay, "dropout": chosen.dropout, "rounds": chosen.epochs,
-    }  # fmt: skip
+    rates = {"lr": chosen.lr, "weight_decay": chosen.weight_decay}
+    common: Options = {**rates, "dropout": chosen.dropout, "rounds": chosen.epochs}
     if row.startswith("FedStruct"):
         return "FedStruct", common | _structure(row, chosen)
-    if row == "FedGCN-1hop (code)":  # the public code's own reading: neighbours' features, GraphSAGE, FedAvg
+    if row == "FedGCN-1hop (code)":  # the public code's reading: neighbours' features, GraphSAGE, FedAvg
         return "FedSage+", common | _backbone("GNN", chosen) | {"neighbours": "ideal", "average": "nodes"}
     if row.startswith("FedSage+"):
         return "FedSage+ (FedSGD)", common | _backbone("GNN", chosen) | _generator(row, chosen)
@@ -85,21 +88,21 @@ def method_of(row: str, dataset: str) -> tuple[str, dict[str, Any]]:
         return "FedGCN", {**FEDGCN, "hops": int(row[7])}
     if row == "FedPub":
         lr, rounds, local = chosen.pub
-        own = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
+        trained = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
         sizes = {"model": "GCNHead", "hidden": 128, "proxies": 10, "average": "nodes"}
-        return "FED-PUB", {**own, **sizes, "penalties": "coded"}  # chosen on validation (FS-M1)
+        return "FED-PUB", {**trained, **sizes, "penalties": "coded"}  # chosen on validation (FS-M1)
     scheme, kind = row.split()
     # "FedAvg" is one local step and a mean over nodes, "FedSGD" one gradient of the mean over labelled nodes.
     average = {"FedAvg": {"average": "nodes"}, "FedSGD": {"average": "train"}}.get(scheme, {})
     return scheme, common | _backbone(kind, chosen) | average
 
 
-def _backbone(kind: str, chosen: Settings) -> dict[str, Any]:
-    """Model and sizes of a row's GNN, DGCN or MLP.
+def _backbone(kind: str, chosen: Settings) -> Options:
+    """Return model and sizes of a row's GNN, DGCN or MLP.
 
     LayerNorm on the input and PyTorch's default initialization are not stated; they are the public code's.
     """
-    sizes: dict[str, dict[str, Any]] = {
+    sizes: dict[str, Options] = {
         "GNN": {"model": "SAGEHead", "stack": chosen.sage, "bare": True},  # chosen on validation (FS-M1)
         "DGCN": {"model": "DGCN", "stack": (chosen.hidden,), "depth": chosen.depth},
         "MLP": {"model": "MLP", "stack": chosen.mlp},
@@ -107,14 +110,13 @@ def _backbone(kind: str, chosen: Settings) -> dict[str, Any]:
     return {**sizes[kind], "input_norm": True, "initial": "torch"}
 
 
-def _structure(row: str, chosen: Settings) -> dict[str, Any]:
-    """Both branches of a row such as `FedStruct (H2V)-F` or `FedStruct (GNN+N2V)`."""
+def _structure(row: str, chosen: Settings) -> Options:
+    """Return the options of both branches of a row such as `FedStruct (H2V)-F` or `FedStruct (GNN+N2V)`."""
     inside = row[row.index("(") + 1 : row.index(")")]
     backbone, plus, kind = inside.rpartition("+")
-    options: dict[str, Any] = {
-        "structure": kind, "structure_depth": chosen.structure_depth, "structure_hidden": chosen.structure_hidden,
-    }  # fmt: skip
-    # FS-Q2: whether DGCN+H2V of FS-T8 is pruned is not stated; it is the same row as (H2V) here.
+    depth = {"structure": kind, "structure_depth": chosen.structure_depth}
+    options: Options = {**depth, "structure_hidden": chosen.structure_hidden}
+    # FS-Q2: whether DGCN+H2V of Table 8 is pruned is not stated; it is the same row as (H2V) here.
     if not plus or inside == "DGCN+H2V":
         return _backbone("DGCN", chosen) | options | {"prune": 0 if row.endswith("-F") else 30}
     options |= {"prune": 0, "graph": "known"}
@@ -123,24 +125,10 @@ def _structure(row: str, chosen: Settings) -> dict[str, Any]:
     return _backbone(backbone, chosen) | options
 
 
-def shortened(options: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Return the options with fewer rounds, and as little as possible of what precedes them."""
-    less: dict[str, Any] = {"rounds": rounds}
-    if "generator_epochs" in options:
-        less |= {"generator_epochs": 1, "generator_width": 16}
-    if "structure" in options:
-        less |= {"structure_depth": min(3, options["structure_depth"])}
-    if options.get("structure") == "N2V":
-        less |= {"walk_epochs": 1}
-    return options | less
-
-
-def _generator(row: str, chosen: Settings) -> dict[str, Any]:
-    """FedSage+'s generator as in the public code of FedStruct, 256 wide instead of 2048 but for `FedSage+ (2048)`."""
+def _generator(row: str, chosen: Settings) -> Options:
+    """Return FedSage+'s generator as in the public code of FedStruct, 256 wide but for `FedSage+ (2048)`."""
     if row.endswith("ideal"):
         return {"neighbours": "ideal"}  # FS-Q5
-    return {
-        "scheme": "fedstruct", "count": "predicted", "generator_epochs": chosen.generator_epochs, "generator_lr": 0.002,
-        "hidden_share": 0.1,
-        "generator_width": 2048 if row.endswith("(2048)") else 256,
-    }  # fmt: skip
+    trained = {"generator_epochs": chosen.generator_epochs, "generator_lr": 0.002}
+    hidden = {"hidden_share": 0.1, "generator_width": 2048 if row.endswith("(2048)") else 256}
+    return {"scheme": "fedstruct", "count": "predicted", **trained, **hidden}

@@ -1,0 +1,197 @@
+"""The training runs behind FedStruct's tables and figures, each under the name of the row that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from fedrepro.papers.fedstruct.exhibits.settings import BEYOND, DATASETS, PARTITIONS, PREPARE, method_of
+from fedrepro.reporting.exhibits import shrunk
+from fedrepro.runs.run import Run, sweep
+
+SEEDS = 10
+OPEN_SEED = 100  # of runs that choose or explain on validation nodes; no table shows it
+# The stand-in of Amazon Ratings has one seed, to show that everything runs at that size.
+TABLE_SEEDS = {**dict.fromkeys((*DATASETS, BEYOND), SEEDS), "Amazon Ratings~standin": 1}
+SPLIT = "10/10/80"  # percentages of training, validation and test nodes
+
+HOP2VEC, CENTRAL = "FedStruct (H2V)", "Central GNN"
+_KINDS = ("FedStruct (Deg)", "FedStruct (Fed*)", HOP2VEC)
+_BASELINES = ("FedSGD GNN", "FedSage+", "FedPub")
+T2 = (CENTRAL, *_BASELINES, "FedGCN-2hop", *_KINDS, f"{HOP2VEC}-F", "Local GNN")
+T6 = (
+    *(CENTRAL, "Central DGCN", "Central MLP", "FedAvg GNN", "FedSGD GNN", "FedAvg DGCN", "FedSGD DGCN"),
+    *("FedAvg MLP", "FedSGD MLP", "FedSage+", "FedPub", "FedGCN-1hop", "FedGCN-2hop", *_KINDS, f"{HOP2VEC}-F"),
+    *("Local GNN", "Local DGCN", "Local MLP"),
+)
+T7 = (CENTRAL, "Central MLP", *_KINDS, *(f"{kind}-F" for kind in _KINDS))
+KNOWN = tuple(f"FedStruct ({backbone}+{kind})" for backbone in ("DGCN", "GNN") for kind in ("H2V", "GDV", "N2V"))
+T8 = ("Central DGCN", *KNOWN)
+BARS = (CENTRAL, HOP2VEC, "FedGCN-2hop", "FedSage+", "FedSGD GNN")
+F4A = (CENTRAL, HOP2VEC, *_KINDS[:2], *_BASELINES, "Local GNN")
+F4B = (*_KINDS, CENTRAL, "FedSGD GNN")
+F4C = (*_KINDS, "FedSGD GNN", "FedPub", "FedGCN-2hop")
+F6 = ("FedSGD GNN", *(row for row in KNOWN if "GDV" not in row), CENTRAL)
+
+CLIENTS = (5, 10, 20)  # of Table 2
+LABELLED = (5, 10, 20, 30, 40, 50)  # percent
+COUNTS = (5, 10, 20, 30, 40, 50)
+DEPTHS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 60)
+DEPTH_CLIENTS = {5: DEPTHS, 10: (2, 10, 20)}  # FS-Q12: 5 in the caption and the public code, 10 in the text
+WIDTH = 64  # of the GraphSAGE layers of Figure 4(b), as many as propagations (FS-F4b)
+
+
+class Cell(NamedTuple):
+    """A run under the published name of its row, or under the name of a reading."""
+
+    row: str
+    run: Run
+
+
+def cell(
+    row: str,
+    dataset: str,
+    partition: str,
+    seeds: int | Iterable[int] = SEEDS,
+    clients: int = 10,
+    split: str = SPLIT,
+    *,
+    name: str = "",
+    **more: Any,
+) -> list[Cell]:
+    """Return the runs of one cell of a table, or of a sweep around it.
+
+    Args:
+        row: as published, such as `FedStruct (H2V)` or `Central GNN`.
+        dataset: a key of `SETTINGS`, or its stand-in.
+        partition, clients: of a federated row; a central one has neither.
+        seeds: the repetitions, or their number.
+        name: in place of the row's, for a reading.
+        more: options to add or to replace.
+    """
+    method, options = method_of(row, dataset)
+    whole: dict[str, Any] = {"method": method, "partition": partition, "clients": clients}
+    if method == "Central":
+        whole |= {"partition": "single", "clients": 1}
+    repetitions = range(seeds) if isinstance(seeds, int) else seeds
+    graph = {"dataset": dataset, "prepare": PREPARE, "split": split, "seed": list(repetitions)}
+    runs = sweep(task="train", paper="fedstruct", options={**options, **more}, **whole, **graph)
+    return [Cell(name or row, run) for run in runs]
+
+
+def labelled(percent: int) -> str:
+    """Return the split with some percent of training nodes, 10% validation nodes, and the rest test nodes."""
+    return f"{percent}/10/{90 - percent}"
+
+
+@cache
+def table(
+    rows: Sequence[str], partitions: Sequence[str] = PARTITIONS, clients: Sequence[int] = (10,)
+) -> tuple[Cell, ...]:
+    """Return the cells of a table: every row on every graph, under every partition and number of clients.
+
+    A central row is the same under every partition, and is returned once.
+    """
+    cells = [
+        each
+        for dataset, seeds in TABLE_SEEDS.items()
+        for partition in partitions
+        for count in clients
+        for row in rows
+        for each in cell(row, dataset, partition, seeds, count)
+    ]
+    return tuple(dict.fromkeys(cells))
+
+
+def table2() -> tuple[Cell, ...]:
+    """Return the cells of Table 2."""
+    return table(T2, ("random",), CLIENTS)
+
+
+def part(
+    cells: Iterable[Cell], rows: Sequence[str], datasets: Sequence[str], clients: Sequence[int] = (10,)
+) -> list[Cell]:
+    """Return the cells of a table with some rows, graphs (or their stand-ins) and numbers of clients."""
+    return [
+        each
+        for each in cells
+        if each.row in rows
+        if each.run.dataset.removesuffix("~standin") in datasets
+        if each.run.clients in (1, *clients)
+    ]
+
+
+def figure1() -> list[Cell]:
+    """Return the cells of Table 2 that Figure 1 draws."""
+    return part(table2(), BARS, ("Chameleon", "Cora", "Amazon Ratings"))
+
+
+def figure4a() -> list[Cell]:
+    """Return accuracy against the share of labelled nodes: Cora, random, 10 clients."""
+    return [each for x in LABELLED for row in F4A for each in cell(row, "Cora", "random", split=labelled(x))]
+
+
+def figure4b() -> list[Cell]:
+    """Return accuracy against the number of propagations: Cora, K-means.
+
+    FedStruct varies L_s and keeps its L; the baselines vary the layers of GraphSAGE.
+    """
+    cells = []
+    for clients, depths in DEPTH_CLIENTS.items():
+        for depth in depths:
+            for row in F4B if clients == 5 else (HOP2VEC,):
+                ours = row.startswith("FedStruct")
+                more: dict[str, Any] = {"structure_depth": depth} if ours else {"stack": (WIDTH,) * depth}
+                cells += cell(row, "Cora", "kmeans", clients=clients, **more)
+    return cells
+
+
+def figure4c() -> list[Cell]:
+    """Return accuracy against the number of clients: Chameleon, random."""
+    return [each for k in COUNTS for row in F4C for each in cell(row, "Chameleon", "random", clients=k)]
+
+
+def figure4d() -> list[Cell]:
+    """Return the cells of Table 6 that Figure 4(d) draws."""
+    return part(table(T6), (*BARS, "FedPub"), ("Chameleon",))
+
+
+def figure6() -> list[Cell]:
+    """Return 1, 10 and 50% labelled nodes of Photo: K-means, 10 clients (not stated; as in Table 8)."""
+    return [each for x in (1, 10, 50) for row in F6 for each in cell(row, "Photo", "kmeans", split=labelled(x))]
+
+
+def heterophily() -> list[Cell]:
+    """Return the cells of Table 2 on heterophilic graphs."""
+    graphs = ("Chameleon", "Amazon Ratings", BEYOND)
+    return part(table2(), (*BARS, "FedPub", "FedStruct (Deg)"), graphs, CLIENTS)
+
+
+def prose() -> list[Cell]:
+    """Return the cells behind every number of the text."""
+    rows = {CENTRAL, "Local GNN", *_BASELINES, HOP2VEC, "FedStruct (DGCN+H2V)", "FedStruct (DGCN+N2V)"}
+    sources = [*table2(), *table(T6), *table(T8), *figure4a(), *figure4b()]
+    return [
+        each for each in sources if each.row in rows and each.run.dataset in ("Cora", "Chameleon", "Amazon Ratings")
+    ]
+
+
+def small(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the first cell of each row on a stand-in, with two rounds and as little as possible before them."""
+    first: dict[str, Run] = {}
+    for row, run in cells:
+        first.setdefault(row, run)
+    return [Cell(row, shrunk(run, _shorter(run.options))) for row, run in first.items()]
+
+
+def _shorter(options: Any) -> dict[str, Any]:
+    """Return what shortens the stages before the first round."""
+    less: dict[str, Any] = {}
+    if "generator_epochs" in options:
+        less |= {"generator_epochs": 1, "generator_width": 16}
+    if "structure" in options:
+        less |= {"structure_depth": min(3, options["structure_depth"])}
+    if options.get("structure") == "N2V":
+        less |= {"walk_epochs": 1}
+    return less

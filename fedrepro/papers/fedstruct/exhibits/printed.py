@@ -1,0 +1,154 @@
+"""The paper against itself: numbers and sentences of the text next to its own tables (FS-Q1, FS-Q19).
+
+Everything here but `prose_against_runs` is computed from the published numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, HOP2VEC, SPLIT, labelled
+from fedrepro.papers.fedstruct.exhibits.settings import DATASETS, PARTITIONS
+from fedrepro.reporting import frames
+from fedrepro.reporting.exhibits import published
+
+ACCURACY = "test accuracy (percent)"
+CLOSE = 5.0  # points; the largest gap to Central GNN that the paper prints at 10 clients is 4.6
+SLIGHT = 1.0  # points
+ROUNDED = 0.015  # two numbers with two decimals agree within it
+
+Place = tuple[str, str, str, str]  # dataset, method, clients, partition
+
+
+def accuracies(*exhibits: str) -> dict[Place, float]:
+    """Return the accuracies printed in some tables, by dataset, method, clients and partition."""
+    frame = published("fedstruct")
+    frame = frame[frame["exhibit"].isin(exhibits) & frame["metric"].eq(ACCURACY)]
+    keys = frame[["dataset", "method", "clients", "partition"]].itertuples(index=False, name=None)
+    return dict(zip(keys, frame["value_number"]))
+
+
+def value_of(cells: dict[Place, float], dataset: str, method: str, clients: str, partition: str) -> float:
+    """Return a printed accuracy, or for `A - B` the difference of two; NaN where a table lacks one of them."""
+    numbers = [
+        cells.get((dataset, name, *(("1", "single") if name.startswith("Central") else (clients, partition))), math.nan)
+        for name in method.split(" - ")
+    ]
+    return numbers[0] - sum(numbers[1:])
+
+
+def prose_against_tables() -> pd.DataFrame:
+    """Return every number of the text, the same number from the tables, and whether they agree but for rounding."""
+    cells = accuracies("FS-T2", "FS-T6", "FS-T8")
+    rows = []
+    for row in published("fedstruct").query("exhibit == 'FS-X1'").to_dict("records"):
+        found = value_of(cells, row["dataset"], row["method"], row["clients"], row["partition"])
+        gap = row["value_number"] - found
+        state = "no such cell" if math.isnan(gap) else "agrees" if abs(gap) < ROUNDED else "differs"
+        if row["setting"].endswith("labelled") or row["setting"].startswith("best depth"):
+            found, gap, state = math.nan, math.nan, "of a figure"  # another split or depth than the tables'
+        where = {name: row[name] for name in ("line", "setting", "dataset", "method", "partition", "clients")}
+        rows.append({**where, "prose": row["value_number"], "tables": found, "difference": gap, "state": state})
+    return pd.DataFrame(rows)
+
+
+def prose_against_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `prose_against_tables` with our mean for the same number and its runs (FS-X1).
+
+    A number at the best depth is read off Figure 4(b), and has none here.
+
+    Args:
+        frame: the runs of FS-X1.
+    """
+    table = prose_against_tables()
+    means, runs = [], []
+    for row in table.to_dict("records"):
+        of_share = row["state"] == "of a figure" and "%" in row["setting"]
+        split = labelled(int(row["setting"].split("%")[0])) if of_share else SPLIT
+        first, *others = (_scores(frame, name, row, split) for name in row["method"].split(" - "))
+        for other in others:
+            first = (first - other).dropna()
+        known = len(first) and not row["setting"].startswith("best depth")
+        means.append(float(first.mean()) if known else math.nan)
+        runs.append(len(first) if known else 0)
+    return table.assign(ours=means, runs=runs)
+
+
+def _scores(frame: pd.DataFrame, method: str, row: dict[str, Any], split: str) -> pd.Series:
+    where = {"method": method, "dataset": row["dataset"], "split": split}
+    if not method.startswith("Central"):
+        where |= {"clients": int(row["clients"]), "partition": row["partition"]}
+    return frames.scores(frame, where, "percent")
+
+
+def claims_against_tables() -> pd.DataFrame:
+    """Return the printed cells that contradict a sentence of the paper, one row a cell (FS-Q19)."""
+    columns = ["claim", "dataset", "partition", "clients", "left", "right", "left value", "right value"]
+    table = pd.DataFrame([*_above(), *_near(), *_order(), *_pruning()], columns=columns)
+    return table.assign(difference=table["left value"] - table["right value"])
+
+
+Row = tuple[str, str, str, int, str, str, float, float]
+
+
+def _above() -> Iterator[Row]:
+    """Yield the cells where Hop2Vec is not above FedSGD GNN, FedSage+ or FedStruct with degrees."""
+    improves, partitions = (
+        "FedStruct further improves on FedSGD GNN and FedSage+ (Section 6)",
+        "the same under three partitions (Table 6)",
+    )
+    degree = "DEG performs worse than what captures more global properties (Appendix F.1)"
+    for text, exhibit, other in (
+        (improves, "FS-T2", "FedSGD GNN"),
+        (improves, "FS-T2", "FedSage+"),
+        (partitions, "FS-T6", "FedSGD GNN"),
+        (partitions, "FS-T6", "FedSage+"),
+        (degree, "FS-T6", "FedStruct (Deg)"),
+    ):
+        cells = accuracies(exhibit)
+        for (dataset, method, clients, partition), ours in cells.items():
+            if method == HOP2VEC and ours <= (theirs := cells[dataset, other, clients, partition]):
+                yield text, dataset, partition, int(clients), HOP2VEC, other, ours, theirs
+
+
+def _near() -> Iterator[Row]:
+    """Yield the cells of Table 2 where Hop2Vec is more than five points below FedGCN or Central GNN."""
+    cells = accuracies("FS-T2")
+    for other, text in (("FedGCN-2hop", "close to FedGCN (Section 6)"), (CENTRAL, "close to Central GNN")):
+        for (dataset, method, clients, partition), ours in cells.items():
+            theirs = value_of(cells, dataset, other, clients, partition)
+            if method == HOP2VEC and theirs - ours > CLOSE:
+                yield text, dataset, partition, int(clients), HOP2VEC, other, ours, theirs
+
+
+def _order() -> Iterator[Row]:
+    """Yield the graphs where the gap of local training is not largest for random, then K-means, then Louvain."""
+    cells = accuracies("FS-T6")
+    text = "the local gap is largest for random, then K-means, for all graphs (Appendix F.1)"
+    for dataset in DATASETS:
+        gaps = {p: value_of(cells, dataset, f"{CENTRAL} - Local GNN", "10", p) for p in PARTITIONS}
+        for left, right in (("random", "kmeans"), ("kmeans", "louvain")):
+            if gaps[left] <= gaps[right]:
+                yield text, dataset, "", 10, f"gap, {left}", f"gap, {right}", gaps[left], gaps[right]
+
+
+def _pruning() -> Iterator[Row]:
+    """Yield the cells of Table 7 that pruning moves by more than one point."""
+    cells = accuracies("FS-T7")
+    for (dataset, full, clients, partition), theirs in cells.items():
+        pruned = full.removesuffix("-F")
+        if pruned != full and abs((ours := cells[dataset, pruned, clients, partition]) - theirs) > SLIGHT:
+            yield (
+                "pruning changes very little (Appendix F.2)",
+                dataset,
+                partition,
+                int(clients),
+                pruned,
+                full,
+                ours,
+                theirs,
+            )
