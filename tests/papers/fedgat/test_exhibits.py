@@ -11,7 +11,7 @@ import pytest
 from fedrepro import paths
 from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, main_reading, prepare, settings, tables
 from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID
-from fedrepro.reporting import claims, compare, exhibits
+from fedrepro.reporting import claims, compare, exhibits, readings
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -142,6 +142,13 @@ def test_table_1_has_the_code_first_and_the_text_beside_it() -> None:
     assert len(table) == len(printed) == 24
     assert set(table["ours_mean"]) == {0.7} and set(table["ours_mean (text)"]) == {0.6}
     assert table.columns.tolist().index("verdict") < table.columns.tolist().index("verdict (text)")
+
+
+def test_readings_stand_in_their_order() -> None:
+    """The public code comes before the text, and each reading says where it departs from its source."""
+    known = readings.listed("fedgat", "FG-T1")
+    assert known["reading"].tolist() == ["main", "code in part", "text", "literal"]
+    assert known["kind"].tolist() == ["code", "code", "text", "literal"] and known["departures"].str.len().min() > 50
 
 
 def test_steps_to_the_code_are_told_apart() -> None:
