@@ -18,14 +18,19 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     CLIENTS,
     DATASETS,
     EPOCHS,
+    LINEAGE,
+    LINEAGE_RATES,
+    LITERAL,
     LOCAL_EPOCHS,
     MALICIOUS,
     METHODS,
     MODULES,
     NETWORKS,
+    OTHERS,
     OURS,
     PANELS,
     PAPER,
+    PARTITIONS,
     PERSONAL,
     POINTS,
     QUICK,
@@ -41,6 +46,8 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     TUNING_SEED,
     VARIANTS,
     cell,
+    lineage,
+    literal,
     setup,
 )
 from fedrepro.reporting.exhibits import Grid, smallest
@@ -63,6 +70,17 @@ def table(first: int, second: int, standin_clients: int) -> list[Run]:
     """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs."""
     runs = [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
     return runs + [run for method in METHODS for run in standin(method, standin_clients)]
+
+
+def lineage_table() -> list[Run]:
+    """Return six methods of Table 1 under the protocol of FED-PUB's line: 10 and 20 clients, Cora and CiteSeer."""
+    return [run for d in LINEAGE_RATES for n in (10, 20) for method in LINEAGE for run in lineage(method, d, n)]
+
+
+def literal_table() -> list[Run]:
+    """Return the ten baselines of Tables 1 and 2 as the text has them literally, on Cora and CiteSeer."""
+    counts = [clients for clients in PARTITIONS if clients <= 50]
+    return [run for d in LITERAL for n in counts for method in OTHERS for run in literal(method, d, n)]
 
 
 def variant(method: str, counts: Iterable[int] = (20, 30), **more: Any) -> list[Run]:
@@ -300,6 +318,8 @@ _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 GRIDS = {
     "SH-T1": _grid(_table1, _quick_table1, ("method",)),
     "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", *PERSONAL)),
+    "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",)),
+    "SH-T1-literal": _grid(literal_table, lambda run: False, ("method",)),
     "SH-T3": _personalized,
     "SH-T4": _grid(modules, is_quick((20,)), _MODULES),
     "SH-T5": _grid(networks, is_quick((20,)), _MODULES),

@@ -31,8 +31,9 @@ from fedrepro.reporting.statistics import interval
 CELL = ["dataset", "method", "clients"]
 SHEAF = ("with sheaf collaboration", "without sheaf collaboration")
 TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "train"} - {"SH-T9"}
-# Exhibits that are scored after local training throughout, so that no step and no round is a change of view (SH-V).
-AFTER = ("SH-T4", "SH-T5", "SH-M2", "SH-F4a", "SH-F4b", "SH-F4c")
+# Exhibits that are scored after local training throughout: the code of FED-PUB's line scores so, and in an ablation or
+# over rounds no step must be a change of view (SH-V).
+AFTER = ("SH-T1-lineage", "SH-T4", "SH-T5", "SH-M2", "SH-F4a", "SH-F4b", "SH-F4c")
 ROWS = {"SH-T4": MODULES, "SH-T5": NETWORKS, "SH-M2": READINGS}
 TIMED = ("SH-T6", "SH-X1")
 
