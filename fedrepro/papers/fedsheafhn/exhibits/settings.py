@@ -258,7 +258,7 @@ def lineage(method: str, dataset: str, clients: int) -> list[Run]:
 def literal(method: str, dataset: str, clients: int) -> list[Run]:
     """Return the runs of one cell of Table 1 or 2 with the paper's text taken literally, see `LITERAL`."""
     point = {**METHODS[method].tried[0], "lr": 0.01, "weight_decay": WEIGHT_DECAYS[0]}
-    plain = {"optimizer": None, "momentum": None}  # None: the default, which is Adam
+    plain: dict[str, Any] = {"optimizer": None, "momentum": None}  # None: the default, which is Adam
     runs = cell(method, dataset, clients, LITERAL_SEEDS, tuned=point, **plain)
     usual = cell(method, dataset, clients, LITERAL_SEEDS)
     # A cell whose choice on validation is this very point is already a cell of Table 1 or 2.
