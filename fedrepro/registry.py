@@ -57,7 +57,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("train", "FedStruct"): Entry("fedrepro.papers.fedstruct.variants:choice"),
     ("train", "FedSheafHN"): Entry("fedrepro.papers.fedsheafhn.method:FedSheafHN"),
     ("train", "FedSheafHN (as printed)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsPrinted"),
-    ("train", "FedSheafHN (as coded)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsCoded"),
+    ("train", "FedSheafHN (as coded)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsCoded", 2),
     ("train", "GraphSAINT"): Entry("fedrepro.papers.feras.saint.method:GraphSAINT"),
     ("train", "GraphSAINT-SW"): Entry("fedrepro.papers.feras.saint.method:GraphSAINTSW"),
     ("train", "Feras"): Entry("fedrepro.papers.feras.method:Feras"),
