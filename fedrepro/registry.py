@@ -54,6 +54,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("train", "pFedGraph"): Entry("fedrepro.baselines.pfedgraph:PFedGraph"),
     ("train", "Flow"): Entry("fedrepro.baselines.flow:Flow"),
     ("train", "FGGP"): Entry("fedrepro.baselines.fggp:FGGP"),
+    ("train", "FGGP (activated)"): Entry("fedrepro.baselines.fggp:FGGPActivated"),
     ("train", "FedStruct"): Entry("fedrepro.papers.fedstruct.variants:choice"),
     ("train", "FedSheafHN"): Entry("fedrepro.papers.fedsheafhn.method:FedSheafHN"),
     ("train", "FedSheafHN (as printed)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsPrinted"),

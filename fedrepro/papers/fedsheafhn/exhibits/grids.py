@@ -18,6 +18,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     CLIENTS,
     DATASETS,
     EPOCHS,
+    FGGP_READINGS,
     LINEAGE,
     LINEAGE_RATES,
     LITERAL,
@@ -132,6 +133,12 @@ def choices() -> list[Run]:
     rows: list[tuple[str, dict[str, Any]]] = [(method, options) for options in ({}, dropped) for method in METHODS]
     rows.append(("FedSage+", scaled))
     return [run for method, options in rows for run in cell(method, QUICK, 20, range(3), **options)]
+
+
+def fggp_readings() -> list[Run]:
+    """Return FGGP under other readings of its public code, on Cora with 10 clients."""
+    rows = FGGP_READINGS.values()
+    return [run for name, options in rows for run in cell("FGGP", QUICK, 10, range(3), name=name, **options)]
 
 
 TIMED = [("FedSheafHN", 20), ("w/o Sheaf diffusion", 20), ("w/ GCN", 20), (BASE_MODEL, 20)]
@@ -353,4 +360,5 @@ GRIDS = {
         readings, lambda run: False, ("method", *sorted({name for row in READINGS.values() for name in row}))
     ),
     "SH-M3": _grid(choices, is_quick(methods=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
+    "SH-M4": _grid(fggp_readings, lambda run: False, ("method", "optimizer")),
 }
