@@ -178,8 +178,13 @@ LITERAL_SEEDS = range(3)
 # row was tried while the code was read; the rows were fixed before the stored runs. Its own training is SGD with fresh
 # moments in each round, 200 rounds of 6 epochs (SH-B2).
 ITS_OWN_SGD: dict[str, Any] = {
-    **{"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5},
-    **{"optimizer_state": "reset", "rounds": 200, "local_epochs": 6},
+    "optimizer": "sgd",
+    "lr": 0.01,
+    "momentum": 0.9,
+    "weight_decay": 1e-5,
+    "optimizer_state": "reset",
+    "rounds": 200,
+    "local_epochs": 6,
 }
 FGGP_READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "as in SH-T1": ("FGGP", {}),
