@@ -67,10 +67,9 @@ def standin(method: str, clients: int, **more: Any) -> list[Run]:
     return cell(method, STANDIN, clients, [STANDIN_SEED], rounds=STANDIN_ROUNDS, **more)
 
 
-def table(first: int, second: int, standin_clients: int) -> list[Run]:
-    """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs."""
-    runs = [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
-    return runs + [run for method in METHODS for run in standin(method, standin_clients)]
+def table(first: int, second: int) -> list[Run]:
+    """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs, without a stand-in."""
+    return [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
 
 
 def lineage_table() -> list[Run]:
@@ -227,7 +226,7 @@ def variants() -> list[Run]:
 
 def exchanged() -> list[Run]:
     """Return the runs of Table 1 on Cora whose messages are counted: FedSheafHN's and FedAvg's."""
-    return [run for run in table(10, 20, 20) if run.method in (OURS, "FedAvg") and run.dataset == QUICK]
+    return [run for run in table(10, 20) if run.method in (OURS, "FedAvg") and run.dataset == QUICK]
 
 
 def diffusion() -> list[Run]:
@@ -308,7 +307,7 @@ def _curves(paper: Runs) -> Grid:
     return _grid(paper, is_quick(), ("method",), series=True)
 
 
-_table1, _table2 = partial(table, 10, 20, 20), partial(table, 30, 50, 30)
+_table1, _table2 = partial(table, 10, 20), partial(table, 30, 50)
 
 
 def _quick_table1(run: Run) -> bool:
