@@ -49,26 +49,27 @@ def literal_table(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
         main: Tables 1 and 2 as `tables.beside_published` gives them, one below the other.
 
     Returns:
-        The columns of `compare.table`, `main_mean` and `main_verdict`, and `explains`: whether the word is "agrees" or
-        "compatible" under this reading and neither under the main one.
+        The columns of `compare.table`, `main_difference` and `main_verdict`.
     """
     paper = pd.concat([printed("SH-T1"), printed("SH-T2")], ignore_index=True)
     paper = paper[paper["dataset"].isin(LITERAL) & paper["method"].isin(OTHERS)]
     table = compare.table(frame, paper, on=CELL, value="percent")
-    names = {"ours_mean": "main_mean", "verdict": "main_verdict"}
-    table = table.merge(main[["exhibit", *CELL, *names]].rename(columns=names), "left", on=["exhibit", *CELL])
-    tested = table["verdict"].ne(rule.NOT_TESTED) & table["main_verdict"].ne(rule.NOT_TESTED)
-    return table.assign(explains=tested & table["verdict"].isin(rule.FITS) & ~table["main_verdict"].isin(rule.FITS))
+    names = {"difference": "main_difference", "verdict": "main_verdict"}
+    return table.merge(main[["exhibit", *CELL, *names]].rename(columns=names), "left", on=["exhibit", *CELL])
 
 
 def literal_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for each method the mean difference to the printed cells under both readings, and the cells explained."""
-    both = table.dropna(subset=["ours_mean", "main_mean", "published_mean"])
-    rows = both.assign(
-        **{"main - printed": both["main_mean"] - both["published_mean"], "literal - printed": both["difference"]}
-    ).groupby("method", sort=False)
-    means = rows[["main - printed", "literal - printed"]].mean()
-    return means.assign(explained=rows["explains"].sum(), cells=rows.size()).reset_index()
+    """Return for each method the mean difference to the printed cells, and the cells that fit, under both readings.
+
+    Only cells that both readings have are counted. A cell fits if its word is "agrees" or "compatible". A printed
+    number of another protocol fits nowhere, and is not among the cells `tested`.
+    """
+    both = table.dropna(subset=["difference", "main_difference"])
+    fits = {f"{name} fits": both[column].isin(rule.FITS) for name, column in
+            (("main", "main_verdict"), ("literal", "verdict"))}  # fmt: skip
+    rows = both.assign(**fits, tested=both["verdict"].ne(rule.NOT_TESTED)).groupby("method", sort=False)
+    means = rows[["main_difference", "difference"]].mean().rename(columns={"difference": "literal_difference"})
+    return means.join(rows[[*fits, "tested"]].sum()).assign(cells=rows.size()).reset_index()
 
 
 def fggp_table(frame: pd.DataFrame) -> pd.DataFrame:
