@@ -127,6 +127,7 @@ CASES = {
         {"local_epochs": 2},
         off=(("FGGP", {"augment": False}), ("FGGP", {"cluster": "mean"}), ("Local", {})),
     ),
+    "FGGP (activated)": Case(GCN_, {"local_epochs": 2}, off=(("FGGP", {"local_epochs": 2}), ("Local", {}))),
     "FedSage+ (FedSGD)": Case(
         SAGE_,
         {**SMALL, "scheme": "fedstruct", "count": "true"},

@@ -21,16 +21,22 @@ Every `refresh` rounds the server's model renews A^u (`FGGP._graphs`). In each r
    (`FGGP.aggregate`, `finch`, `Bank`);
 7. a node is predicted by (3) under the averaged network (`FGGP.predict`).
 
-The paper's text was not at hand, so this is the authors' public code, with four changes. The bank starts empty, and
-not with random vectors of class 0. Prototypes are keyed by class, and not by their position among the present classes.
-A client's classifier stays with it instead of being reset. The confidence takes no gradient. We leave out the parts
-that the code computes without using them, which are a distillation and a second contrast.
+The paper's text was not at hand. Its abstract says that clustered prototypes replace the classifier, and the public
+code (https://github.com/GuanchengWan/FGGP, fedced9) predicts by the vote (3). The prototypes are those of the trained
+local networks, and they vote on embeddings of the averaged one. So both are the method's own, and the classifier is
+shown next to the vote only for information (SH-B5).
+
+This is the public code with six changes. The bank starts empty, and not with random vectors of class 0. Every class has
+its own slots, where the code has one ring for all classes. Prototypes are keyed by class, and not by their position
+among the present classes. A client's classifier stays with it instead of being reset. The confidence takes no gradient.
+An embedding is the output of the last layer but one before its ReLU, where the code's is after it (`FGGPActivated`). We
+leave out the parts that the code computes without using them, which are a distillation and a second contrast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -44,7 +50,7 @@ from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State, Update
 from fedrepro.engine.nn import layers
-from fedrepro.engine.nn.models import GCN, glorot
+from fedrepro.engine.nn.models import GCN, Model, glorot
 from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import one_of, require
 
@@ -257,6 +263,37 @@ class FGGP(FedAvg):
         down = count * torch.bincount(fed.run, minlength=fed.runs)
         fed.traffic.send("up", "prototypes", width * up.cpu().numpy(), round=update.round)
         fed.traffic.send("down", "prototypes", width * down.cpu().numpy(), round=update.round)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FGGPActivated(FGGP):
+    """FGGP with the embeddings of its public code, those after the ReLU.
+
+    They enter the prototypes, the contrast, the vote and the nearest neighbours of A^u. The classifier takes what it
+    took before, since a second ReLU changes nothing.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "model", with_activated_embedding(self.model))
+
+    def view(
+        self, weights: Weights, fed: Federation, propagate: Callable[[Tensor], Tensor], name: str = ""
+    ) -> tuple[Tensor, Tensor]:
+        """Return embedding `[nodes, hidden]` after the ReLU, and logits."""
+        h, logits = super().view(weights, fed, propagate, name)
+        return F.relu(h), logits
+
+
+def with_activated_embedding(model: Model) -> Model:
+    """Return a model whose last layer but one ends with a ReLU, so that `embed` does; its logits stay as they are."""
+
+    class Activated(type(model)):  # type: ignore[misc]
+        def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
+            out: Tensor = super()._layer(fed, h, weights, i)
+            return F.relu(out) if i == len(self.widths) - 1 else out
+
+    return Activated(**{item.name: getattr(model, item.name) for item in fields(model)})
 
 
 def soft_labels(fed: Federation, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ from plain import (
 )
 from torch import Tensor
 
-from fedrepro.baselines.fggp import FGGP, soft_labels
+from fedrepro.baselines.fggp import FGGP, FGGPActivated, soft_labels
 from fedrepro.baselines.prototypes import Bank, class_means, contrast, finch
 from fedrepro.baselines.second_view import Graph, second_view
 from fedrepro.engine.federation import Federation
@@ -165,9 +165,14 @@ def test_the_bank_votes() -> None:
 # -- the method -------------------------------------------------------------------------------------------------------
 
 
-def neighbour_graph(w: Weights, c: Client, k: int) -> Tensor:
+def embedding(w: Weights, c: Client, method: FGGP) -> Tensor:
+    """The first layer's output, after its ReLU for the public code's reading."""
+    return torch.relu(hidden(w, c)) if isinstance(method, FGGPActivated) else hidden(w, c)
+
+
+def neighbour_graph(w: Weights, c: Client, k: int, method: FGGP) -> Tensor:
     """A^u node by node: edges, the diagonal, and the k nearest others by cosine of the embedding."""
-    h, n = hidden(w, c), len(c.x)
+    h, n = embedding(w, c, method), len(c.x)
     a = torch.eye(n, dtype=F64)
     a[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
     for v in range(n):
@@ -194,7 +199,7 @@ def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, m
     label = torch.where(c.train, c.y, best.indices)
     weight = torch.where(c.train, 1.0, best.values)
     means = []
-    for h in (hidden(w, view2), hidden(w, c)):
+    for h in (embedding(w, view2, method), embedding(w, c, method)):
         each = [weight[label == k] @ h[label == k] / weight[label == k].sum() for k in range(3)]
         means.append(torch.stack(each))
     classes = sorted(set(label.tolist()))
@@ -207,17 +212,18 @@ def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, m
     return total
 
 
-def test_fggp_is_its_plain_loop() -> None:
+@pytest.mark.parametrize("kind", [FGGP, FGGPActivated])
+def test_fggp_is_its_plain_loop(kind: type[FGGP]) -> None:
     """Network, augmentor and classifiers after three rounds of two steps, neighbour graphs renewed once: to 1e-8."""
     data, parts = task(5)
-    method = FGGP(model=GCN, local_epochs=2, refresh=2, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.01)
+    method = kind(model=GCN, local_epochs=2, refresh=2, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.01)
     made = train(method, Federation.of(data, parts, dtype=F64), 3)
     held = clients_of(data, parts)
     server = {n: w[0] for n, w in method.start(Federation.of(data, parts, dtype=F64))[1].shared.items()}
     heads = [{n: w[0] for n, w in GCN.init([0], F64).items() if n[5] == "2"} for _ in held]
     for t in range(3):
         if t % 2 == 0:
-            graphs = [neighbour_graph(server, c, 2) for c in held]
+            graphs = [neighbour_graph(server, c, 2, method) for c in held]
         trained = {}
         for i in able(held):
             w = leaves({**server, **heads[i]})
@@ -233,10 +239,11 @@ def test_fggp_is_its_plain_loop() -> None:
         assert largest_difference(row(made.state.personal, i), head) < 1e-8
 
 
-def test_the_server_clusters_what_trained_clients_send() -> None:
+@pytest.mark.parametrize("kind", [FGGP, FGGPActivated])
+def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP]) -> None:
     """The bank after one round, class by class: FINCH of the prototypes of the clients that trained."""
     data, parts = task(10)
-    method, updates = watch(FGGP(model=GCN, local_epochs=2, prototypes=8))
+    method, updates = watch(kind(model=GCN, local_epochs=2, prototypes=8))
     made = train(method, Federation.of(data, parts, dtype=F64), 1)
     held, update = clients_of(data, parts), updates[0]
     (bank,) = made.state.more.banks
@@ -249,7 +256,7 @@ def test_the_server_clusters_what_trained_clients_send() -> None:
             label = torch.where(held[i].train, held[i].y, best.indices)
             weight = torch.where(held[i].train, 1.0, best.values)[label == c]
             if bool((label == c).any()):
-                rows.append(weight @ hidden(w, held[i])[label == c] / weight.sum())
+                rows.append(weight @ embedding(w, held[i], method)[label == c] / weight.sum())
         points = torch.stack(rows)
         sent += len(rows)
         expected = torch.stack([points[sorted(part)].mean(0) for part in brute_finch(points.numpy())])
@@ -262,6 +269,10 @@ def test_the_server_clusters_what_trained_clients_send() -> None:
         "up.weights": 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5), "down.weights": 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5),
     }  # fmt: skip
     assert method.facts(made.fed, made.state)[0]["prototypes"] == filled
+    # The vote: every node's embedding under the averaged network, against this bank.
+    averaged = row(made.state.shared, 0)
+    votes = [bank.scores(embedding({**averaged, **row(made.state.personal, 0)}, c, method), 20) for c in held]
+    assert gap(method.predict(made.fed, made.state), torch.cat(votes)) < 1e-9
 
 
 def test_without_blend_and_neighbours_view_2_is_view_1() -> None:
@@ -329,7 +340,7 @@ def test_facts_count_the_added_edges() -> None:
     for c in clients_of(data, parts):
         own = torch.eye(len(c.x), dtype=F64)
         own[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
-        added += int(neighbour_graph(server, c, 3).sum() - own.sum())
+        added += int(neighbour_graph(server, c, 3, method).sum() - own.sum())
     assert added > 0
     assert method.facts(fed, state)[0] == {"prototypes": 0.0, "added_edges": pytest.approx(added / fed.nodes)}
     without = FGGP(model=GCN, augment=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -85,13 +85,14 @@ class Client:
         """Train local epochs; the optimizer keeps its moments from call to call."""
         if not bool(self.mask.any()):
             return
-        moving = [w for name, w in self.weights.items() if name not in frozen]
         if self.optimizer is None:
-            self.optimizer = torch.optim.Adam(moving, lr=method.lr, weight_decay=method.weight_decay)
+            self.optimizer = torch.optim.Adam(self.weights.values(), lr=method.lr, weight_decay=method.weight_decay)
         for _ in range(epochs):
             self.optimizer.zero_grad()
             out = F.relu(self.embed()) @ self.weights["layer3.weight"] + self.weights["layer3.bias"]
             F.cross_entropy(out[self.mask], self.y[self.mask]).backward()
+            for name in frozen:
+                self.weights[name].grad = None
             self.optimizer.step()
 
     def load(self, weights: Weights) -> None:
@@ -171,7 +172,8 @@ def algorithm(method: FedSheafHN, rounds: int) -> tuple[list[Weights], Weights]:
     for client in clients:
         client.load(start)
         client.train(method, method.local_epochs if method.warmup < 0 else method.warmup)
-        client.optimizer = None
+        if not isinstance(method, FedSheafHNAsCoded):  # whose clients have one Adam from the warm-up on
+            client.optimizer = None
     server = {
         name: w.clone().requires_grad_() for name, w in method.start(federate())[1].more.servers[0].weights.items()
     }
@@ -206,6 +208,9 @@ def algorithm(method: FedSheafHN, rounds: int) -> tuple[list[Weights], Weights]:
         able = torch.tensor([bool(client.mask.any()) for client in clients])[:, None]
         new = torch.stack([client.embed().mean(0).detach() for client in clients])
         sends = r if method.age == "printed" else r + 1
+        if coded:  # its main loop: curr_rnd != 0 and curr_rnd % 5 == 0
+            used = torch.where(able, new, used) if r and r % method.refresh == 0 else used
+            continue
         if method.refresh and sends % method.refresh == 0:
             sent = torch.where(able, new, sent)
         if method.refresh and (r + 1) % method.refresh == 0:
@@ -347,11 +352,12 @@ def test_generated_matrices_start_at_a_usable_scale(output: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "refresh"), [("printed", 3), ("fresh", 3), ("printed", 1), ("fresh", 1), ("printed", 0)]
+    ("age", "refresh"),
+    [("printed", 3), ("fresh", 3), ("coded", 3), ("printed", 1), ("fresh", 1), ("coded", 1), ("printed", 0)],
 )
 def test_embeddings_are_refreshed_on_schedule(age: str, refresh: int) -> None:
     """The embeddings that the server uses in rounds 1 to 7 come from the scheduled rounds (SH-Q5)."""
-    method = build(age=age, refresh=refresh)
+    method = build(FedSheafHNAsCoded, refresh=refresh) if age == "coded" else build(age=age, refresh=refresh)
     _, states, updates = watched(method, 7)
     fed, first = method.start(federate())
     made = {-1: first.more.used} | {r: method._embeddings(fed, u.after, r) for r, u in enumerate(updates)}
@@ -361,8 +367,10 @@ def test_embeddings_are_refreshed_on_schedule(age: str, refresh: int) -> None:
     expected = {
         ("printed", 3): [-1, -1, 0, 0, 0, 3, 3],
         ("fresh", 3): [-1, -1, 2, 2, 2, 5, 5],
+        ("coded", 3): [-1, -1, -1, 3, 3, 3, 6],
         ("printed", 1): [0, 1, 2, 3, 4, 5, 6],
         ("fresh", 1): [0, 1, 2, 3, 4, 5, 6],
+        ("coded", 1): [-1, 1, 2, 3, 4, 5, 6],
         ("printed", 0): [-1] * 7,
     }
     assert origin == expected[age, refresh]
@@ -401,6 +409,23 @@ def test_as_coded_is_local_training_with_given_biases() -> None:
         largest_difference(train(silent, federate(), 4).state.personal, train(alone, federate(), 4).state.personal)
         < 1e-12
     )
+
+
+def test_as_coded_goes_on_with_the_moments_of_its_warm_up() -> None:
+    """Adam has taken the warm-up's steps before round 1, unless its state is reset; a second training starts anew."""
+
+    class Counting(FedSheafHNAsCoded):
+        counts: ClassVar[list[float]] = []
+
+        def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
+            self.counts.append(float(self.held[0].steps["layer1.weight"][0]) if self.held else -1.0)
+            return super().begin_round(fed, state, t)
+
+    method = build(Counting, warmup=3)
+    first, second = (train(method, federate(), 2).state.personal for _ in range(2))
+    assert Counting.counts == [3.0, 5.0] * 2 and largest_difference(first, second) == 0
+    reset = train(build(Counting, warmup=3, optimizer_state="reset"), federate(), 2).state.personal
+    assert Counting.counts[4:] == [-1.0, -1.0] and largest_difference(first, reset) > 1e-3
 
 
 # -- alone, beside others, in chunks ----------------------------------------------------------------------------------

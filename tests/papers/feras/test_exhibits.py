@@ -7,43 +7,19 @@ from collections.abc import Callable
 
 import pandas as pd
 import pytest
+from feras_tables import GAINS, get_from, noise, prepared, row, stored, table2
 
 from fedrepro.papers.feras.exhibits import claims, curves, grids, tables
 from fedrepro.papers.feras.exhibits.grids import METHODS
-from fedrepro.papers.feras.exhibits.tables import SCORE, VAL
+from fedrepro.papers.feras.exhibits.tables import SCORE
 from fedrepro.reporting import exhibits
 from fedrepro.reporting.claims import claims_table
-from fedrepro.reporting.compare import NOT_COMPARABLE
 from fedrepro.reporting.exhibits import registered
+from fedrepro.reporting.rule import NOT_TESTED
 from fedrepro.reporting.statistics import interval
 from fedrepro.runs.run import Run
 
 OURS = {name: each for name, each in registered().items() if each.paper == "feras"}
-GAINS = {"GraphSAINT": 0.0, "GraphSAINT-SW": -0.005, "Feras": 0.03}
-
-
-def row(run: Run, score: float, val: float | None = None) -> dict[str, object]:
-    """A run as `Store.frame` returns it."""
-    fields = {name: getattr(run, name) for name in ("dataset", "method", "partition", "clients", "seed")}
-    scores = {SCORE: score, VAL: score if val is None else val}
-    return {"key": run.key, **fields, **dict(run.options), **scores, "status": "ok"}
-
-
-def prepared(frame: pd.DataFrame) -> pd.DataFrame:
-    return tables.prepare(frame, "FR-T2")
-
-
-def noise(run: Run) -> float:
-    return 0.002 * ((7 * run.seed + len(run.dataset)) % 5)
-
-
-def table2(gains: dict[str, float], graphs: tuple[str, ...] = ("Photo", "PubMed")) -> pd.DataFrame:
-    """FR-T2 on some graphs; a method's score is 0.7 and noise, common to all of a seed, and its gain times kappa."""
-    runs = [run for run in grids.table2() if run.dataset in graphs]
-    share = {run.key: float(run.partition.split("=")[1].rstrip(")")) for run in runs}
-    wobble = {"node": -0.05, "edge": -0.02, "rw": 0.0, "mrw": -0.01}
-    scores = {r.key: 0.7 + noise(r) + gains[r.method] * share[r.key] + wobble[str(r.options["sampler"])] for r in runs}
-    return pd.DataFrame([row(run, scores[run.key]) for run in runs])
 
 
 def test_every_exhibit_is_asked_for() -> None:
@@ -149,8 +125,8 @@ def test_standins_are_compared_with_nothing() -> None:
     table = tables.table2(prepared(table2(GAINS, graphs)))
     cells = table[table.row.eq("Feras (N=3)") & table.setting.eq("kappa=60%")].set_index("dataset")
     assert cells.loc["PPI", "published"] == "0.895 ± 0.008" and cells.loc["PPI", "runs"] == 5
-    assert cells.loc["PPI", "verdict"] != NOT_COMPARABLE
-    assert cells.loc["PPI~standin", "verdict"] == NOT_COMPARABLE and cells.loc["Photo", "verdict"] == ""
+    assert cells.loc["PPI", "verdict"] != NOT_TESTED
+    assert cells.loc["PPI~standin", "verdict"] == NOT_TESTED and cells.loc["Photo", "verdict"] == ""
     assert cells.loc[["PPI~standin", "Photo"], "published"].isna().all()
     assert len(table[table.published.notna() & table.exhibit.eq("FR-T2")]) == 48
     assert "[0.895 ± 0.008]" in tables.layout(table).loc[("kappa=60%", "Feras (N=3)"), "PPI"]
@@ -178,11 +154,6 @@ def test_gains_are_paired_over_seeds() -> None:
     assert cell.ours == pytest.approx(0.018) and cell.low == pytest.approx(0.018) and cell.runs == 5
 
 
-def get_from(frame: pd.DataFrame) -> Callable[..., pd.DataFrame]:
-    frame = prepared(frame)
-    return lambda name: frame if name == "FR-T2" else frame.iloc[:0]
-
-
 @pytest.mark.parametrize(
     ("gains", "verdicts"),
     [
@@ -193,10 +164,19 @@ def get_from(frame: pd.DataFrame) -> Callable[..., pd.DataFrame]:
     ],
 )
 def test_claims_come_out_either_way(gains: dict[str, float], verdicts: list[str]) -> None:
-    """Feras gains and weights lose, the reverse, both lose, and weights gain less than a point and never lose."""
-    judged = claims_table(claims.CLAIMS[2:], get_from(table2(gains)), "feras")
-    assert judged.verdict.tolist() == verdicts
-    assert "Photo, 60%, N=3, over GraphSAINT-SW" in judged.evidence[0] and "Printed (FR-Q1)" in judged.evidence[0]
+    """Feras gains and weights lose, the reverse, both lose, and weights gain less than a point and never lose; and the
+    same with the other layer and on visible nodes.
+    """
+    get = get_from(
+        table2(gains), FR_F4=table2(gains, asked=lambda: grids.sensitivity(grids.KAPPAS)),
+        FR_T2_saint=table2(gains, asked=grids.saint),
+    )  # fmt: skip
+    judged = claims_table(claims.CLAIMS, get, "feras").set_index("id")
+    names = ["FR-H3", "FR-H4"], ["FR-H3-saint", "FR-H4-saint"], ["FR-H3-visible"]
+    assert [judged.verdict[list(ids)].tolist() for ids in names] == [verdicts, verdicts, verdicts[:1]]
+    evidence = judged.evidence["FR-H3"]
+    assert "Photo, 60%, N=3, over GraphSAINT-SW" in evidence and "Printed (FR-Q1)" in evidence
+    assert "PubMed, over GraphSAINT, per 10% of kappa" in evidence and "60% minus 40%" not in evidence
 
 
 def test_standins_speak_for_no_claim() -> None:
@@ -276,14 +256,6 @@ def test_late_scores_compare_with_q_1() -> None:
     assert late.loc[10, "minus q=1"] == pytest.approx(-0.4) and late.loc[10, "runs"] == 2
     assert late.loc[10, "low"] <= -0.4 <= late.loc[10, "high"] and math.isnan(late.loc[1, "low"])
     assert list(late.index) == [1, 10, 70]
-
-
-def stored(runs: list[Run], curve: Callable[[Run, int], float]) -> pd.DataFrame:
-    """Return the prepared frame of runs whose series follow a curve over epochs."""
-    frame = pd.DataFrame([row(run, 0.5) for run in runs])
-    steps = [(run, int(run.options["local_epochs"]), int(run.options["rounds"])) for run in runs]
-    series = [[curve(run, local * number) for number in range(1, rounds + 1)] for run, local, rounds in steps]
-    return prepared(frame.assign(**{f"series.before.{name}_clients": series for name in ("test", "val")}))
 
 
 def checks(**verdicts: str) -> pd.DataFrame:

@@ -18,14 +18,20 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     CLIENTS,
     DATASETS,
     EPOCHS,
+    FGGP_READINGS,
+    LINEAGE,
+    LINEAGE_RATES,
+    LITERAL,
     LOCAL_EPOCHS,
     MALICIOUS,
     METHODS,
     MODULES,
     NETWORKS,
+    OTHERS,
     OURS,
     PANELS,
     PAPER,
+    PARTITIONS,
     PERSONAL,
     POINTS,
     QUICK,
@@ -41,6 +47,8 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     TUNING_SEED,
     VARIANTS,
     cell,
+    lineage,
+    literal,
     setup,
 )
 from fedrepro.reporting.exhibits import Grid, smallest
@@ -59,10 +67,20 @@ def standin(method: str, clients: int, **more: Any) -> list[Run]:
     return cell(method, STANDIN, clients, [STANDIN_SEED], rounds=STANDIN_ROUNDS, **more)
 
 
-def table(first: int, second: int, standin_clients: int) -> list[Run]:
-    """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs."""
-    runs = [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
-    return runs + [run for method in METHODS for run in standin(method, standin_clients)]
+def table(first: int, second: int) -> list[Run]:
+    """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs, without a stand-in."""
+    return [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
+
+
+def lineage_table() -> list[Run]:
+    """Return six methods of Table 1 under the protocol of FED-PUB's line: 10 and 20 clients, Cora and CiteSeer."""
+    return [run for d in LINEAGE_RATES for n in (10, 20) for method in LINEAGE for run in lineage(method, d, n)]
+
+
+def literal_table() -> list[Run]:
+    """Return the ten baselines of Tables 1 and 2 as the text has them literally, on Cora and CiteSeer."""
+    counts = [clients for clients in PARTITIONS if clients <= 50]
+    return [run for d in LITERAL for n in counts for method in OTHERS for run in literal(method, d, n)]
 
 
 def variant(method: str, counts: Iterable[int] = (20, 30), **more: Any) -> list[Run]:
@@ -114,6 +132,12 @@ def choices() -> list[Run]:
     rows: list[tuple[str, dict[str, Any]]] = [(method, options) for options in ({}, dropped) for method in METHODS]
     rows.append(("FedSage+", scaled))
     return [run for method, options in rows for run in cell(method, QUICK, 20, range(3), **options)]
+
+
+def fggp_readings() -> list[Run]:
+    """Return FGGP under other readings of its public code, on Cora with 10 clients."""
+    rows = FGGP_READINGS.values()
+    return [run for name, options in rows for run in cell("FGGP", QUICK, 10, range(3), name=name, **options)]
 
 
 TIMED = [("FedSheafHN", 20), ("w/o Sheaf diffusion", 20), ("w/ GCN", 20), (BASE_MODEL, 20)]
@@ -202,7 +226,7 @@ def variants() -> list[Run]:
 
 def exchanged() -> list[Run]:
     """Return the runs of Table 1 on Cora whose messages are counted: FedSheafHN's and FedAvg's."""
-    return [run for run in table(10, 20, 20) if run.method in (OURS, "FedAvg") and run.dataset == QUICK]
+    return [run for run in table(10, 20) if run.method in (OURS, "FedAvg") and run.dataset == QUICK]
 
 
 def diffusion() -> list[Run]:
@@ -283,7 +307,7 @@ def _curves(paper: Runs) -> Grid:
     return _grid(paper, is_quick(), ("method",), series=True)
 
 
-_table1, _table2 = partial(table, 10, 20, 20), partial(table, 30, 50, 30)
+_table1, _table2 = partial(table, 10, 20), partial(table, 30, 50)
 
 
 def _quick_table1(run: Run) -> bool:
@@ -300,6 +324,8 @@ _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 GRIDS = {
     "SH-T1": _grid(_table1, _quick_table1, ("method",)),
     "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", *PERSONAL)),
+    "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",)),
+    "SH-T1-literal": _grid(literal_table, lambda run: False, ("method",)),
     "SH-T3": _personalized,
     "SH-T4": _grid(modules, is_quick((20,)), _MODULES),
     "SH-T5": _grid(networks, is_quick((20,)), _MODULES),
@@ -333,4 +359,5 @@ GRIDS = {
         readings, lambda run: False, ("method", *sorted({name for row in READINGS.values() for name in row}))
     ),
     "SH-M3": _grid(choices, is_quick(methods=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
+    "SH-M4": _grid(fggp_readings, lambda run: False, ("method", "optimizer")),
 }

@@ -16,6 +16,7 @@ from fedrepro.papers.fedsheafhn.exhibits.grids import GRIDS
 from fedrepro.papers.fedsheafhn.exhibits.settings import (
     BASE_MODEL,
     DATASETS,
+    FGGP_READINGS,
     METHODS,
     MODULES,
     NETWORKS,
@@ -31,8 +32,11 @@ from fedrepro.reporting.statistics import interval
 CELL = ["dataset", "method", "clients"]
 SHEAF = ("with sheaf collaboration", "without sheaf collaboration")
 TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "train"} - {"SH-T9"}
-# Exhibits that are scored after local training throughout, so that no step and no round is a change of view (SH-V).
-AFTER = ("SH-T4", "SH-T5", "SH-M2", "SH-F4a", "SH-F4b", "SH-F4c")
+# Exhibits that are scored after local training throughout: the code of FED-PUB's line scores so, and in an ablation or
+# over rounds no step must be a change of view (SH-V).
+AT_MAJORITY = {"ours": "†", "published": "‡", "both": "†‡"}  # the marks of `as_printed`
+CLASSIFIER = "FGGP, by its classifier"  # a row of `as_printed`, for information (SH-B5)
+AFTER = ("SH-T1-lineage", "SH-T4", "SH-T5", "SH-M2", "SH-F4a", "SH-F4b", "SH-F4c")
 ROWS = {"SH-T4": MODULES, "SH-T5": NETWORKS, "SH-M2": READINGS}
 TIMED = ("SH-T6", "SH-X1")
 
@@ -50,9 +54,13 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
         return frame.assign(row=frame["row"].where(frame["row"].ne("+ Dynamic embedding"), OURS))
     if exhibit_id not in TRAINED:
         return frame
-    frame = scored(frame, "after" if exhibit_id in AFTER else "")
+    frame = scored(frame, "after" if exhibit_id in AFTER else "before" if exhibit_id == "SH-M4" else "")
     if exhibit_id in ROWS:
         frame = with_rows(frame, ROWS[exhibit_id])
+    if exhibit_id == "SH-M4":
+        own_sgd = _column(frame, "optimizer").eq("sgd")
+        names = {(name, "optimizer" in options): row for row, (name, options) in FGGP_READINGS.items()}
+        frame = frame.assign(row=[names.get(key, "") for key in zip(frame["method"], own_sgd, strict=True)])
     if exhibit_id == "SH-F1b":
         without = _column(frame, "vectors").eq("one-hot")
         frame = frame.assign(method=without.map({True: SHEAF[1], False: SHEAF[0]}))
@@ -142,25 +150,39 @@ def with_majority(table: pd.DataFrame, statistics: pd.DataFrame) -> pd.DataFrame
     """Return Table 1 or 2 with `majority`, the accuracy in percent of a client that knows only its frequent class.
 
     Such a client answers with the most frequent class among its training nodes. The number is the mean over clients and
-    seeds, from the runs of Table 7 or 8 (`statistics`).
+    seeds, from the runs of Table 7 or 8 (`statistics`). The column `at_majority` names which of the two means is not
+    above it: "ours", "published", "both", or neither (an empty string).
     """
     rows = statistics[statistics["clients"].gt(1)] if len(statistics) else statistics
     rows = rows.reindex(columns=["dataset", "clients", "majority"])
     rows = rows.assign(clients=rows["clients"].astype(str), majority=100 * rows["majority"].astype(float))
     means = rows.groupby(["dataset", "clients"], sort=False)["majority"].mean().reset_index()
-    return table.merge(means, on=["dataset", "clients"], how="left")
+    table = table.merge(means, on=["dataset", "clients"], how="left")
+    low = (table[column].le(table["majority"]) for column in ("ours_mean", "published_mean"))
+    names = {(True, True): "both", (True, False): "ours", (False, True): "published", (False, False): ""}
+    return table.assign(at_majority=[names[pair] for pair in zip(*low, strict=True)])
 
 
 def as_printed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 1 or 2 in the paper's shape: our mean ± standard deviation, runs and verdict."""
+    """Return Table 1 or 2 in the paper's shape: our mean ± standard deviation, runs, verdict, and `AT_MAJORITY`'s mark.
+
+    FGGP has a second row, its classifiers after local training (`other_mean`). They are shown for information (SH-B5).
+    """
 
     def text(row: Any) -> str:
         spread = "" if row.ours_sd != row.ours_sd else f" ± {row.ours_sd:.2f}"
-        return f"{row.ours_mean:.2f}{spread} ({row.runs}) {MARKS[row.verdict]}" if row.runs else ""
+        mark = AT_MAJORITY.get(getattr(row, "at_majority", ""), "")
+        return f"{row.ours_mean:.2f}{spread} ({row.runs}) {MARKS[row.verdict]}{mark}" if row.runs else mark
 
     columns = table.assign(column=table["dataset"] + ", " + table["clients"].astype(str) + " clients")
-    wide = frames.paper_layout(columns, "method", "column", text).set_index("method")
-    return wide.loc[list(METHODS), list(dict.fromkeys(columns["column"]))].rename_axis(columns=None).reset_index()
+    order = list(dict.fromkeys(columns["column"]))
+    wide = frames.paper_layout(columns, "method", "column", text).set_index("method").loc[list(METHODS), order]
+    votes = columns[columns["method"].eq("FGGP")].set_index("column")
+    wide.loc[CLASSIFIER] = [
+        f"{row.other_mean:.2f} ({row.runs})" if row.runs else "" for row in votes.loc[order].itertuples()
+    ]
+    rows = [name for method in METHODS for name in (method, *([CLASSIFIER] if method == "FGGP" else []))]
+    return wide.loc[rows].rename_axis(index="method", columns=None).reset_index()
 
 
 def untrained(table: pd.DataFrame) -> pd.DataFrame:

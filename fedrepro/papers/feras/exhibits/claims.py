@@ -7,15 +7,15 @@ rests on a theorem is also judged by the checks of that theorem.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved
-from fedrepro.papers.feras.exhibits.grids import FERAS, ISOLATED, METHODS, SHARED
-from fedrepro.papers.feras.exhibits.tables import best_samplers, published_gains
+from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SHARED
+from fedrepro.papers.feras.exhibits.tables import best_samplers, kappa_slopes, published_gains, real
 from fedrepro.reporting import checks, frames
-from fedrepro.reporting.claims import LEVEL, NOT_CHECKED, UNDECIDED, Claim, Get, Parts, judge_claim
+from fedrepro.reporting.claims import LEVEL, NOT_CHECKED, UNDECIDED, Claim, Derived, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
 
 NEAR = 0.01  # one accuracy point
@@ -60,10 +60,10 @@ def table2(get: Get) -> pd.DataFrame:
     return best_samplers(pd.concat(stored, ignore_index=True))
 
 
-def gap(frame: pd.DataFrame, a: str, b: str, dataset: str, kappa: int, hosts: int) -> pd.Series:
+def gap(frame: pd.DataFrame, a: str, b: str, dataset: str, kappa: int, hosts: int, value: str = "score") -> pd.Series:
     """Return the scores of method `a` minus those of `b` on common seeds."""
     cell = {"dataset": dataset, "kappa": kappa, "hosts": hosts}
-    left, right = (frames.scores(frame, {**cell, "method": method}, "score") for method in (a, b))
+    left, right = (frames.scores(frame, {**cell, "method": method}, value) for method in (a, b))
     return (left - right).dropna()
 
 
@@ -87,11 +87,6 @@ def lowest(cells: Sequence[pd.Series]) -> Interval | None:
     return Interval(min(cell.mean for cell in usual), low, high, min(map(len, several)))
 
 
-def real(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that are not of a stand-in."""
-    return frame[~frame["dataset"].astype(str).str.endswith("~standin")]
-
-
 def cells_of(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
     """Return (graph, kappa, hosts) of the stored cells of Table 2 on real graphs."""
     if frame.empty:
@@ -102,12 +97,9 @@ def cells_of(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
 
 def convergence(get: Get) -> tuple[str, str]:
     """Judge the constant of the contraction and that q does not matter from epoch 50 on."""
-    points = curves(get("FR-F5"))
-    late = points[points["epoch"].ge(LATE) & points["epoch"].mod(5).eq(0)]
-    wide = late.pivot_table(index=["dataset", "seed"], columns="q", values="F1-micro")
     parts: Parts = {}
-    for dataset in sorted(set(real(late)["dataset"].astype(str))):
-        both = wide.loc[[dataset]].reindex(columns=[10, 1])
+    for dataset, wide in late_by_q(get):
+        both = wide.reindex(columns=[10, 1])
         parts[f"{dataset}, q=10 minus q=1"] = (common(both[10], both[1]), -NEAR, NEAR)
     return with_checks(judge_claim(parts, scale=POINTS), contraction(get))
 
@@ -128,24 +120,98 @@ def looser(get: Get) -> tuple[str, str]:
     return with_checks((text, verdict), looser_bound(get))
 
 
+def gains(frame: pd.DataFrame, value: str = "score") -> Parts:
+    """Return Feras minus isolation and minus shared weights in every stored cell on a real graph."""
+    return {
+        f"{d}, {k}%, N={n}, over {other}": (over_zero(gap(frame, FERAS, other, d, k, n, value)), 0.0, math.inf)
+        for d, k, n in cells_of(frame)
+        for other in METHODS[:2]
+    }
+
+
 def better(get: Get) -> tuple[str, str]:
-    """Judge Feras's gain over isolation and shared weights, and its growth with kappa."""
-    frame = table2(get)
-    parts: Parts = {}
-    for d, k, n in cells_of(frame):
-        for other in METHODS[:2]:
-            parts[f"{d}, {k}%, N={n}, over {other}"] = (over_zero(gap(frame, FERAS, other, d, k, n)), 0.0, math.inf)
-    for d, n in sorted({(d, n) for d, _, n in cells_of(frame)}):
-        for other in METHODS[:2]:
-            late, early = (gap(frame, FERAS, other, d, kappa, n) for kappa in (60, 40))
-            parts[f"{d}, N={n}, 60% minus 40%, over {other}"] = (common(late, early), 0.0, math.inf)
+    """Judge Feras's gain over isolation and shared weights, and the slope of the gain over the four kappas of FR-F4."""
+    parts = gains(table2(get))
+    for (d, other), runs in kappa_slopes(real(get("FR-F4"))).groupby(["dataset", "over"], sort=False):
+        slopes = runs.set_index("seed")["slope"] / POINTS
+        parts[f"{d}, over {other}, per 10% of kappa"] = (over_zero(slopes), 0.0, math.inf)
     text, verdict = judge_claim(parts, scale=POINTS)
     return f"{text}. {printed_gains()}", verdict
 
 
+def better_saint(get: Get) -> Parts:
+    """Return the gains under GraphSAINT's own layer, and the gain at kappa 60% minus that at 40%."""
+    frame = get("FR-T2-saint")
+    parts = gains(frame)
+    for d, n in sorted({(d, n) for d, _, n in cells_of(frame)}):
+        for other in METHODS[:2]:
+            late, early = (gap(frame, FERAS, other, d, kappa, n) for kappa in (60, 40))
+            parts[f"{d}, N={n}, 60% minus 40%, over {other}"] = (common(late, early), 0.0, math.inf)
+    return parts
+
+
+def better_visible(get: Get) -> Parts:
+    """Return the gains on the test nodes that a host can see, at the last round."""
+    return gains(table2(get), "facts.test_seen")
+
+
+def smallest_kappa(get: Get) -> Parts:
+    """Return Feras minus each other method at kappa 30% and 40%, a mean over the numbers of hosts."""
+    frame, parts = get("FR-F4"), Parts()
+    for d in sorted({d for d, _, _ in cells_of(frame)}):
+        for kappa, low, high in ((30, -math.inf, NEAR), (40, 0.0, math.inf)):
+            for other in METHODS[:2]:
+                each = [gap(frame, FERAS, other, d, kappa, n) for n in HOSTS]
+                parts[f"{d}, {kappa}%, over {other}"] = (over_zero(pd.concat(each, axis=1).mean(axis=1)), low, high)
+    return parts
+
+
+def more_hosts(get: Get) -> tuple[str, str]:
+    """Judge whether five hosts reach the best validation score of three hosts earlier, and compare their scores."""
+    points = real(curves(pd.concat([get("FR-F3a"), get("FR-F3b")], ignore_index=True)))
+    five = points["hosts"].eq(HOSTS[1])
+    # `epochs_saved` compares methods, so three hosts take the other method's name here.
+    named = points.assign(method=five.map({True: FERAS, False: SHARED}), hosts=HOSTS[1])[points["method"].eq(FERAS)]
+    parts: Parts = {}
+    for (d, kappa), cell in epochs_saved(named).groupby(["dataset", "kappa"]):
+        parts[f"{d}, {kappa}%"] = (over_zero(cell.set_index("seed")["saved"]), 0.0, math.inf)
+    text, verdict = judge_claim(parts, unit="epochs saved by N=5")
+    frame = table2(get)
+    told = []
+    for d, k in sorted({(d, k) for d, k, n in cells_of(frame)}):
+        five_hosts, three = (
+            frames.scores(frame, {"dataset": d, "kappa": k, "hosts": n, "method": FERAS}, "score") for n in HOSTS[::-1]
+        )
+        both = common(POINTS * five_hosts, POINTS * three)
+        told += [f"{d}, {k}% {both.difference:+.1f} [{both.low:+.1f}, {both.high:+.1f}]"] if both else []
+    return f"{text}. Score of N=5 minus N=3 (points): {'; '.join(told)}" if told else text, verdict
+
+
+def longer_period(get: Get) -> Parts:
+    """Return the scores from epoch 50 on of q = 10 minus those of q = 15, for each graph."""
+    parts: Parts = {}
+    for dataset, wide in late_by_q(get):
+        both = wide.reindex(columns=[10, 15])
+        parts[f"{dataset}, q=10 minus q=15"] = (common(both[10], both[15]), NEAR, math.inf)
+    return parts
+
+
+def late_by_q(get: Get) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each real graph of FR-F5 with the mean score from epoch 50 on, by seed and q."""
+    points = real(curves(get("FR-F5")))
+    late = points[points["epoch"].ge(LATE) & points["epoch"].mod(5).eq(0)]
+    wide = late.pivot_table(index=["dataset", "seed"], columns="q", values="F1-micro")
+    for dataset in sorted(set(late["dataset"].astype(str))):
+        yield dataset, wide.loc[[dataset]]
+
+
 def sharing(get: Get) -> tuple[str, str]:
     """Judge that shared weights gain less than a point over isolation, and lose in some cell."""
-    frame = table2(get)
+    return limited(table2(get))
+
+
+def limited(frame: pd.DataFrame) -> tuple[str, str]:
+    """Judge the same on some runs of Table 2."""
     gaps = {f"{d}, {k}%, N={n}": gap(frame, SHARED, ISOLATED, d, k, n) for d, k, n in cells_of(frame)}
     parts: Parts = {f"{name}, very limited": (over_zero(cell), -math.inf, NEAR) for name, cell in gaps.items()}
     several = sum(len(cell) > 1 for cell in gaps.values())
@@ -154,6 +220,8 @@ def sharing(get: Get) -> tuple[str, str]:
     means = [cell.mean() for cell in gaps.values() if len(cell)]
     below, above = sum(mean < 0 for mean in means), sum(mean > 0 for mean in means)
     sure = sum(cell.low > 0 for cell in map(over_zero, gaps.values()) if cell)
+    if not means:
+        return text, verdict
     return f"{text}. On average {below} of {len(means)} cells are below 0, {above} above; {sure} surely above", verdict
 
 
@@ -185,8 +253,23 @@ CLAIMS = [
     Claim(
         "FR-H3",
         "It beats isolated and weight-shared GraphSAINT, more so as kappa grows.",
-        "Feras minus isolation and minus shared weights above 0, larger at kappa 60% than 40%; same samplers for all.",
+        "Feras minus isolation and minus shared weights above 0, same samplers for all; slope of this gain over kappa "
+        "30 to 60%, per 10%, a mean over N, above 0.",
         finding=better,
+    ),
+    Claim(
+        "FR-H3-saint",
+        "The same with GraphSAINT's own layer, our second main reading.",
+        "Feras minus isolation and minus shared weights above 0, larger at kappa 60% than 40% (FR-T2-saint).",
+        [Derived(better_saint)],
+        scale=POINTS,
+    ),
+    Claim(
+        "FR-H3-visible",
+        "Ours: Feras gains on the nodes that a host can see, too.",
+        "Feras minus isolation and minus shared weights on visible test nodes, last round: above 0.",
+        [Derived(better_visible)],
+        scale=POINTS,
     ),
     Claim(
         "FR-H4",
@@ -194,5 +277,31 @@ CLAIMS = [
         "Shared weights minus isolation, same samplers: below a point in each cell, be it above 0; "
         "below 0 in one cell.",
         finding=sharing,
+    ),
+    Claim(
+        "FR-H4-saint",
+        "The same with GraphSAINT's own layer.",
+        "Shared weights minus isolation in FR-T2-saint: below a point in each cell; below 0 in one cell.",
+        finding=lambda get: limited(get("FR-T2-saint")),
+    ),
+    Claim(
+        "FR-H5",
+        "It has no huge superiority at kappa 30%; the advantage appears at 40%.",
+        "Feras minus each other method, a mean over N: less than a point at kappa 30%, above 0 at 40% (FR-F4).",
+        [Derived(smallest_kappa)],
+        scale=POINTS,
+    ),
+    Claim(
+        "FR-H6",
+        "With five hosts it converges slightly faster than with three.",
+        "Epochs by which N=5 reaches the best validation score of N=3 earlier, paired over seeds: above 0 (FR-F3).",
+        finding=more_hosts,
+    ),
+    Claim(
+        "FR-H7",
+        "There is a significant gap between q = 10 and q = 15.",
+        "From epoch 50 on, q = 10 minus q = 15: above a point, the distance within which FR-H1 calls q = 1 close.",
+        [Derived(longer_period)],
+        scale=POINTS,
     ),
 ]

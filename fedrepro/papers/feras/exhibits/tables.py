@@ -10,14 +10,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedrepro.data.shapes import SHAPES
-from fedrepro.papers.feras.exhibits.grids import GRIDS, HOSTS, ISOLATED, MAIN, METHODS, PUBLISHED, SAMPLERS, reading_of
+from fedrepro.papers.feras.exhibits.grids import (
+    FERAS,
+    GRIDS,
+    HOSTS,
+    ISOLATED,
+    MAIN,
+    METHODS,
+    PUBLISHED,
+    SAMPLERS,
+    reading_of,
+)
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.figures import MARKS
-from fedrepro.reporting.statistics import common
+from fedrepro.reporting.statistics import common, interval
 
 SCORE, VAL = "before.best.test_clients", "before.best.val_clients"
 TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
@@ -49,6 +60,17 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
 def share_unseen(frame: pd.DataFrame) -> pd.Series:
     """Return kappa, the share of nodes that a host cannot see, from the partition of each run."""
     return frame["partition"].astype(str).str.extract(r"kappa=([\d.]+)\)")[0].astype(float)
+
+
+def real(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that are not of a stand-in."""
+    return frame[~frame["dataset"].astype(str).str.endswith("~standin")]
+
+
+def drawn(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that a figure shows: those of real graphs, or all where there are none, as in a smoke run."""
+    kept = real(frame)
+    return kept if len(kept) else frame
 
 
 def with_lines(frame: pd.DataFrame) -> pd.DataFrame:
@@ -246,6 +268,33 @@ def gains(frame: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "setting", "hosts", "gain"]
     ours = pd.DataFrame(rows, columns=[*keys, "ours", "low", "high", "runs"])
     return ours.merge(published_gains(), how="outer", on=keys, sort=False)
+
+
+def kappa_slopes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return how much Feras's gain grows with kappa: one row for each graph, other method and seed (FR-F4).
+
+    The gain at each kappa is the mean over the numbers of hosts, in points. `slope` is its least-squares slope per 10%
+    of kappa. A seed counts only if it has every kappa and number of hosts that the graph has.
+    """
+    rows = []
+    for dataset, runs in frame.groupby("dataset", sort=False) if len(frame) else ():
+        scores = 100 * runs.pivot_table(index="seed", columns=["method", "kappa", "hosts"], values="score")
+        for other in METHODS[:2]:
+            if {FERAS, other} <= set(scores.columns.get_level_values("method")):
+                gains = (scores[FERAS] - scores[other]).dropna().T.groupby(level="kappa").mean().T
+                kappas = gains.columns.to_numpy(dtype=float) / 10
+                for seed, gain in gains.iterrows() if len(kappas) > 1 else ():
+                    rows.append([dataset, other, seed, float(np.polyfit(kappas, gain.to_numpy(dtype=float), 1)[0])])
+    return pd.DataFrame(rows, columns=["dataset", "over", "seed", "slope"])
+
+
+def slope_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the means of `kappa_slopes` over seeds with their 95% interval, in points per 10% of kappa."""
+    rows = [
+        [*key, *interval(group["slope"].to_numpy())]
+        for key, group in kappa_slopes(frame).groupby(["dataset", "over"], sort=False)
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "over", "slope", "low", "high", "runs"])
 
 
 def published_gains() -> pd.DataFrame:
