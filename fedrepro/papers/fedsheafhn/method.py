@@ -28,8 +28,7 @@ Decisions the paper leaves open, or that its text and its code answer differentl
 
     sign          The printed Delta, trained - generated, climbs the loss. We follow generated - trained (SH-Q3).
     age           With "printed" age the server uses embeddings that are r_in rounds old: those of round 0 serve rounds
-                  5 to 9, and before that those of step 1. "fresh" ones are sent the round before (SH-Q5). The code
-                  has fresh ones, too, but after rounds 5, 10, ... counted from 0: see `protocol`.
+                  5 to 9, before that those of step 1. "fresh" ones are of the round before (SH-Q5; see `protocol`).
     server step   Adam (Section 4.1), or plain steps (Eq. 12, 13), along the sum over clients (SH-Q6).
     ablations     In "+ Collaboration graph" the embeddings go straight to H and stay as they are (SH-Q8).
     neighbours    K = 3 up to 10 clients, else 5, by cosine similarity, made symmetric (SH-Q9).
