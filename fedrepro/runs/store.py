@@ -263,7 +263,10 @@ class Store:
         claims.claims_of(self.folder).release(key)
 
     def seal(self) -> int:
-        """Give each line without a checksum one, and return how many there were. Damaged lines stay as they are.
+        """Give each line without a checksum one, and return how many there were.
+
+        Damaged lines stay as they are. A line that its file has twice then, as after a merge of branches by Git, is
+        kept once.
 
         Raises:
             StoreError: as for `append`.
@@ -272,13 +275,15 @@ class Store:
         for name in [fault.file for fault in self.unsealed]:
             with self._writing(name):
                 path = (self.folder / name).resolve()
-                text = path.read_bytes().split(b"\n")
-                for place, line in enumerate(text):
+                kept: dict[bytes, None] = {}
+                for line in path.read_bytes().split(b"\n"):
                     with suppress(lines.DamagedError):
                         if not lines.read(line, name)[1]:
-                            text[place] = lines.seal(line)
+                            line = lines.seal(line)
                             count += 1
-                paths.replace_file(path, b"\n".join(text))
+                    if line.strip():
+                        kept[line] = None
+                paths.replace_file(path, b"\n".join([*kept, b""]))
         self.refresh()
         return count
 

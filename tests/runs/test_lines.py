@@ -156,12 +156,23 @@ def test_sealing_keeps_what_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join([unsealed(good), other_run, renamed, rest[2][:-9]]))
     store.refresh()
     assert store.seal() == 1
-    assert path.read_bytes() == b"\n".join([good, other_run, renamed, rest[2][:-9]])
+    assert path.read_bytes() == b"\n".join([good, other_run, renamed, rest[2][:-9], b""])
     assert [fault for fault in store.check() if fault.file == "a.jsonl"] == [
         Fault("a.jsonl", 2, "has a key that is not its run's"),
         Fault("a.jsonl", 3, "has a field that no record has"),
         Fault("a.jsonl", 4, "is torn, or no JSON"),
     ]
+
+
+def test_a_merge_of_branches_leaves_no_line_twice(tmp_path: Path) -> None:
+    """After a union merge by Git a file has its lines in both forms, and new ones without checksum: each stays once."""
+    store = filled(tmp_path, 3)
+    path = tmp_path / "a.jsonl"
+    whole = path.read_bytes()
+    text = whole.splitlines()
+    path.write_bytes(b"\n".join([*text[:2], *map(unsealed, text), b""]))
+    store.refresh()
+    assert store.seal() == 3 and path.read_bytes() == whole and len(store) == 3
 
 
 def test_check_compares_keys_and_environments(tmp_path: Path) -> None:
