@@ -12,6 +12,8 @@ VENV    ?= .venv
 FRESH   ?=
 N       ?= 5
 JOBS    ?=
+MINUTES ?= 20
+SEED    ?=
 PYTHON  ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
@@ -38,7 +40,7 @@ AT_ONCE  = $(if $(JOBS),--jobs $(JOBS))
 RUN      = $(FEDREPRO) run --profile $(PROFILE) --device $(DEVICE) --engine $(ENGINE) $(AT_ONCE)
 PAPERS  := $(notdir $(patsubst %/,%,$(wildcard notebooks/*/)))
 
-.PHONY: help found-python environment all $(PAPERS) smoke test check lab verify bench report clean
+.PHONY: help found-python environment all $(PAPERS) smoke test faults check lab verify bench report clean
 
 help:  ## this list
 	@echo "usage: make TARGET [PROFILE=quick] [DEVICE=auto] [ENGINE=local] [VENV=.venv] [FRESH=1]"; echo
@@ -51,6 +53,7 @@ help:  ## this list
 	@echo "  FRESH=1                     leave the store aside: results and figures go to build/fresh, and go on from there"
 	@echo "  VENV=none                   the current interpreter instead of .venv;  PYTHON=... another one"
 	@echo "  JOBS=4                      notebooks run at once, by default one a core;  N=5 runs that verify recomputes"
+	@echo "  MINUTES=20                  how long faults goes on;  SEED=7 what it draws, else a new seed, which is printed"
 
 all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report
 	@$(RUN) all; status=$$?; $(FEDREPRO) report || status=1; exit $$status
@@ -63,6 +66,10 @@ smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an emp
 
 test: $(ENVIRONMENT)  ## the test suite, on two processes
 	$(PY) -m pytest -n 2
+
+faults: export PYTHONPATH := $(CURDIR):$(CURDIR)/tests
+faults: $(ENVIRONMENT)  ## kill sweeps, share, damage and overfill stores for MINUTES; `make test` has a short form
+	$(PY) -m faults.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(ENVIRONMENT)  ## linter, type checker and the rules of prose
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && $(PY) -m pytest -q tests/test_prose.py

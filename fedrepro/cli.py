@@ -1,4 +1,4 @@
-"""The command `fedrepro`: list, data, run, status, show, compare, verify, merge, report, --version.
+"""The command `fedrepro`: list, data, run, status, show, compare, verify, check, merge, report, --version.
 
 Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
 """
@@ -22,6 +22,7 @@ from fedrepro.runs import executors
 
 if TYPE_CHECKING:
     from fedrepro.runs.run import Run
+    from fedrepro.runs.store import Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--dataset", default="", help="one graph")
     verify = add("verify", verify_, "recompute stored runs, stale ones first, and compare")
     verify.add_argument("-n", type=int, default=5, metavar="N", help="how many (default 5)")
+    check = add("check", check_, "read the whole store, and name what is torn, damaged or without a checksum")
+    check.add_argument("--seal", action="store_true", help="first give the lines without a checksum one")
     merge = add("merge", merge_, "add the results of another store, such as one filled on a second machine")
     merge.add_argument("folder", metavar="FOLDER", help="the other store's folder")
     add("report", report_, "rewrite the gallery and the state of every exhibit")
@@ -184,15 +187,24 @@ def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[R
     return [(name, [run for run in runs if run.seed == seed]) for seed in seeds for name, runs in work.items()]
 
 
+def _store() -> Store:
+    """Open the store, and name on the error stream what of it is left out or has no checksum."""
+    from fedrepro.runs.store import Store
+
+    store = Store()
+    for fault in store.faults:
+        print(f"fedrepro: {fault}, and is left out", file=sys.stderr)
+    for fault in store.unsealed:
+        print(f"fedrepro: {fault}; `fedrepro check --seal` adds it", file=sys.stderr)
+    return store
+
+
 def status_(options: argparse.Namespace) -> int:
     from fedrepro.reporting.exhibits import registered
     from fedrepro.runs import verification
-    from fedrepro.runs.store import Store
 
     one_of("--profile", options.profile, CHOICES["profile"])
-    store = Store()
-    for torn in store.torn:
-        print(f"fedrepro: {torn.file} line {torn.line} is torn and left out", file=sys.stderr)
+    store = _store()
     rows = [
         {"exhibit": exhibit.id, "notebook": exhibit.notebook, "title": exhibit.title}
         | verification.status(store, exhibit.runs(options.profile))
@@ -223,8 +235,6 @@ def compare_(options: argparse.Namespace) -> int:
 
 
 def show_(options: argparse.Namespace) -> int:
-    from fedrepro.runs.store import Store
-
     if options.cell:
         from fedrepro.reporting import cells
 
@@ -232,7 +242,7 @@ def show_(options: argparse.Namespace) -> int:
         print(frame.to_string(index=False))
         print(f"\n# a run and the command that computes it again:\nfedrepro show {frame['key'].iloc[0]}")
         return 0
-    found = Store().find(options.key)
+    found = _store().find(options.key)
     require(bool(found), "KEY", "the start of a stored key", options.key)
     if len(found) > 1:
         first = ", ".join(record["key"][:16] for record in found[:5])
@@ -250,22 +260,33 @@ def show_(options: argparse.Namespace) -> int:
 
 def verify_(options: argparse.Namespace) -> int:
     from fedrepro.runs import verification
-    from fedrepro.runs.store import Store
 
     require(options.n >= 1, "-n", "an integer >= 1", options.n)
-    frame = verification.verify(Store(), options.n)
+    frame = verification.verify(_store(), options.n)
     print(frame.to_string(index=False) if len(frame) else "the store has no runs to verify")
-    return 1 if set(frame["verdict"]) & {"differs", "failed"} else 0
+    return 1 if set(frame["verdict"]) & {"differs", "failed", "damaged"} else 0
+
+
+def check_(options: argparse.Namespace) -> int:
+    from fedrepro.runs.store import Store
+
+    store = Store()
+    if options.seal:
+        print(f"{store.seal()} lines were given a checksum")
+    faults = store.check()
+    for fault in faults:
+        print(fault)
+    print(f"{len(store)} finished runs in {store.folder}: {len(faults) or 'nothing'} wrong")
+    return 1 if faults else 0
 
 
 def merge_(options: argparse.Namespace) -> int:
     from fedrepro.runs.merge import merge
-    from fedrepro.runs.store import Store
 
-    merged = merge(options.folder, Store())
+    merged = merge(options.folder, _store())
     print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
-    for key in merged.refused:
-        print(f"refused {key}: the key does not match the run")
+    for fault in merged.refused:
+        print(f"refused: {fault}")
     return 1 if merged.refused else 0
 
 

@@ -1,9 +1,12 @@
-"""Find the checkout, the store of results, the figures and the raw graphs."""
+"""Find the checkout, the store of results, the figures and the raw graphs; write files whole and onto the disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+from fedrepro.errors import StoreError
 
 
 def root() -> Path:
@@ -31,3 +34,49 @@ def raw_folders() -> list[Path]:
     """Return the folders searched for raw graphs, in order: `$FEDREPRO_DATA`, then `data/raw`."""
     extra = os.environ.get("FEDREPRO_DATA")
     return ([Path(extra)] if extra else []) + [root() / "data" / "raw"]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those it lies in, and sync the names of the new ones."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in new:
+        sync(place.parent)
+
+
+def sync(place: Path) -> None:
+    """Put a file, or the names in a folder, on the disk, so that they are there after a power cut.
+
+    Windows and some network file systems cannot do this, and nothing happens there.
+    """
+    if os.name == "nt":
+        return
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all, making its folder; it is on the disk when this returns.
+
+    Raises:
+        StoreError: the file cannot be written; its former content is still there.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        make_folder(path.parent)
+        try:
+            partial.write_bytes(content)
+            sync(partial)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync(path.parent)
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+    return path

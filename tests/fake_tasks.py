@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fedrepro.runs.run import Run
 
 def register() -> None:
     """Make the functions below known as checks."""
-    for name in ("quick", "logged", "fails", "diverges", "absent", "kills", "once", "numbers", "nothing"):
+    for name in ("quick", "logged", "fails", "diverges", "absent", "kills", "once", "numbers", "nothing", "leaves"):
         registry.register("check", name, f"fake_tasks:{name}")
     registry.register("bench", "clock", "fake_tasks:quick")
 
@@ -78,6 +79,11 @@ def numbers(run: Run) -> dict[str, Any]:
 
 def nothing(run: Run) -> Any:
     return None
+
+
+def leaves(run: Run) -> dict[str, Any]:
+    """End the program instead of returning."""
+    return sys.exit(0) if run.seed == 0 else quick(run)
 
 
 def threads(run: Run) -> dict[str, Any]:

@@ -39,4 +39,4 @@ if __name__ == "__main__":
         os.write = write_slowly  # type: ignore[assignment]
     (Path(folder).parent / f"started-{os.getpid()}").touch()
     frame = engine.execute(runs, store=store, file=file, workers=int(workers), progress=False)
-    print(len(frame), len(frame.attrs["failed"]), len(Store(folder).torn))
+    print(len(frame), len(frame.attrs["failed"]), len(Store(folder).faults))

@@ -259,7 +259,7 @@ def test_make_help_lists_the_targets() -> None:
     """`make` alone prints every target with what it does, and needs no environment for that."""
     done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory"], capture_output=True, text=True)
     listed = set(re.findall(r"^  ([a-z-]+) {2,}\S", done.stdout, re.MULTILINE))
-    assert {"all", "test", "smoke", "lab", "verify", "bench", "report", "clean", "help"} <= listed
+    assert {"all", "test", "faults", "smoke", "lab", "verify", "bench", "report", "clean", "help"} <= listed
 
 
 def test_make_leaves_the_number_of_jobs_to_the_command() -> None:

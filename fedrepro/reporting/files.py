@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro import paths
-from fedrepro.errors import StoreError, require
+from fedrepro.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,9 +44,9 @@ def save(
         plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)
         require(plain is not None, argument, "letters, digits, - and _", name)
     place = Path(folder or paths.figures()) / paper
-    written = [replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
+    written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
-        written += [replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
+        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
         figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
     return written
 
@@ -104,22 +103,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return f"{float(value) + 0.0:.6g}"  # + 0.0 turns -0 into 0
     return value
-
-
-def replace_file(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all, making its folder.
-
-    Raises:
-        StoreError: the file cannot be written; its former content is still there.
-    """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
-    return path

@@ -19,7 +19,6 @@ from fedrepro.errors import StoreError
 from fedrepro.reporting import answer, exhibits, files, reading
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS
-from fedrepro.reporting.files import replace_file
 from fedrepro.reporting.rule import WORDS as VERDICTS
 
 RULE = "RULE.md"
@@ -77,15 +76,15 @@ def write(folder: Path | str | None = None) -> list[Path]:
     others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
     written = []
     written += _pictures(place, papers)
-    written.append(replace_file(place / RULE, rule_page(place, list(papers)).encode()))
+    written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
     for paper in [*papers, *others]:
         text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper])
         guide = reading.page(paper, place / paper) if paper in papers else ""
         if guide:
-            written.append(replace_file(place / paper / reading.FILE, guide.encode()))
+            written.append(paths.replace_file(place / paper / reading.FILE, guide.encode()))
             text = text.replace(NOTE, f"{NOTE}[How to read this paper in thirty minutes]({reading.FILE}).\n")
-        written.append(replace_file(place / paper / "README.md", text.encode()))
-    written.append(replace_file(place / "README.md", summary(place, listed, others).encode()))
+        written.append(paths.replace_file(place / paper / "README.md", text.encode()))
+    written.append(paths.replace_file(place / "README.md", summary(place, listed, others).encode()))
     return written
 
 
@@ -202,7 +201,7 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
     ]:
         figure = answer.picture(table, title)
         if figure is not None:
-            written.append(replace_file(place / f"{answer.PICTURE}.svg", files.drawn(figure, "svg")))
+            written.append(paths.replace_file(place / f"{answer.PICTURE}.svg", files.drawn(figure, "svg")))
     return written
 
 

@@ -156,7 +156,7 @@ class Notebook:
         Raises:
             ArgumentError: the paper's `study.json` has no such table.
         """
-        from fedrepro.reporting import compare, effects, files
+        from fedrepro.reporting import compare, effects
         from fedrepro.reporting import layout as layouts
 
         frame, published, layout = main_runs(self, exhibit_id)
@@ -166,7 +166,7 @@ class Notebook:
         )
         whole = layouts.wide(table, layout)
         for kind, text in (("md", layouts.markdown(whole)), ("tex", layouts.latex(whole))):
-            files.replace_file(self.figures / self.paper / f"{exhibit_id}.{kind}", text.encode())
+            paths.replace_file(self.figures / self.paper / f"{exhibit_id}.{kind}", text.encode())
         return table, self.save(f"{exhibit_id}-effects", leads)
 
     def readings(self, exhibit_id: str, others: Mapping[str, DataFrame]) -> DataFrame:

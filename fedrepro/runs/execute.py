@@ -22,13 +22,15 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, DataError, require
 from fedrepro.runs import executors, process, provenance
+from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
-from fedrepro.runs.store import Record, Store
+from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 IN_FLIGHT = 64  # on an executor that does not tell its number of workers
+UNKEPT = ("unavailable", "damaged")  # what says something of the files at hand, and nothing of a run, is not stored
 
 
 def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
@@ -39,8 +41,8 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         device: `cpu` or `cuda`, for training and what else is a function of the device.
 
     Returns:
-        One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
-        `unavailable`; `environment` is still spelled out.
+        One record a run. `status` is `ok`, `failed` (with the error), `unavailable` where the graph cannot be had,
+        or `damaged` where it is at hand and cannot be read; `environment` is still spelled out.
     """
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
@@ -52,10 +54,10 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
             _code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
             outputs = _outputs(function(list(runs), device), runs[0].method)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # what a run calls may end programs
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
-            outputs = [{"error": describe(error), "unavailable": isinstance(error, DataError)}]
+            outputs = [{"error": describe(error), "status": _failure(runs[0], error)}]
         batch = _batch(runs, time.perf_counter() - start)
         return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
 
@@ -66,6 +68,17 @@ def _placed(runs: Sequence[Run], device: str) -> str:
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 
 
+def _failure(run: Run, error: BaseException) -> str:
+    """Return the status of a run that ended in an error."""
+    if not isinstance(error, DataError):
+        return "failed"
+    from fedrepro.data import datasets, sources
+
+    source = sources.SOURCES.get(run.dataset)
+    here = run.dataset in datasets._own or (source is not None and sources.locate(source) is not None)
+    return "damaged" if here else "unavailable"
+
+
 def describe(error: BaseException) -> str:
     """Return type and message of an error, as records keep it."""
     return f"{type(error).__name__}: {error}"
@@ -73,12 +86,11 @@ def describe(error: BaseException) -> str:
 
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
     """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
-    failed = "unavailable" if output.get("unavailable") else "failed"
     made: Record = {
         "key": run.key,
         "run": run.to_dict(),
         "version": registry.find(run.task, run.method).version,
-        "status": failed if "error" in output else "ok",
+        "status": output.get("status", "failed") if "error" in output else "ok",
         "error": output.get("error"),
         "result": output.get("result", {}),
     }
@@ -170,7 +182,7 @@ def compute_all(
     workers: int | None = None,
     device: str = "cpu",
     progress: bool = True,
-    wanted: Callable[[Sequence[Run]], bool] = lambda runs: True,
+    claim: Callable[[Sequence[Run]], tuple[Sequence[Run], Sequence[Run]]] = lambda runs: (runs, ()),
     deadline: float = math.inf,
 ) -> None:
     """Compute batches of runs on an executor, and give the records of each to `keep` as they come.
@@ -183,7 +195,8 @@ def compute_all(
         workers: batches computed at once; default `executors.cores()`.
         device: `auto`, `cpu` or `cuda`, where it matters; looked for only if there is something to compute.
         progress: show a bar with the time left, if the error stream is a terminal.
-        wanted: asked before a batch is started.
+        claim: asked before a batch is started. It returns those runs to be computed now, and those that another
+            process is computing, which are asked for again at the end.
         deadline: `time.monotonic()` after which nothing new is started.
     """
     from tqdm import tqdm
@@ -204,12 +217,21 @@ def compute_all(
         executor, workers = None, 1
     bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)
 
-    def groups() -> Iterator[_Group]:
-        for runs in batches:
-            if wanted(runs):
-                yield _Group(runs, _placed(runs, device), entries)
-            else:
-                bar.update(len(runs))
+    def groups() -> Iterator[_Group | None]:
+        left = batches
+        while left:
+            elsewhere = []
+            for runs in left:
+                mine, theirs = claim(runs)
+                bar.update(len(runs) - len(mine) - len(theirs))
+                if theirs:
+                    elsewhere.append(theirs)
+                if mine:
+                    bar.set_description_str("", refresh=False)
+                    yield _Group(mine, _placed(mine, device), entries)
+            if left := elsewhere:
+                bar.set_description_str("waiting for another process")
+                yield None
 
     def land(group: _Group, outcome: list[Record] | Exception) -> None:
         if isinstance(outcome, Exception):
@@ -259,6 +281,9 @@ def execute(
 ) -> DataFrame:
     """Compute the runs that the store lacks, and return the frame of all that it then has (`Store.frame`).
 
+    Of several processes that want the same run one computes it, and the others take it from the store. If that one is
+    killed, another takes over.
+
     Seeds 0, 1, ... over all cells, small graphs first. Each record is in the store as soon as its run is
     finished, so that an interruption loses only what was being computed.
 
@@ -278,8 +303,8 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
     Returns:
-        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the
-        runs whose graph cannot be had.
+        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, with the runs whose graph is at
+        hand and cannot be read, and `unavailable` for those whose graph cannot be had.
 
     Raises:
         ArgumentError: `cuda` without a GPU.
@@ -289,32 +314,58 @@ def execute(
     wanted = list({run.key: run for run in runs}.values())
     store.refresh()
     missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]
-    unavailable: list[dict[str, Any]] = []
+    failed_before = {run.key: store.failure(run.key) for run in missing}
+    claimed: set[str] = set()
+    troubles: dict[str, list[dict[str, Any]]] = {status: [] for status in UNKEPT}
 
     def keep(records: list[Record]) -> None:
-        unavailable.extend(_trouble(record) for record in records if record["status"] == "unavailable")
-        if strict and unavailable:
-            raise DataError(unavailable[0]["error"].partition(": ")[2])
-        store.append(file, *(record for record in records if record["status"] != "unavailable"))
+        for record in records:
+            if record["status"] in UNKEPT:
+                troubles[record["status"]].append(_trouble(record))
+                if strict:
+                    raise DataError(record["error"].partition(": ")[2])
+        store.append(file, *(record for record in records if record["status"] not in UNKEPT))
+        release(record["key"] for record in records)
 
-    def lacking(runs: Sequence[Run]) -> bool:
-        store.refresh()  # another process may have computed them meanwhile
-        return any(run.key not in store for run in runs)
+    def release(keys: Iterable[str]) -> None:
+        for key in list(keys):
+            store.release(key)
+            claimed.discard(key)
 
-    compute_all(
-        _batches(missing, side_by_side),
-        keep,
-        executor=executor,
-        workers=workers,
-        device=device,
-        progress=progress,
-        wanted=lacking,
-        deadline=math.inf if budget is None else time.monotonic() + 60 * budget,
-    )
+    def ended(run: Run) -> bool:
+        return run.key in store or store.failure(run.key) != failed_before[run.key]
+
+    def claim(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+        wanted = [run for run in runs if not ended(run)]
+        theirs = []
+        for run in wanted:
+            if store.claim(run.key):
+                claimed.add(run.key)
+            else:
+                theirs.append(run)
+        if len(theirs) < len(wanted):
+            store.refresh()  # another process may have computed what could be claimed until just now
+        release(run.key for run in wanted if run.key in claimed and ended(run))
+        return [run for run in wanted if run.key in claimed], theirs
+
+    try:
+        compute_all(
+            _batches(missing, side_by_side),
+            keep,
+            executor=executor,
+            workers=workers,
+            device=device,
+            progress=progress,
+            claim=claim,
+            deadline=math.inf if budget is None else time.monotonic() + 60 * budget,
+        )
+    finally:
+        release(claimed)
+    store.refresh()
     frame = store.frame(wanted)
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
-    frame.attrs["failed"] = [_trouble(failure) for failure in failures]
-    frame.attrs["unavailable"] = unavailable
+    frame.attrs["failed"] = [*map(_trouble, failures), *troubles["damaged"]]
+    frame.attrs["unavailable"] = troubles["unavailable"]
     return frame
 
 

@@ -24,6 +24,7 @@ R = TypeVar("R")
 
 ENGINES = ("local", "dask", "slurm")
 ATTEMPTS = 3
+PAUSE = 0.1  # seconds until a group is asked for again where there was none
 
 
 def cores() -> int:
@@ -186,7 +187,7 @@ def _watch(job: Any, future: Future[Any]) -> None:
 
 
 def gather(
-    groups: Iterable[T],
+    groups: Iterable[T | None],
     work: Callable[[T], R],
     keep: Callable[[T, R | Exception], None],
     *,
@@ -200,7 +201,7 @@ def gather(
     workers is told from those it took with it; after three attempts `keep` gets the error.
 
     Args:
-        groups: drawn one by one, when a worker is free.
+        groups: drawn one by one, when a worker is free; None says that there is none for the moment.
         work: a function worker processes can import.
         keep: called in this process.
         executor: None: processes of its own, or none at all with one worker.
@@ -209,6 +210,7 @@ def gather(
     """
     crew = _Crew(executor, workers)
     fresh, again = iter(groups), deque[tuple[T, int]]()
+    ended = object()
     flying: dict[Future[R], tuple[T, int, Executor]] = {}
 
     def land(future: Future[R]) -> None:
@@ -227,9 +229,11 @@ def gather(
 
     try:
         while True:
+            pause = None
             while len(flying) < workers and time.monotonic() < deadline:
-                group = next(fresh, None)
-                if group is None:
+                group: Any = next(fresh, ended)
+                if group is None or group is ended:
+                    pause = PAUSE if group is None else None
                     break
                 future, where = crew.submit(work, group)
                 flying[future] = group, 1, where
@@ -237,10 +241,13 @@ def gather(
                 group, attempt = again.popleft()
                 future, where = crew.submit(work, group)
                 flying[future] = group, attempt, where
-            if not flying:
+            if flying:
+                for future in wait(flying, timeout=pause, return_when=FIRST_COMPLETED).done:
+                    land(future)
+            elif pause:
+                time.sleep(pause)
+            else:
                 return
-            for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                land(future)
     except KeyboardInterrupt:
         for future in [future for future in flying if future.done() and future.exception() is None]:
             keep(flying[future][0], future.result())

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from fedrepro.errors import ArgumentError, require
-from fedrepro.runs.run import Run
-from fedrepro.runs.store import Record, Store
-from fedrepro.runs.verification import is_finding
+from fedrepro.errors import require
+from fedrepro.runs import lines
+from fedrepro.runs.lines import Fault, Record
+from fedrepro.runs.store import Store
 
 
 class Merged(NamedTuple):
-    """How many records were added, how many were here already, and the keys of those that were refused."""
+    """How many records were added, how many were here already, and what was refused."""
 
     added: int
     present: int
-    refused: list[str]
+    refused: list[Fault]
 
 
 def merge(folder: Path | str, store: Store) -> Merged:
     """Append the finished records of another store that this one lacks, by key, to the files of the same names.
 
-    A record is refused if its key is not that of its run and version. Such a record was edited or damaged.
+    What is torn or damaged there is refused, and so is a record whose key is not that of its run and version.
 
     Raises:
         ArgumentError: `folder` is not a folder with results.
@@ -34,31 +33,16 @@ def merge(folder: Path | str, store: Store) -> Merged:
     require(len(other) > 0, "folder", "a folder that holds finished results", str(folder))
     store.refresh()
     fresh: defaultdict[str, list[Record]] = defaultdict(list)
-    refused, present = [], 0
+    refused, present = other.faults, 0
     for record in other:
         key = str(record["key"])
-        if not has_its_key(record):
-            refused.append(key)
+        if not lines.fits(record):
+            refused.append(Fault(other.file(key), 0, f"holds a key that is not its run's: {key}"))
         elif key in store:
             present += 1
         else:
-            environment = other.environments.get(str(record["environment"]), record["environment"])
-            fresh[other.file(key)].append(record | {"environment": environment})
+            environment = other.environments.get(str(record.get("environment")))
+            fresh[other.file(key)].append(record | ({"environment": environment} if environment else {}))
     for file, records in sorted(fresh.items()):
         store.append(file, *records)
     return Merged(sum(map(len, fresh.values())), present, refused)
-
-
-def has_its_key(record: Record) -> bool:
-    """Return whether a record's key is the hash of its run and of the version of its method at the time.
-
-    The key of a verification's finding names the record that was recomputed, and cannot be checked this way.
-    """
-    if is_finding(record):
-        return True
-    try:
-        text = Run.from_dict(record["run"]).text
-    except ArgumentError:
-        return False
-    version = record["version"]
-    return str(record["key"]) == hashlib.sha256(f"{text}\nversion {version}".encode()).hexdigest()

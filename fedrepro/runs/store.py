@@ -1,54 +1,43 @@
 """Keep results in a folder of JSON Lines files, one a notebook, to which records are only appended.
 
-A record is one line. It is written whole, under a lock that processes share, and synced before the
-call returns; so a process killed at any moment leaves at most one torn last line, which is reported
-(`Store.torn`), never fatal, and closed off by the next append. Reading takes no lock and creates nothing.
+A record is one line, which ends in a checksum (`fedrepro.runs.lines`). It is written whole, under a lock that processes
+share, and is on the disk before the call returns; so a process killed at any moment leaves at most one torn last line.
+What is torn or damaged is named (`Store.faults`) and left out, never fatal, and closed off by the next append.
+Reading takes no lock and creates nothing.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError, StoreError, require
+from fedrepro.errors import StoreError, require
+from fedrepro.runs import claims, lines
+from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from fedrepro.runs.run import Run
 
-Record = dict[str, Any]
-
-ENVIRONMENTS = "environments.jsonl"
 LOCK = "store.lock"
 LOCK_SECONDS = 60.0
 LAST = 256  # bytes, which hold a line's key or its time
 
-_FIELDS = ("task", "paper", "method", "dataset", "prepare", "split", "partition", "clients", "seed")
 _LAST = ("status", "seconds", "when", "environment")
 
 
-class Torn(NamedTuple):
-    """A line that is no record: name of the file, number of the line (from 1) and its length in bytes."""
-
-    file: str
-    line: int
-    length: int
-
-
 class _File:
-    """The state of reading a file: bytes and lines read, the last bytes, and the lines that are no records."""
+    """The state of reading a file: bytes and lines read, the last bytes, and the lines that are faulty."""
 
     def __init__(self, identity: int) -> None:
         self.identity = identity
@@ -56,8 +45,9 @@ class _File:
         self.offset = 0
         self.last = b""  # the bytes before the offset: another file may get the name, the inode and a larger size
         self.lines = 0
-        self.corrupt: list[Torn] = []
-        self.tail: list[Torn] = []
+        self.faults: list[Fault] = []
+        self.tail: list[Fault] = []  # of the bytes after the last line feed
+        self.unsealed: list[int] = []  # numbers of the lines without a checksum
 
 
 class Store:
@@ -77,6 +67,7 @@ class Store:
 
     def _forget(self) -> None:
         self._files: dict[str, _File] = {}
+        self._odd: list[Fault] = []
         self._done: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self._failed: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self.environments: dict[str, dict[str, Any]] = {}
@@ -84,9 +75,16 @@ class Store:
     # --- reading --------------------------------------------------------------------------------------------
 
     @property
-    def torn(self) -> list[Torn]:
-        """Return the lines that are no records, left by a killed process or in a damaged file."""
-        return [torn for _, file in sorted(self._files.items()) for torn in (*file.corrupt, *file.tail)]
+    def faults(self) -> list[Fault]:
+        """Return what is left out: lines that are torn or damaged, and entries of the folder that are no files."""
+        return sorted([*self._odd, *(fault for file in self._files.values() for fault in (*file.faults, *file.tail))])
+
+    @property
+    def unsealed(self) -> list[Fault]:
+        """Return the files with lines that have no checksum. Their records are served; `seal` adds checksums."""
+        found = [(name, file.unsealed) for name, file in sorted(self._files.items()) if file.unsealed]
+        others = [f"and {len(at) - 1} others have" if len(at) > 1 else "has" for _, at in found]
+        return [Fault(name, at[0], f"{what} no checksum") for (name, at), what in zip(found, others)]
 
     def refresh(self) -> None:
         """Read what this or another process has written since the last look."""
@@ -108,11 +106,15 @@ class Store:
             raise StoreError(f"the store {str(self.folder)!r} cannot be read: {_reason(error)}.") from error
 
     def _present(self) -> dict[str, os.stat_result]:
-        try:
-            names = sorted(name for name in os.listdir(self.folder) if name.endswith(".jsonl"))
-        except FileNotFoundError:
-            return {}
-        return {name: (self.folder / name).stat() for name in names}
+        found, self._odd = {}, []
+        with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            for entry in sorted((each for each in entries if each.name.endswith(".jsonl")), key=lambda each: each.name):
+                if os.path.isfile(entry):
+                    found[entry.name] = entry.stat()
+                elif os.path.lexists(entry):  # else it was removed just now
+                    what = "folder" if os.path.isdir(entry) else "link to no file" if entry.is_symlink() else "device"
+                    self._odd.append(Fault(entry.name, 0, f"is a {what}"))
+        return found
 
     def _read(self, path: Path, file: _File) -> bool:
         """Take what is new in a file. If it is not the file that was read before, take nothing and return False."""
@@ -123,35 +125,34 @@ class Store:
             new = stream.read()
         end = new.rfind(b"\n") + 1
         file.last = (file.last + new[max(0, end - LAST) : end])[-LAST:]
-        *lines, tail = new.split(b"\n")
-        for line in lines:
+        *whole, tail = new.split(b"\n")
+        for line in whole:
             file.lines += 1
             file.offset += len(line) + 1
-            if line.strip() and not self._take(path.name, file.lines, line):
-                file.corrupt.append(Torn(path.name, file.lines, len(line)))
+            if line.strip():
+                self._take(path.name, file.lines, line, file.faults, file.unsealed)
         # JSON without its last brace is no JSON, so a last line that can be read lacks only the line feed.
         # The offset stays before it, as another process may be writing the rest right now.
-        whole = not tail or self._take(path.name, file.lines + 1, tail)
-        file.tail = [] if whole else [Torn(path.name, file.lines + 1, len(tail))]
+        file.tail = []
+        if tail:
+            self._take(path.name, file.lines + 1, tail, file.tail, [])
         return True
 
-    def _take(self, file: str, line: int, text: bytes) -> bool:
+    def _take(self, file: str, number: int, line: bytes, faults: list[Fault], unsealed: list[int]) -> None:
         try:
-            record = json.loads(text)
-        except ValueError:
-            return False
+            record, sealed = lines.read(line, file)
+        except lines.DamagedError as error:
+            faults.append(Fault(file, number, str(error)))
+            return
+        if not sealed:
+            unsealed.append(number)
         if file == ENVIRONMENTS:
-            if not (isinstance(record, dict) and isinstance(record.get("environment"), dict)):
-                return False
-            self.environments[str(record.get("hash"))] = record["environment"]
-            return True
-        if not (isinstance(record, dict) and isinstance(record.get("key"), str) and "status" in record):
-            return False
+            self.environments[record["hash"]] = record["environment"]
+            return
         kept = self._done if record["status"] == "ok" else self._failed
-        age = (str(record.get("when", "")), file, line)
+        age = (str(record.get("when", "")), file, number)
         if record["key"] not in kept or age >= kept[record["key"]][0]:
             kept[record["key"]] = (age, record)
-        return True
 
     def __contains__(self, key: object) -> bool:
         return key in self._done
@@ -192,17 +193,17 @@ class Store:
         by_key = {run.key: self.get(run.key) for run in runs}
         records = [record for record in by_key.values() if record is not None]
         options = dict.fromkeys(name for record in records for name in record["run"].get("options", {}))
-        taken = {"key", *_FIELDS, *options, *_LAST}
+        taken = {"key", *lines.RUN, *options, *_LAST}
         rows, names = [], dict[str, None]()
         for record in records:
             given = record["run"].get("options", {})
-            row = {"key": record["key"], **{name: record["run"].get(name) for name in _FIELDS}}
+            row = {"key": record["key"], **{name: record["run"].get(name) for name in lines.RUN}}
             row |= {name: _hashable(value) for name, value in given.items()}
             result = dict(_flat(record.get("result") or {}))
             result = {f"result.{name}" if name in taken else name: value for name, value in result.items()}
             names |= dict.fromkeys(result)
             rows.append(row | result | {name: record.get(name) for name in _LAST})
-        return pd.DataFrame(rows, columns=["key", *_FIELDS, *options, *names, *_LAST])
+        return pd.DataFrame(rows, columns=["key", *lines.RUN, *options, *names, *_LAST])
 
     # --- writing --------------------------------------------------------------------------------------------
 
@@ -211,20 +212,20 @@ class Store:
 
         Args:
             file: the notebook's name; a slash in it becomes a hyphen, `.jsonl` is added where it is missing.
-            records: mappings of JSON values with at least `key` and `status`; an `environment` still spelled
-                out is kept once, and referred to by its hash.
+            records: mappings of JSON values with at least `key`, `status`, `run` and `result`; an `environment`
+                still spelled out is kept once, and referred to by its hash.
 
         Raises:
             StoreError: the disk is full, the folder is read-only, or another process held the lock for a
                 minute. Nothing of the records is left in the file, and all that was there can be read.
-            ArgumentError: a file name with other characters, or a record that is no JSON.
+            ArgumentError: a file name with other characters, or a record that is no JSON or could not be read back.
         """
         name = _file_name(file)
-        lines = b"".join(_line(self._referring(record)) for record in records)
-        if not lines:
+        written = b"".join(lines.write(self._referring(record), name) for record in records)
+        if not written:
             return
         with self._writing(name):
-            _append_lines(self.folder / name, lines)
+            _append_lines(self.folder / name, written)
         self.refresh()
 
     def _referring(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -237,46 +238,106 @@ class Store:
         Raises:
             StoreError: as for `append`.
         """
-        text = json.dumps(description, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        name = lines.hash_of(description)
+        self.refresh()
         if name not in self.environments:
+            line = lines.write({"hash": name, "environment": dict(description)}, ENVIRONMENTS)
             with self._writing(ENVIRONMENTS):
                 self.refresh()
                 if name not in self.environments:
-                    line = _line({"hash": name, "environment": dict(description)})
                     _append_lines(self.folder / ENVIRONMENTS, line)
             self.refresh()
         return name
 
+    def claim(self, key: str) -> bool:
+        """Claim a run to compute it, until `release` or the end of this process; return False if somebody else has it.
+
+        Raises:
+            StoreError: nothing can be written in the folder.
+        """
+        with _told(self.folder / claims.FILE):
+            return claims.claims_of(self.folder).claim(key)
+
+    def release(self, key: str) -> None:
+        """Give a claimed run back."""
+        claims.claims_of(self.folder).release(key)
+
+    def seal(self) -> int:
+        """Give each line without a checksum one, and return how many there were.
+
+        Damaged lines stay as they are. A line that its file has twice then, as after a merge of branches by Git, is
+        kept once.
+
+        Raises:
+            StoreError: as for `append`.
+        """
+        count = 0
+        for name in [fault.file for fault in self.unsealed]:
+            with self._writing(name):
+                path = (self.folder / name).resolve()
+                kept: dict[bytes, None] = {}
+                for line in path.read_bytes().split(b"\n"):
+                    with suppress(lines.DamagedError):
+                        if not lines.read(line, name)[1]:
+                            line = lines.seal(line)
+                            count += 1
+                    if line.strip():
+                        kept[line] = None
+                paths.replace_file(path, b"\n".join([*kept, b""]))
+        self.refresh()
+        return count
+
+    def check(self) -> list[Fault]:
+        """Return all that is wrong with the store.
+
+        Beside `faults` and `unsealed` these are records whose key is not that of their run, or whose environment is
+        described nowhere.
+        """
+        found = [*self.faults, *self.unsealed]
+        for (_, file, number), record in (*self._done.values(), *self._failed.values()):
+            if not lines.fits(record):
+                found.append(Fault(file, number, "has a key that is not its run's"))
+            if record.get("environment") not in self.environments:
+                found.append(Fault(file, number, f"has an environment that {ENVIRONMENTS} does not describe"))
+        return sorted(found)
+
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        path = self.folder / name
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        with _told(self.folder / name):
+            paths.make_folder(self.folder)
             with FileLock(self.folder / LOCK, timeout=LOCK_SECONDS, poll_interval=0.01):
                 yield
-        except Timeout as error:
-            raise StoreError(
-                f"{str(path)!r} cannot be written: another process has held {LOCK} for {LOCK_SECONDS:.0f} s."
-            ) from error
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(f"{str(path)!r} cannot be written: {_reason(error)}.") from error
 
 
-def _append_lines(path: Path, lines: bytes) -> None:
-    """Write at the end and sync; on an error cut the file back to what it was."""
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Raise a `StoreError` that says why a file cannot be written, for an error of the system or a lock."""
+    try:
+        yield
+    except Timeout as error:
+        raise StoreError(
+            f"{str(path)!r} cannot be written: another process has held {LOCK} for {LOCK_SECONDS:.0f} s."
+        ) from error
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be written: {_reason(error)}.") from error
+
+
+def _append_lines(path: Path, written: bytes) -> None:
+    """Write at the end and sync, a new file's folder too; on an error cut the file back to what it was."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
     try:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         if size and os.lseek(descriptor, size - 1, os.SEEK_SET) >= 0 and os.read(descriptor, 1) != b"\n":
-            lines = b"\n" + lines  # a torn line before: start on a fresh one
+            written = b"\n" + written  # a torn line before: start on a fresh one
         try:
-            rest = memoryview(lines)
+            rest = memoryview(written)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
             os.fsync(descriptor)
+            if not size:
+                paths.sync(path.parent)
         except BaseException:
             with suppress(OSError):  # else the next reader reports a torn line, and the next writer closes it
                 os.ftruncate(descriptor, size)
@@ -302,14 +363,6 @@ def _file_name(file: str) -> str:
     plain = re.fullmatch(r"\w[\w.~-]*", name) is not None and name != ENVIRONMENTS
     require(plain, "file", f"a name of letters, digits, '.', '~', '_' and '-', not {ENVIRONMENTS}", file)
     return name
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    try:
-        text = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"record must be made of JSON values. Got one that is not: {error}.") from error
-    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def _flat(result: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

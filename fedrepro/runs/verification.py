@@ -15,9 +15,10 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, require
 from fedrepro.runs import provenance
-from fedrepro.runs.execute import compute_all
+from fedrepro.runs.execute import UNKEPT, compute_all
+from fedrepro.runs.lines import Record, is_finding
 from fedrepro.runs.run import Run
-from fedrepro.runs.store import Record, Store
+from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,11 +52,6 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 
 def _cell(record: Record) -> tuple[str, str, str]:
     return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
-
-
-def is_finding(record: Record) -> bool:
-    """Return whether a record is what a verification found, and not a result."""
-    return _cell(record)[:2] == ("check", "verify")
 
 
 def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
@@ -115,7 +111,7 @@ def verify(
 
     Returns:
         One row a run: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict` (`identical`, `close`,
-        `differs`, `failed` or `unavailable`), the largest `difference`, the `field` where it is, `error`.
+        `differs`, `failed`, `unavailable` or `damaged`), the largest `difference`, the `field` where it is, `error`.
 
     Raises:
         StoreError: the findings cannot be written.
@@ -135,7 +131,7 @@ def verify(
     compute_all(list(batches.values()), keep, executor=executor, workers=workers, device=device, progress=progress)
     found = [_Finding(record, again[record["key"]]) for record in chosen]
     _judge_means(found)
-    if kept := [finding.record() for finding in found if finding.verdict != "unavailable"]:
+    if kept := [finding.record() for finding in found if finding.verdict not in UNKEPT]:
         store.append(VERIFIED, *kept)
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in found]
     columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]

@@ -14,6 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from fedrepro import paths
 from fedrepro.errors import ArgumentError, StoreError
 from fedrepro.reporting import exhibits, figures, files
 from fedrepro.reporting.compare import table
@@ -271,6 +272,16 @@ def test_names_stay_inside_the_folder(paper: str, exhibit: str, tmp_path: Path) 
     """A name that would leave its folder is an error."""
     with pytest.raises(ArgumentError, match="letters, digits"):
         files.save(paper, exhibit, sweep(), folder=tmp_path)
+
+
+def test_a_file_is_on_the_disk_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is synced before it takes the old one's name, and the folder after."""
+    done: list[str] = []
+    monkeypatch.setattr(paths, "sync", lambda place: done.append(place.name))
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append("renamed"), rename(*names)))
+    paths.replace_file(tmp_path / "new" / "a.csv", b"1")
+    assert done == [tmp_path.name, f".a.csv.{os.getpid()}.partial", "renamed", "new"]
 
 
 def test_a_file_that_cannot_be_written_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ import pytest
 import sweep_child
 
 from fedrepro.errors import StoreError
+from fedrepro.runs import lines
 from fedrepro.runs.store import Store
 
 CHILD = Path(sweep_child.__file__)
@@ -32,6 +33,10 @@ def _fakes() -> Iterator[None]:
     fake_tasks.register()
     yield
     fake_tasks.forget()
+
+
+def record(key: str) -> dict[str, Any]:
+    return {"key": key, "status": "ok", "run": dict.fromkeys(lines.RUN, ""), "result": {}}
 
 
 def start(folder: Path, *arguments: object, **environment: str) -> subprocess.Popen[str]:
@@ -134,7 +139,7 @@ def test_torn_lines_and_restarts(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     rows, failed, torn = finish(start(tmp_path, "a", 0, 5, 1))
     assert (rows, failed, torn) == (5, 0, 1) and len(computed(tmp_path)) == 6
-    (tear,) = Store(tmp_path / "results").torn
+    (tear,) = Store(tmp_path / "results").faults
     assert (tear.file, tear.line) == ("a.jsonl", 3)
 
 
@@ -144,7 +149,7 @@ def test_two_processes_at_once(tmp_path: Path, files: tuple[str, str]) -> None:
     children = [start(tmp_path, file, 40 * i, 40 * i + 40, 1, WRITE_SLOWLY="1") for i, file in enumerate(files)]
     assert [finish(child)[:2] for child in children] == [[40, 0], [40, 0]]
     store = Store(tmp_path / "results")
-    assert len(store) == 80 and store.torn == [] and set(finished(tmp_path).values()) == {1}
+    assert len(store) == 80 and store.faults == [] and set(finished(tmp_path).values()) == {1}
     assert len(store.environments) == 1
     assert (tmp_path / "results" / "environments.jsonl").read_bytes().count(b"\n") == 1
 
@@ -162,7 +167,7 @@ def test_interrupted_from_the_terminal(tmp_path: Path, workers: int) -> None:
     assert errors.rstrip().endswith("KeyboardInterrupt") and child.returncode != 0
     assert gone(left)
     store = Store(tmp_path / "results")
-    assert store.torn == [] and len(computed(tmp_path)) - len(store) <= workers
+    assert store.faults == [] and len(computed(tmp_path)) - len(store) <= workers
 
 
 def test_interrupt_ends_long_runs(tmp_path: Path) -> None:
@@ -182,17 +187,19 @@ def test_interrupt_ends_long_runs(tmp_path: Path) -> None:
 
 FILL = """
 import errno, json, sys
-from fedrepro.runs.store import Store
 from fedrepro.errors import StoreError
+from fedrepro.runs import lines
+from fedrepro.runs.store import Store
 store = Store(sys.argv[1])
 written = 0
 try:
     while True:
-        store.append("a", {"key": str(written), "status": "ok", "result": "x" * 3000})
+        run = dict.fromkeys(lines.RUN, "")
+        store.append("a", {"key": str(written), "status": "ok", "run": run, "result": {"x": "x" * 3000}})
         written += 1
 except StoreError as error:
     again = Store(sys.argv[1])
-    print(json.dumps([written, len(store), len(again), len(again.torn), str(error)]))
+    print(json.dumps([written, len(store), len(again), len(again.faults), str(error)]))
 """
 
 
@@ -217,7 +224,7 @@ def test_read_only_folder() -> None:
     """In a folder one may not write to, the error says so and what is there can be read."""
     folder = Path(tempfile.mkdtemp())
     try:
-        Store(folder).append("a", {"key": "k", "status": "ok"})
+        Store(folder).append("a", record("k"))
         (folder / "store.lock").unlink()
         os.chmod(folder / "a.jsonl", 0o444)
         os.chmod(folder, 0o555)
@@ -227,7 +234,7 @@ def test_read_only_folder() -> None:
         try:
             store = Store(folder)
             with pytest.raises(StoreError, match=r"a\.jsonl' cannot be written: it is read-only"):
-                store.append("a", {"key": "l", "status": "ok"})
+                store.append("a", record("l"))
             assert "k" in store and len(Store(folder)) == 1
         finally:
             if was_root:
@@ -240,7 +247,7 @@ def test_read_only_folder() -> None:
 def test_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a read-only file system the error says so, and the store can be read."""
     store = Store(tmp_path)
-    store.append("a", {"key": "k", "status": "ok"})
+    store.append("a", record("k"))
     real = os.open
 
     def refuse(path: Any, flags: int, *rest: Any, **more: Any) -> int:
@@ -250,5 +257,5 @@ def test_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StoreError, match="it is read-only for this user"):
-        store.append("a", {"key": "l", "status": "ok"})
+        store.append("a", record("l"))
     assert len(Store(tmp_path)) == 1

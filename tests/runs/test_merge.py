@@ -9,7 +9,9 @@ import pytest
 
 from fedrepro import cli
 from fedrepro.errors import ArgumentError
+from fedrepro.runs import lines
 from fedrepro.runs.execute import execute
+from fedrepro.runs.lines import Fault
 from fedrepro.runs.merge import merge
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
@@ -46,13 +48,30 @@ def test_a_key_of_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     """A record whose run was edited is named and not taken, and the command says so by its status."""
     here, there = fill(tmp_path / "here", range(1)), fill(tmp_path / "there", range(1, 3))
     file = there.folder / "p-1.jsonl"
-    first, second = (json.loads(line) for line in file.read_text().splitlines())
-    first["run"]["seed"] = 9
-    file.write_text("".join(json.dumps(record) + "\n" for record in (first, second)))
-    merged = merge(there.folder, here)
-    assert (merged.added, merged.refused) == (1, [first["key"]])
+    records = [lines.read(line, file.name)[0] for line in file.read_bytes().splitlines()]
+    records[0]["run"]["seed"] = 9
+    told = "p-1.jsonl line 1 has a key that is not its run's"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert merge(there.folder, here) == (1, 0, [Fault("p-1.jsonl", 1, "has a key that is not its run's")])
     assert cli.main(["merge", str(there.folder)]) == 1
-    assert f"refused {first['key']}" in capsys.readouterr().out
+    assert f"refused: {told}" in capsys.readouterr().out
+    file.write_bytes(b"".join(lines.write(record, file.name) for record in records))  # edited and sealed
+    told = f"holds a key that is not its run's: {records[0]['key']}"
+    assert merge(there.folder, here) == (0, 1, [Fault("p-1.jsonl", 0, told)])
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_both_forms_of_lines_are_taken(tmp_path: Path, sealed: bool) -> None:
+    """Records of a store without checksums are merged like others, and have one then."""
+    here, there = Store(tmp_path / "here"), fill(tmp_path / "there", range(3))
+    if not sealed:
+        for path in there.folder.glob("*.jsonl"):
+            text = [line[: line.rindex(',"sum"')] + "}\n" for line in path.read_text().splitlines()]
+            path.write_text("".join(text))
+        there.refresh()
+    assert bool(there.unsealed) == (not sealed)
+    assert merge(there.folder, here) == (3, 0, [])
+    assert here.unsealed == [] and here.check() == [] and list(here) == list(there)
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:

@@ -9,19 +9,29 @@ import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError, StoreError
+from fedrepro.runs import lines
+from fedrepro.runs.lines import Fault
 from fedrepro.runs.run import Run, sweep
-from fedrepro.runs.store import Store, Torn, opened
+from fedrepro.runs.store import Store, opened
+
+RUN = Run("train", "p", "FedAvg")
+TORN = "is torn, or no JSON"
 
 
 def record(key: str = "k", status: str = "ok", **changes: Any) -> dict[str, Any]:
-    return {"key": key, "status": status, "when": "2026-01-01T00:00:00+00:00", "result": {"x": 0.1}, **changes}
+    made = {"key": key, "run": RUN.to_dict(), "status": status, "when": "2026-01-01T00:00:00+00:00"}
+    return {**made, "result": {"x": 0.1}, **changes}
+
+
+def line(key: str) -> bytes:
+    return lines.write(record(key), "a.jsonl")
 
 
 def stored(run: Run, **changes: Any) -> dict[str, Any]:
     return record(run.key, run=run.to_dict(), seconds=1.5, environment="e", **changes)
 
 
-def lines(folder: Path, file: str = "a.jsonl") -> list[bytes]:
+def split(folder: Path, file: str = "a.jsonl") -> list[bytes]:
     return (folder / file).read_bytes().split(b"\n")
 
 
@@ -33,7 +43,7 @@ def test_round_trip_is_exact(tmp_path: Path) -> None:
     for reader in (store, Store(tmp_path / "new" / "folder")):
         assert reader.get("k")["result"] == value  # type: ignore[index]
         assert reader.file("k") == "fedgat-6-experiments.jsonl"
-    assert store.torn == [] and len(store) == 1 and "k" in store and "l" not in store
+    assert store.faults == [] and len(store) == 1 and "k" in store and "l" not in store
 
 
 def test_reading_creates_nothing(tmp_path: Path) -> None:
@@ -47,7 +57,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [path for path in before if path.name != "store.lock"]
 
 
-@pytest.mark.parametrize("cut", range(1, len(json.dumps(record("l"), separators=(",", ":"))) + 1))
+@pytest.mark.parametrize("cut", [*range(1, 30), *range(30, len(line("l")), 7)])
 def test_torn_last_line(tmp_path: Path, cut: int) -> None:
     """Wherever the last line is torn, it is reported and what is written next loses nothing."""
     Store(tmp_path).append("a", record("k"), record("l"))
@@ -56,24 +66,47 @@ def test_torn_last_line(tmp_path: Path, cut: int) -> None:
     path.write_bytes(whole[:-cut])
     complete = cut == 1  # only the line feed is missing
     store = Store(tmp_path)
-    length = len(lines(tmp_path)[-1])
-    expected = [] if complete or not length else [Torn("a.jsonl", 2, length)]
-    assert store.torn == expected and ("l" in store) == complete and "k" in store
+    expected = [] if complete else [Fault("a.jsonl", 2, TORN)]
+    assert store.faults == expected and ("l" in store) == complete and "k" in store
     store.append("a", record("m"))
     for reader in (store, Store(tmp_path)):
-        assert reader.torn == expected and {"k", "m"} <= {found["key"] for found in reader}
+        assert reader.faults == expected and {"k", "m"} <= {found["key"] for found in reader}
 
 
-def test_corrupt_lines_in_the_middle(tmp_path: Path) -> None:
-    """Lines that are no records are reported with file, number and length; the others are read."""
-    good = json.dumps(record("k")).encode()
-    junk = [b"\xff\xfe\x00", b"{", b"[1]", b'{"key": 3, "status": "ok"}', b"<<<<<<< HEAD", b'"text"']
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join([*junk, b"", good, b"   "]) + b"\n")
-    (tmp_path / "environments.jsonl").write_bytes(b'{"hash": "x"}\n')
+def test_lines_that_are_no_records(tmp_path: Path) -> None:
+    """Lines that are no records are named with file, number and reason; the others are read."""
+    bare = [{"key": "k", "status": "ok", "result": {}}, record(run={"task": "check"}), record(3), record(result=None)]
+    junk = [b"\xff\xfe\x00", b"{", b"<<<<<<< HEAD", b"[" * 100_000, b"[1]", b'"text"', *map(sealed, bare)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([*junk, b"", line("k").rstrip(b"\n"), b"   "]) + b"\n")
+    (tmp_path / "environments.jsonl").write_bytes(b'{"hash": "x"}\n' + sealed({"hash": "x", "environment": {}}))
     store = Store(tmp_path)
-    bad = [Torn("a.jsonl", number, len(line)) for number, line in enumerate(junk, 1)]
-    assert store.torn == [*bad, Torn("environments.jsonl", 1, 13)]
-    assert [found["key"] for found in store] == ["k"]
+    found = [(fault.file, fault.line, fault.what.split()[0]) for fault in store.faults]
+    bad = [("a.jsonl", number, "is" if number < 5 else "lacks") for number in range(1, len(junk) + 1)]
+    assert found == [*bad, ("environments.jsonl", 1, "lacks"), ("environments.jsonl", 2, "lacks")]
+    assert [found["key"] for found in store] == ["k"] and store.environments == {}
+
+
+def sealed(value: Any) -> bytes:
+    return lines.seal(json.dumps(value).encode())
+
+
+def test_odd_entries_are_named_and_left_out(tmp_path: Path) -> None:
+    """A folder, a link to nothing or to itself and a pipe among the files are named; the files are read."""
+    Store(tmp_path).append("k", record())
+    (tmp_path / "a.jsonl").mkdir()
+    (tmp_path / "b.jsonl").symlink_to("/nowhere")
+    (tmp_path / "c.jsonl").symlink_to(tmp_path / "c.jsonl")
+    os.mkfifo(tmp_path / "d.jsonl")
+    (tmp_path / "l.jsonl").symlink_to(tmp_path / "k.jsonl")
+    store = Store(tmp_path)
+    told = ["a.jsonl is a folder", *(f"{name}.jsonl is a link to no file" for name in "bc"), "d.jsonl is a device"]
+    assert list(map(str, store.faults)) == told and "k" in store
+    store.append("k", record("l"))
+    with pytest.raises(StoreError, match=r"a\.jsonl' cannot be written: Is a directory"):
+        store.append("a", record("m"))
+    (tmp_path / "a.jsonl").rmdir()
+    store.append("a", record("m"))
+    assert {"k", "l", "m"} == {found["key"] for found in store} and len(store.faults) == 3
 
 
 def test_a_failed_record_hides_nothing(tmp_path: Path) -> None:
@@ -114,27 +147,25 @@ def test_refresh(tmp_path: Path) -> None:
 def test_another_file_in_the_same_place(tmp_path: Path, longer: bool) -> None:
     """A file rewritten under its name and inode, as by a checkout, is read anew, be it longer or as long."""
     path = tmp_path / "a.jsonl"
-    first = "".join(json.dumps(record(key)) + "\n" for key in "kl")
-    other = "".join(json.dumps(record(key)) + "\n" for key in ("mno" if longer else "mn"))
-    path.write_text(first)
+    path.write_bytes(b"".join(map(line, "kl")))
     store, before = Store(tmp_path), path.stat()
-    path.write_text(other)
+    path.write_bytes(b"".join(map(line, "mno" if longer else "mn")))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))
     assert path.stat().st_ino == before.st_ino
     store.refresh()
-    assert sorted(one["key"] for one in store) == list("mno" if longer else "mn") and store.torn == []
+    assert sorted(one["key"] for one in store) == list("mno" if longer else "mn") and store.faults == []
 
 
 def test_a_line_being_written(tmp_path: Path) -> None:
     """Half a line that another process is writing becomes a record when the rest is there."""
-    whole = json.dumps(record("k")).encode() + b"\n"
+    whole = line("k")
     path = tmp_path / "a.jsonl"
     path.write_bytes(whole[:20])
     store = Store(tmp_path)
-    assert store.torn == [Torn("a.jsonl", 1, 20)] and "k" not in store
+    assert store.faults == [Fault("a.jsonl", 1, TORN)] and "k" not in store
     path.write_bytes(whole)
     store.refresh()
-    assert store.torn == [] and "k" in store
+    assert store.faults == [] and "k" in store
 
 
 def test_environments_once(tmp_path: Path) -> None:
@@ -143,9 +174,18 @@ def test_environments_once(tmp_path: Path) -> None:
     first.append("a", record("k", environment={"torch": "2.13.0", "threads": 1}))
     second.append("a", record("l", environment={"threads": 1, "torch": "2.13.0"}))
     second.append("a", record("m", environment={"threads": 2, "torch": "2.13.0"}))
-    assert len(lines(tmp_path, "environments.jsonl")) == 2 + 1
+    assert len(split(tmp_path, "environments.jsonl")) == 2 + 1
     name = Store(tmp_path).get("l")["environment"]  # type: ignore[index]
     assert second.environments[name] == {"torch": "2.13.0", "threads": 1}
+
+
+def test_an_environment_that_was_removed_is_written_again(tmp_path: Path) -> None:
+    """An environment is looked up in its file, whatever this process has written or read of it before."""
+    store = Store(tmp_path)
+    for _ in range(2):
+        name = store.environment({"a": 1})
+        assert Store(tmp_path).environments == {name: {"a": 1}}
+        (tmp_path / "environments.jsonl").unlink()
 
 
 def test_find(tmp_path: Path) -> None:
@@ -164,12 +204,28 @@ def test_file_names(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.glob("*.jsonl")) == []
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+def deep() -> list[Any]:
+    made: list[Any] = []
+    for _ in range(10**5):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), deep()], ids=["nan", "inf", "object", "deep"])
 def test_only_json(tmp_path: Path, value: object) -> None:
     """A record that is no JSON is an error, and nothing of what was to be written with it is."""
     with pytest.raises(ArgumentError, match="JSON"):
         Store(tmp_path).append("a", record(), record(result={"x": value}))
     assert list(tmp_path.glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize("change", [{"key": 3}, {"status": None}, {"run": {"task": "check"}}, {"result": [1]}])
+def test_what_could_not_be_read_back_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    """A record without key, status, run or result is an error, not a line that the next reader leaves out."""
+    store = Store(tmp_path)
+    with pytest.raises(ArgumentError, match=r"record must be one that can be read back\. Got one that lacks key"):
+        store.append("a", record(), record() | change)
+    assert len(store) == 0 and list(tmp_path.glob("*.jsonl")) == []
 
 
 def test_frame(tmp_path: Path) -> None:
@@ -193,8 +249,8 @@ def test_frame(tmp_path: Path) -> None:
 
 
 def test_each_line_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening parses every line once, adding a record parses and writes that one alone, another look nothing."""
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record(str(number))) + "\n" for number in range(200)))
+    """Opening parses every line once, adding a record parses (before and after) that one, another look nothing."""
+    (tmp_path / "a.jsonl").write_bytes(b"".join(line(str(number)) for number in range(200)))
     before = (tmp_path / "a.jsonl").read_bytes()
     loads, write = json.loads, os.write
     parsed: list[str] = []
@@ -217,8 +273,8 @@ def test_each_line_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         parsed.clear()
         written.clear()
         store.append(file, record(f"new in {file}"))
-        lines = [line for line in written if b"key" in line]
-        assert parsed == [f"new in {file}"] and [loads(line)["key"] for line in lines] == parsed
+        added = [text for text in written if b"key" in text]
+        assert parsed == [f"new in {file}"] * 2 and [loads(text)["key"] for text in added] == parsed[:1]
     assert (tmp_path / "a.jsonl").read_bytes().startswith(before)
     parsed.clear()
     store.refresh()
@@ -245,7 +301,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError, match=r"a\.jsonl.* cannot be written: the disk is full"):
         store.append("a", record("l"))
     monkeypatch.undo()
-    assert (tmp_path / "a.jsonl").read_bytes() == before and "k" in store and store.torn == []
+    assert (tmp_path / "a.jsonl").read_bytes() == before and "k" in store and store.faults == []
     store.append("a", record("l"))
     assert {"k", "l"} == {found["key"] for found in Store(tmp_path)}
 
@@ -271,13 +327,13 @@ def test_full_disk_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(StoreError, match="the disk is full"):
             store.append("a", record("l"))
     store = Store(tmp_path)
-    assert store.torn == [Torn("a.jsonl", 2, 10)] and "k" in store
+    assert store.faults == [Fault("a.jsonl", 2, TORN)] and "k" in store
     store.append("a", record("l"))
     assert {"k", "l"} == {found["key"] for found in Store(tmp_path)}
 
 
 def test_unreadable_places(tmp_path: Path) -> None:
-    """A file where the folder should be, or a folder where a file should be, is an error that says so."""
+    """A file where the folder should be is an error that says so."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be read: a file stands where the folder should be"):
         Store(tmp_path / "file")
@@ -285,9 +341,26 @@ def test_unreadable_places(tmp_path: Path) -> None:
     (tmp_path / "file2").write_text("")
     with pytest.raises(StoreError, match="cannot be written: a file stands where the folder should be"):
         store.append("a", record())
-    (tmp_path / "folder" / "a.jsonl").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"cannot be read"):
-        Store(tmp_path / "folder")
+
+
+def test_new_names_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a new file is synced, and that of a new folder; an append to an old file syncs the file alone."""
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("which folders are synced is not tested: it needs /proc")
+    monkeypatch.setattr(os, "fsync", noted)
+    store = Store(tmp_path / "new" / "folder")
+    store.append("a", record())
+    assert synced == [tmp_path / "new", tmp_path, store.folder / "a.jsonl", store.folder]
+    synced.clear()
+    store.append("a", record("l"))
+    assert synced == [store.folder / "a.jsonl"]
 
 
 def test_opened_is_one_store_a_process_that_sees_what_was_written_since() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedrepro import paths
 from fedrepro.papers.fedsheafhn.exhibits.settings import CHOSEN, POINTS, chosen
 from fedrepro.papers.fedsheafhn.exhibits.tables import printed, view_of
 from fedrepro.reporting import figures, files, frames
@@ -144,6 +145,6 @@ def choices(frame: pd.DataFrame) -> pd.DataFrame:
 def write_choices(frame: pd.DataFrame) -> pd.DataFrame:
     """Write the choices of the stored tuning runs to `chosen.csv` and return them."""
     rows = choices(frame)
-    files.replace_file(CHOSEN, files.csv_text(rows).encode())
+    paths.replace_file(CHOSEN, files.csv_text(rows).encode())
     chosen.cache_clear()
     return rows
