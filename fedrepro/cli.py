@@ -1,6 +1,7 @@
 """The command `fedrepro`: list, data, run, status, show, verify, merge, report, --version.
 
-Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
+Errors of the package end as one line on stderr and exit status 2. A failed notebook or check, or a damaged file of a
+graph, is status 1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import fedrepro
-from fedrepro.errors import ArgumentError, FedreproError, one_of, require
+from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
 from fedrepro.reporting import notebook
 from fedrepro.reporting.session import CHOICES, check_parameter
 from fedrepro.runs import executors
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except FedreproError as error:
         print(f"fedrepro: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, DamagedError) else 2
     except KeyboardInterrupt:
         print("fedrepro: interrupted; what was finished is kept", file=sys.stderr)
         return 130
