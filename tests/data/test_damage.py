@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from notebooks_written import write
 from torch_geometric.data import Data
 
 from fedrepro import cli, paths
 from fedrepro.data import copies, datasets, sources
 from fedrepro.errors import DamagedError, DataError
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store
 
 REAL = os.environ.get("FEDREPRO_DATA")
 needs_real = pytest.mark.skipif(REAL is None, reason="the real files are not read: FEDREPRO_DATA is unset")
@@ -221,12 +226,12 @@ def claim(file: Path) -> None:
         archive.writestr("node_features.npy", header)
 
 
-@pytest.mark.parametrize("write", [bomb, claim])
-def test_a_file_that_unpacks_to_too_much_is_refused(write: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("made", [bomb, claim])
+def test_a_file_that_unpacks_to_too_much_is_refused(made: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sizes in the headers are enough to refuse an npz; nothing of it is unpacked."""
     file = home / RATINGS
     file.parent.mkdir(parents=True)
-    write(file)
+    made(file)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
     with pytest.raises(DamagedError, match=r"amazon_ratings\.npz unpacks to \S+ MB, but Amazon Ratings has at most"):
         datasets.load("Amazon Ratings")
@@ -332,3 +337,21 @@ def test_a_half_download_without_checksum_is_replaced(home: Path, monkeypatch: p
     datasets.fetch("Amazon Ratings")
     assert datasets.load("Amazon Ratings").num_nodes == 12
     assert (file.with_name("amazon_ratings.npz.damaged")).stat().st_size == 300
+
+
+@needs_real
+def test_a_sweep_on_damaged_data_is_status_1(
+    cora: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a budget the damaged file is named with its checksum, and the runs of other graphs are computed."""
+    write(home / "notebooks", "engine/1-a")
+    runs = [Run("check", "p", "graph statistics", dataset=name) for name in ("Cora", "Cora~standin")]
+    exhibit = SimpleNamespace(notebook="engine/1-a", runs=lambda *_: runs)
+    known = SimpleNamespace(registered=lambda: {"EN-1": exhibit})
+    monkeypatch.setitem(sys.modules, "fedrepro.reporting.exhibits", known)
+    (cora / "raw/ind.cora.x").write_bytes(b"cut")
+    assert cli.main(["run", "engine", "--budget", "1", "--device", "cpu"]) == 1
+    told = capsys.readouterr()
+    assert "1 of 2 missing runs computed" in told.out
+    assert told.err.count("ind.cora.x has the wrong checksum: expected sha256") == 1
+    assert [run.key in Store() for run in runs] == [False, True]
