@@ -123,7 +123,8 @@ class Run:
         return super().__new__(cls)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Run, tuple(getattr(self, name) for name in FIELDS)
+        # Not by its values: a worker knows what was registered by hand only after it has the run.
+        return object.__new__, (Run,), dict(vars(self))
 
     def __post_init__(self) -> None:
         one_of("task", self.task, TASKS)
