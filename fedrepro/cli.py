@@ -1,6 +1,7 @@
 """The command `fedrepro`: list, data, run, status, show, compare, verify, check, merge, report, --version.
 
-Errors of the package end as one line on stderr and exit status 2, a failed notebook or check as status 1.
+Errors of the package end as one line on stderr and exit status 2. A failed notebook or check, or a damaged file of a
+graph, is status 1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import fedrepro
-from fedrepro.errors import ArgumentError, FedreproError, one_of, require
+from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
 from fedrepro.reporting import notebook
 from fedrepro.reporting.session import CHOICES, check_parameter
 from fedrepro.runs import executors
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except FedreproError as error:
         print(f"fedrepro: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, DamagedError) else 2
     except KeyboardInterrupt:
         print("fedrepro: interrupted; what was finished is kept", file=sys.stderr)
         return 130
@@ -149,7 +150,11 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, Any]) -> int:
-    """Compute missing runs of the notebooks' exhibits until the time is up; return 1 if one failed."""
+    """Compute missing runs of the notebooks' exhibits until the time is up.
+
+    Returns:
+        1 if a run failed or a file of a graph is damaged, else 0.
+    """
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
     require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
     settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
@@ -159,14 +164,22 @@ def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, An
     end = time.monotonic() + 60 * minutes
     work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
     computed = failed = 0
+    damaged: dict[str, None] = {}
     for name, runs in _portions(work, beside):
         left = (end - time.monotonic()) / 60
         if left > 0:
-            frame = notebook.begin(name, **settings).execute(runs, left, beside)
+            at_work = notebook.begin(name, **settings)
+            try:
+                frame = at_work.execute(runs, left, beside)
+            except DamagedError as error:  # the runs of other graphs are computed all the same
+                damaged[str(error)] = None
+                frame = at_work.stored(runs)
             computed += len(frame)
             failed += len(frame.attrs["failed"])
     print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
-    return 1 if failed else 0
+    for text in damaged:
+        print(f"fedrepro: {text}", file=sys.stderr)
+    return 1 if failed or damaged else 0
 
 
 def _missing(name: str, settings: dict[str, Any]) -> list[Run]:

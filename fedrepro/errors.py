@@ -2,7 +2,8 @@
 
 FedreproError
 ├── ArgumentError    (also a ValueError)        a value is not allowed
-├── DataError        (also an OSError)          a graph is not available, or a file has a wrong checksum or format
+├── DataError        (also an OSError)          a graph is not available, or is no graph
+│   └── DamagedError                            a file of a graph has a wrong checksum or format
 ├── StoreError       (also an OSError)          a result cannot be written or read
 └── DivergedError    (also an ArithmeticError)  training produced a loss that is not finite
 """
@@ -25,7 +26,11 @@ class ArgumentError(FedreproError, ValueError):
 
 
 class DataError(FedreproError, OSError):
-    """A graph that is not available, or a file with a wrong checksum or format."""
+    """A graph that is not available, or one that is no graph."""
+
+
+class DamagedError(DataError):
+    """A file of a graph with a wrong checksum or format, which no later call will find in order."""
 
 
 class StoreError(FedreproError, OSError):

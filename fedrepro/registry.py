@@ -148,7 +148,12 @@ def register(task: str, name: str, target: Any, version: int = 1) -> None:
 
 
 def generator(dataset: str) -> str | None:
-    """Return the `"module:function"` that makes a graph of this name, or None if the package does not generate it."""
+    """Return the `"module:function"` that makes a graph of this name, or None if the package does not generate it.
+
+    Raises:
+        ArgumentError: the name is no string.
+    """
+    require(isinstance(dataset, str), "data set", "a string", dataset)
     return next((target for pattern, target in GENERATORS.items() if fnmatch.fnmatchcase(dataset, pattern)), None)
 
 

@@ -28,10 +28,10 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fedrepro import paths, registry
-from fedrepro.data import formats, sources
+from fedrepro.data import formats, own, sources
 from fedrepro.data.formats import PARTS, csr_matrix, csr_tensor, pack, standard, unpack
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DataError, one_of, require
+from fedrepro.errors import ArgumentError, DamagedError, one_of, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,9 +86,9 @@ def load(name: str, seed: int = 0) -> Data:
     one_of("data set", name, [*NAMES, *(f"{real}~standin" for real in NAMES), *_own])
     if generates is not None:
         return copy.copy(_standin(generates.standin, name.removesuffix("~standin"), seed))
-    folder = sources.locate(sources.SOURCES[name])
+    folder = sources.stage(sources.SOURCES[name])
     if folder is None:
-        folder = sources.fetch(name, limit=sources.ASK_ABOVE)
+        folder = sources.fetch_and_stage(name, limit=sources.ASK_ABOVE)
     return _read(name, folder, sources.verify(name, folder))
 
 
@@ -98,17 +98,28 @@ def _standin(standin: Callable[[str, int], Data], name: str, seed: int) -> Data:
 
 
 def fetch(name: str) -> Path:
-    """Download a data set of any size into `data/raw` unless it is here.
+    """Download a data set of any size into `data/raw` unless it is here, and a damaged file of it again.
 
     Returns:
         The folder of the data set.
 
     Raises:
         ArgumentError: no data set has this name.
-        DataError: the data set has no link, the host cannot be reached, or a checksum differs.
+        DataError: the data set has no link, or the host cannot be reached.
+        DamagedError: a file that came from the link is damaged, or one that has no link or is in `$FEDREPRO_DATA`,
+            where nothing is written.
     """
-    folder = sources.locate(sources.SOURCES[one_of("data set", name, NAMES)])
-    return sources.fetch(name) if folder is None else folder
+    source = sources.SOURCES[one_of("data set", name, NAMES)]
+    folder = sources.locate(source)
+    if folder is None:
+        return sources.fetch(name)
+    try:
+        load(name)
+    except DamagedError:
+        if not source.urls or folder != sources.download_folder(source):
+            raise
+        return sources.replace(name)
+    return folder
 
 
 def register(name: str, loader: Callable[..., Data]) -> None:
@@ -121,8 +132,16 @@ def register(name: str, loader: Callable[..., Data]) -> None:
             weights. Each `load` calls it and checks its graph.
 
     Raises:
-        ArgumentError: the name is taken by a real data set or a stand-in, or the loader cannot be called.
+        ArgumentError: the name is no string or is taken by a real data set or a stand-in, or the loader cannot be
+            called with nothing or with the seed.
     """
+    require(isinstance(name, str), "name", "a string", name)
+    require(callable(loader), "loader", "a function that returns a Data", loader)
+    add(name, own.checked(name, loader))
+
+
+def add(name: str, loader: Callable[..., Data]) -> None:
+    """Add a graph that a paper of the suite makes. `register` adds one of the user's own, and checks more."""
     require(callable(loader), "loader", "a function that returns a Data", loader)
     free = bool(name) and name.removesuffix("~standin") not in NAMES
     require(free, "name", "a name that no real data set or stand-in has", name)
@@ -130,21 +149,25 @@ def register(name: str, loader: Callable[..., Data]) -> None:
 
 
 def _read(name: str, folder: Path, sha256: str) -> Data:
-    """Return a real graph whose files have been verified, from the copy in `data/processed` if there is one."""
+    """Return a real graph from the copy in `data/processed`, or else from the copies of its files that were verified.
+
+    Args:
+        folder: private to this process.
+    """
     cached = paths.root() / "data" / "processed" / f"{sha256[:16]}-{_FORMAT}.npz"
-    # A copy that is missing or torn is written again.
+    # `sources.verify` has removed a copy that is damaged. One that is missing is written again.
     with contextlib.suppress(OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return unpack(cached, name)
     source = sources.SOURCES[name]
     try:
         data = formats.read(source.format, folder, source.files, **source.arguments)
     except (LookupError, ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"A file of {name} in {folder} cannot be read: {error!r}.") from error
+        raise DamagedError(f"A file of {name} in {folder} cannot be read: {error!r}.") from error
     data = standard(data, name)
     # In a read-only checkout there is no copy, and the raw files are read each time.
     with contextlib.suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
-        sources.write(cached, pack(data))
+        sources.keep(cached, pack(data))
     return data
 
 

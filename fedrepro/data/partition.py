@@ -2,8 +2,7 @@
 
 Each partition is a plain function `name(data, clients, seed, ...)`. It returns one int64 tensor of node ids per client,
 sorted and not empty. A client holds an edge if it holds both its ends. `partition` calls a function by its name in a
-`Run`, such as `"dirichlet(beta=1)"`, and `statistics.manifest` describes the result. Randomness comes from generators
-seeded by (seed, name). The global generators are neither read nor changed.
+`Run`, such as `"dirichlet(beta=1)"`. Randomness comes from generators seeded by (seed, name), never from global ones.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from fedrepro.data.statistics import count_nodes, directed_edges, undirected_edg
 from fedrepro.errors import ArgumentError, one_of, require
 
 Ids = npt.NDArray[np.int64]
-# Draws of a Dirichlet partition before it is given up.
-ATTEMPTS = 10_000
+ATTEMPTS = 10_000  # draws of a Dirichlet partition before it is given up
 
 
 def single(data: Data, clients: int, seed: int) -> list[Tensor]:
@@ -285,8 +283,17 @@ def partition(data: Data, spec: str, clients: int, seed: int) -> list[Tensor]:
         K int64 tensors, sorted. Unless the partition is among `OVERLAPPING`, every node is in exactly one.
 
     Raises:
-        ArgumentError: `spec` or `clients` is not possible, a client gets no node, or the partition refuses the graph.
+        ArgumentError: an argument is not possible, a client gets no node, or the partition refuses the graph.
     """
+    require(isinstance(data, Data), "data", "a graph, as datasets.load returns it", data)
+    require(isinstance(spec, str), "spec", "a string such as 'metis'", spec)
+    equal = parse(spec)[1].get("equal", True)
+    require(isinstance(equal, bool), "equal", "True or False", equal)
+    return divide(data, spec, clients, seed)
+
+
+def divide(data: Data, spec: str, clients: int, seed: int) -> list[Tensor]:
+    """Return the node ids of each client, as `partition` does, of a graph and a specification that were checked."""
     name, arguments = parse(spec)
     parts = PARTITIONS[name](data, clients, seed, **arguments)
     if name not in OVERLAPPING:

@@ -1,7 +1,8 @@
 """Find, verify and download the files of real graphs.
 
-A file with a known checksum is verified before anything reads it. If no checksum is known, the hash is recorded at
-first use, in `SHA256SUMS` of the data set's folder in `data/raw`, and verified from then on.
+A file with a known checksum is verified before anything reads it, and what is read is a private copy of what was
+verified. If no checksum is known, the hash is recorded once the graph has been read, in `SHA256SUMS` of the data set's
+folder in `data/raw`, and verified from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 import pooch
 
 from fedrepro import paths
-from fedrepro.errors import DataError
+from fedrepro.data import copies
+from fedrepro.data.shapes import SHAPES
+from fedrepro.errors import DamagedError, DataError
 
 ASK_ABOVE = 50
 """Megabytes above which a data set is downloaded only on request (`fedrepro data --fetch NAME`)."""
@@ -162,38 +165,141 @@ def missing(name: str) -> DataError:
         where += f" (or set FEDREPRO_DATA to a folder that holds {source.folder}/)"
     how = f"or run `fedrepro data --fetch {name!r}` ({source.megabytes:g} MB)" if source.urls else "by hand"
     return DataError(
-        f"{name} is not here: {len(absent)} of {len(source.files)} files are missing. {where}; "
+        f"{name} is not here: {_elsewhere(source)}{len(absent)} of {len(source.files)} files are missing. {where}; "
         f"get them from {source.origin} {how}. Its stand-in is the data set '{name}~standin'."
     )
 
 
-def verify(name: str, folder: Path) -> str:
-    """Compare every file with its checksum, or record it where none is known.
+def _elsewhere(source: Source) -> str:
+    """Return what `$FEDREPRO_DATA` lacks of a data set, as the beginning of a sentence; nothing if it is not set."""
+    given = os.environ.get("FEDREPRO_DATA")
+    if not given:
+        return ""
+    absent = [file for file in source.files if not (Path(given) / source.folder / file).is_file()]
+    if not Path(given).is_dir():
+        return f"FEDREPRO_DATA={given} is no folder, and "
+    return f"FEDREPRO_DATA={given} lacks {source.folder}/{absent[0]}, and " if absent else ""
+
+
+def stage(source: Source) -> copies.Private | None:
+    """Return a private folder for the files of a data set, still empty, or None if they are not here."""
+    folder = locate(source)
+    return None if folder is None else copies.private(folder)
+
+
+def fetch_and_stage(name: str, *, limit: float) -> copies.Private:
+    """Download a data set as `fetch` does, and return a private folder for its files, still empty."""
+    return copies.private(fetch(name, limit=limit))
+
+
+def verify(name: str, folder: copies.Private) -> str:
+    """Check every file of a staged data set, and fill its private folder with copies of what was checked.
+
+    Nobody can change a private copy between its check and its use. If `data/processed` has a sound copy of the graph,
+    no raw file will be read, and the folder stays empty.
 
     Returns:
-        One SHA-256 for all files together.
+        One SHA-256 for all files together, by which `data/processed` knows the graph.
 
     Raises:
-        DataError: a file differs. The message names the file and both hashes.
+        DamagedError: a file differs from its checksum, or holds more than the graph can have. The message names it.
+    """
+    assert folder.origin is not None
+    source, origin = SOURCES[name], folder.origin
+    hashes, known = check(name, origin), _known(source)[0]
+    whole = hashlib.sha256("".join(hashes.values()).encode()).hexdigest()
+    kept = list((paths.root() / "data" / "processed").glob(f"{whole[:16]}-*.npz"))
+    sound = [copies.is_sound(file) for file in kept]
+    if not known:
+        _to_record[whole[:16]] = source, hashes
+    if kept and all(sound):
+        with contextlib.suppress(OSError):  # in a read-only checkout nothing is recorded
+            _record(whole[:16])
+        return whole
+    for file, sha256 in hashes.items():
+        copy = copies.copy(origin / file, folder / file)
+        if copies.sha256(copy) != sha256:
+            raise DamagedError(f"{origin / file} was changed while it was read. Load the graph again.")
+        if file not in known:
+            _measure(copy, origin / file, name)
+    # In a read-only checkout a damaged copy stays where it is, and the graph is looked for under another name.
+    return hashlib.sha256(whole.encode()).hexdigest() if any(file.exists() for file in kept) else whole
+
+
+def check(name: str, folder: Path) -> dict[str, str]:
+    """Compare the files of a data set with their published or recorded checksums.
+
+    Returns:
+        Each file and its SHA-256.
+
+    Raises:
+        DamagedError: a file differs or cannot be read. The message names the file, and both hashes.
     """
     source = SOURCES[name]
+    known, where = _known(source)
+    own = source.urls and folder == download_folder(source)
+    again = f"`fedrepro data --fetch {name!r}` replaces the file" if own else "Replace the file"
+    hashes = {file: copies.sha256(folder / file) for file in source.files}
+    for file in source.files:
+        if (expected := known.get(file, hashes[file])) != hashes[file]:
+            found = f"expected sha256 {expected}{where}, found {hashes[file]}"
+            raise DamagedError(f"{folder / file} has the wrong checksum: {found}. {again}.")
+    return hashes
+
+
+def replace(name: str) -> Path:
+    """Download the files of a data set again that are damaged, see `fetch`.
+
+    Files without a known checksum are all replaced; the old ones stay under `<name>.damaged`.
+    """
+    source = SOURCES[name]
+    if not _known(source)[0]:
+        for old in (download_folder(source) / file for file in source.files):
+            old.replace(old.with_name(f"{old.name}.damaged"))
+    return fetch(name)
+
+
+def keep(file: Path, content: bytes) -> None:
+    """Keep a graph in `data/processed`, and record the checksums of its raw files where none is published.
+
+    They are recorded only now that the files have been read: half a download is never taken for the whole.
+    """
+    copies.keep(file, content)
+    _record(file.name[:16])
+
+
+def _record(graph: str) -> None:
+    if graph in _to_record:
+        source, hashes = _to_record.pop(graph)
+        lines = "".join(f"{sha256}  {name}\n" for name, sha256 in hashes.items())
+        copies.write(download_folder(source) / _SUMS, lines.encode())
+
+
+_SUMS = "SHA256SUMS"
+_to_record: dict[str, tuple[Source, dict[str, str]]] = {}
+
+
+def download_folder(source: Source) -> Path:
+    """Return the folder in `data/raw` into which a data set is downloaded."""
+    return paths.root() / "data" / "raw" / source.folder
+
+
+def _known(source: Source) -> tuple[dict[str, str], str]:
+    """Return the published checksums of a data set's files, or else the recorded ones, and where these are."""
     published = {file: _published().get(f"{source.folder}/{file}") for file in source.files}
-    known = {file: sha256 for file, sha256 in published.items() if sha256}
-    recorded = paths.root() / "data" / "raw" / source.folder / "SHA256SUMS"
-    where = ""
-    if not known and recorded.is_file():
-        known, where = _sums(recorded), f" recorded in {recorded}"
-    hashes = {file: pooch.file_hash(str(folder / file)) for file in source.files}
-    for file, sha256 in hashes.items():
-        if (expected := known.get(file, sha256)) != sha256:
-            found = f"expected sha256 {expected}{where}, found {sha256}"
-            raise DataError(f"{folder / file} has the wrong checksum: {found}.")
-    if not known:
-        # In a read-only checkout nothing is recorded.
-        with contextlib.suppress(OSError):
-            recorded.parent.mkdir(parents=True, exist_ok=True)
-            write(recorded, "".join(f"{sha256}  {file}\n" for file, sha256 in hashes.items()).encode())
-    return hashlib.sha256("".join(hashes.values()).encode()).hexdigest()
+    known, recorded = {file: sha256 for file, sha256 in published.items() if sha256}, download_folder(source) / _SUMS
+    return (_sums(recorded), f" recorded in {recorded}") if not known and recorded.is_file() else (known, "")
+
+
+def _measure(copy: Path, file: Path, name: str) -> None:
+    """Refuse a file, given its private `copy`, that is no whole zip or unpacks to more than the graph can have."""
+    shape = SHAPES[name]
+    # Sixteen bytes for each feature, label and split of a node, and for each end of an edge.
+    most = 16 * (shape.nodes * (shape.features + len(shape.classes) + shape.labels + 64) + 4 * shape.edges)
+    if copy.suffix in (".npz", ".zip") and not zipfile.is_zipfile(copy):
+        raise DamagedError(f"{file} is no whole {copy.suffix[1:]} file of {name}. Download it again.")
+    if (size := copies.unpacked(copy)) > most:
+        raise DamagedError(f"{file} unpacks to {size / 1e6:.4g} MB, but {name} has at most {most / 1e6:.4g} MB.")
 
 
 def fetch(name: str, *, limit: float = float("inf")) -> Path:
@@ -207,19 +313,19 @@ def fetch(name: str, *, limit: float = float("inf")) -> Path:
         The folder of the data set.
 
     Raises:
-        DataError: the data set has no link or is larger than `limit`, the host cannot be reached, or a checksum
-            differs.
+        DataError: the data set has no link or is larger than `limit`, or the host cannot be reached.
+        DamagedError: a checksum differs.
     """
     source = SOURCES[name]
     if not source.urls or source.megabytes > limit:
         raise missing(name)
-    folder = paths.root() / "data" / "raw" / source.folder
+    folder, known = download_folder(source), _known(source)[0]
     is_zip = len(source.urls) == 1 and source.urls[0].endswith(".zip")
     files = ("download.zip",) if is_zip else source.files
     downloads = pooch.create(
         path=folder,
         base_url=source.origin,
-        registry={file: _published().get(f"{source.folder}/{file}") for file in files},
+        registry={file: known.get(file) for file in files},
         urls=dict(zip(files, source.urls, strict=True)),
     )
     downloader = pooch.HTTPDownloader(progressbar=_Limit(limit), chunk_size=2**16, timeout=TIMEOUT_SECONDS)
@@ -229,15 +335,16 @@ def fetch(name: str, *, limit: float = float("inf")) -> Path:
         except DataError as error:
             raise DataError(f"{downloads.get_url(file)} {error}") from None
         except ValueError as error:
-            raise DataError(f"{folder / file} has the wrong checksum: {error}") from error
+            raise DamagedError(f"{folder / file} has the wrong checksum: {error}") from error
         except OSError as error:  # the network, the host, or a folder that cannot be written
             raise DataError(
-                f"{downloads.get_url(file)} could not be downloaded: {error}. "
-                f"Without a network, put the file at {folder / file}."
+                f"{_elsewhere(source)}{downloads.get_url(file)} could not be downloaded: {error}. "
+                f"Without a network, put the file at {folder / file}, or set FEDREPRO_DATA to a folder that holds "
+                f"{source.folder}/."
             ) from error
     if is_zip:
-        _unzip(folder / "download.zip", folder, source.files)
-    verify(name, folder)
+        _unzip(folder / "download.zip", folder, name)
+    check(name, folder)
     return folder
 
 
@@ -263,16 +370,16 @@ class _Limit:
     close = reset
 
 
-def _unzip(archive: Path, folder: Path, files: tuple[str, ...]) -> None:
+def _unzip(archive: Path, folder: Path, name: str) -> None:
     """Take files out of a zip whose members are in one folder of any name, then remove the zip."""
     try:
+        _measure(archive, archive, name)
         with zipfile.ZipFile(archive) as content:
             members = {member.partition("/")[2]: member for member in content.namelist()}
-            for file in files:
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                write(folder / file, content.read(members[file]))
+            for file in SOURCES[name].files:
+                copies.write(folder / file, content.read(members[file]))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DataError(f"{archive} cannot be unpacked: {error}.") from error
+        raise DamagedError(f"{archive} cannot be unpacked: {error}.") from error
     finally:
         archive.unlink()
 
@@ -285,12 +392,8 @@ def _published() -> dict[str, str]:
 
 def _sums(file: Path) -> dict[str, str]:
     """Read a file in the format of `sha256sum`."""
-    lines = (line.split(maxsplit=1) for line in file.read_text().splitlines() if line.strip())
-    return {name: sha256 for sha256, name in lines}
-
-
-def write(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all, also if other processes write it at the same time."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    partial.replace(target)
+    try:
+        lines = [line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return {name: sha256 for sha256, name in lines}
+    except (OSError, ValueError):
+        raise DamagedError(f"{file} holds no checksums. Remove it, and it is written again.") from None

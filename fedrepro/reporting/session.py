@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
-from fedrepro.errors import FedreproError, one_of, require
+from fedrepro.errors import DamagedError, FedreproError, one_of, require
 from fedrepro.runs.executors import ENGINES, resolved
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Notebook:
 
         Raises:
             FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
+            DamagedError: a file of a graph is damaged. The runs of other graphs are stored.
         """
         self._frames.clear()
         frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side)
@@ -116,6 +117,10 @@ class Notebook:
             print(line)
         if failed and self.profile == "smoke":
             raise FedreproError("; ".join(failed))
+        for trouble in frame.attrs["unavailable"]:
+            kind, _, text = trouble["error"].partition(": ")
+            if kind == DamagedError.__name__:
+                raise DamagedError(text)
         return frame
 
     def stored(self, exhibit_id: str | Sequence[Run]) -> DataFrame:

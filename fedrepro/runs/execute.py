@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DataError, require
+from fedrepro.errors import ArgumentError, DataError, one_of, require
 from fedrepro.runs import executors, process, provenance
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
@@ -44,6 +45,8 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         One record a run. `status` is `ok`, `failed` (with the error), `unavailable` where the graph cannot be had,
         or `damaged` where it is at hand and cannot be read; `environment` is still spelled out.
     """
+    require(bool(runs), "runs", "at least one Run", runs)
+    _check_runs(runs)
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
     device = _placed(runs, device)
@@ -57,9 +60,24 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         except (Exception, SystemExit) as error:  # what a run calls may end programs
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
-            outputs = [{"error": describe(error), "status": _failure(runs[0], error)}]
+            told = describe(error) + _largest_option(runs[0], error)
+            outputs = [{"error": told, "status": _failure(runs[0], error)}]
         batch = _batch(runs, time.perf_counter() - start)
         return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
+
+
+def _check_runs(runs: Sequence[Run]) -> None:
+    for run in runs:
+        require(isinstance(run, Run), "runs", "of type Run", run)
+
+
+def _largest_option(run: Run, error: BaseException) -> str:
+    """Return the largest number among a run's options if the error is of a kind that such a number gives."""
+    sizes = {name: value for name, value in run.options.items() if isinstance(value, int)}
+    if not sizes or not (isinstance(error, MemoryError | OverflowError) or "allocate" in str(error)):
+        return ""
+    name = max(sizes, key=lambda each: sizes[each])
+    return f" (the largest option is {name} = {sizes[name]})"
 
 
 def _placed(runs: Sequence[Run], device: str) -> str:
@@ -213,6 +231,9 @@ def compute_all(
     graphs: Any = getattr(sys.modules.get("fedrepro.data.datasets"), "_own", {})
     by_hand = {name for name in graphs if registry.generator(name) is None}
     here = here or any(run.dataset in by_hand for runs in batches for run in runs)
+    if here and executor not in (None, "local"):
+        told = "graphs, methods or functions that were registered by hand or written in a notebook"
+        warnings.warn(f"All is computed in this process: other machines cannot import {told}.", stacklevel=3)
     if here or (executor in (None, "local") and len(batches) <= 1):
         executor, workers = None, 1
     bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)
@@ -307,10 +328,21 @@ def execute(
         hand and cannot be read, and `unavailable` for those whose graph cannot be had.
 
     Raises:
-        ArgumentError: `cuda` without a GPU.
+        ArgumentError: an argument has a wrong type or is out of range, or `cuda` without a GPU.
         StoreError: a record cannot be written; those before it are kept.
         DataError: with `strict`.
     """
+    runs = list(runs)
+    _check_runs(runs)
+    require(isinstance(store, Store), "store", "a Store", store)
+    require(isinstance(file, str), "file", "the notebook's name, a string", file)
+    for name, number in (("workers", workers), ("side_by_side", side_by_side)):
+        positive = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+        require(positive or (number is None and name == "workers"), name, "an integer >= 1", number)
+    minutes = isinstance(budget, int | float) and not isinstance(budget, bool) and budget >= 0
+    require(budget is None or minutes, "budget", "a number of minutes >= 0", budget)
+    executors.check(executor)
+    one_of("device", device, ("auto", "cpu", "cuda"))
     wanted = list({run.key: run for run in runs}.values())
     store.refresh()
     missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]

@@ -6,18 +6,21 @@ Each result is handed over as it comes, and the groups of a lost worker are comp
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.errors import ArgumentError, FedreproError, one_of, require
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,6 +28,8 @@ R = TypeVar("R")
 ENGINES = ("local", "dask", "slurm")
 ATTEMPTS = 3
 PAUSE = 0.1  # seconds until a group is asked for again where there was none
+ANSWER_SECONDS = 3.0  # a scheduler that takes longer to answer counts as not there
+SCHEDULER = "the address of a Dask scheduler, such as 'tcp://host:8786'"
 
 
 def cores() -> int:
@@ -50,6 +55,18 @@ def resolved(device: str) -> str:
     return device if device != "auto" else "cuda" if found else "cpu"
 
 
+def check(executor: object) -> None:
+    """Raise unless something is None, the name of an engine, or an executor.
+
+    Raises:
+        ArgumentError: it is none of them.
+    """
+    if isinstance(executor, str):
+        one_of("executor", executor, ENGINES)
+    fits = executor is None or isinstance(executor, str) or callable(getattr(executor, "submit", None))
+    require(fits, "executor", f"None, one of {ENGINES}, or an executor of concurrent.futures", executor)
+
+
 def executor(engine: str, address: str = "", workers: int | None = None, **parameters: Any) -> Executor:
     """Return an executor by name.
 
@@ -61,12 +78,16 @@ def executor(engine: str, address: str = "", workers: int | None = None, **param
         parameters: `slurm`: what `submitit.AutoExecutor.update_parameters` takes, such as `timeout_min`.
 
     Raises:
-        ArgumentError: the engine is unknown, Dask has no address, or its package is not installed.
+        ArgumentError: the engine is unknown, Dask has no address or none that answers, or the engine or its package is
+            not installed.
     """
     one_of("engine", engine, ENGINES)
+    positive = isinstance(workers, int) and not isinstance(workers, bool) and workers >= 1
+    require(workers is None or positive, "workers", "an integer >= 1", workers)
+    require(isinstance(address, str), "address", "a string", address)
     address = address or os.environ.get("FEDREPRO_ADDRESS", "")
     if engine == "dask":
-        require(bool(address), "address", "the address of a Dask scheduler, such as 'tcp://host:8786'", address)
+        require(bool(address), "address", SCHEDULER, address)
         return Dask(address)
     if engine == "slurm":
         return Slurm(**({"slurm_partition": address} if address else {}), **parameters)
@@ -106,12 +127,27 @@ class Inline(Executor):
         return future
 
 
+def _reach(address: str) -> None:
+    """Raise unless somebody listens at an address. Dask would leave a client behind that takes long to end."""
+    where = urlsplit(address if "://" in address else f"tcp://{address}")
+    if where.scheme not in ("tcp", "tls", "ws", "wss"):
+        return  # within a process, or unknown to Dask, which says so
+    try:
+        require(bool(where.hostname and where.port), "address", SCHEDULER, address)
+        with socket.create_connection((where.hostname, where.port), timeout=ANSWER_SECONDS):
+            pass
+    except OSError as error:
+        wanted = f"{SCHEDULER}, that answers within {ANSWER_SECONDS:g} s"
+        raise ArgumentError(f"address must be {wanted}. Got {address!r}: {error.strerror or error}.") from None
+    except ValueError:  # a port that is no number
+        raise ArgumentError(f"address must be {SCHEDULER}. Got {address!r}.") from None
+
+
 class Dask(Executor):
     """The workers of a Dask cluster. They may come and go; the runs of a lost worker are computed again.
 
     Raises:
-        ArgumentError: distributed is not installed.
-        OSError: no scheduler answers at the address.
+        ArgumentError: distributed is not installed, or no scheduler answers at the address.
     """
 
     def __init__(self, address: str) -> None:
@@ -120,7 +156,13 @@ class Dask(Executor):
         except ImportError as error:
             raise ArgumentError("engine 'dask' needs the extra: pip install 'fedrepro[dask]'.") from error
         client: Any = distributed.Client  # untyped
-        self._client = client(address)
+        _reach(address)
+        # It would log tracebacks from its threads of what `gather` says in a sentence.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        try:
+            self._client = client(address, timeout=ANSWER_SECONDS)
+        except (OSError, ValueError) as error:
+            raise ArgumentError(f"address must be {SCHEDULER}. Got {address!r}: {error}.") from None
         self._tasks: Executor = self._client.get_executor(pure=False)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -140,7 +182,7 @@ class Slurm(Executor):
         parameters: as `submitit.AutoExecutor.update_parameters` takes them.
 
     Raises:
-        ArgumentError: submitit is not installed.
+        ArgumentError: submitit is not installed, or Slurm is not.
     """
 
     def __init__(self, folder: str | None = None, cluster: str = "slurm", **parameters: Any) -> None:
@@ -148,7 +190,10 @@ class Slurm(Executor):
             import submitit
         except ImportError as error:
             raise ArgumentError("engine 'slurm' needs the extra: pip install 'fedrepro[slurm]'.") from error
-        self._jobs = submitit.AutoExecutor(folder or paths.store().parent / "slurm", cluster=cluster)
+        try:
+            self._jobs = submitit.AutoExecutor(folder or paths.store().parent / "slurm", cluster=cluster)
+        except RuntimeError as error:
+            raise ArgumentError(f"engine must be 'local' or 'dask' where Slurm is not installed: {error}") from None
         self._jobs.update_parameters(**({"timeout_min": 24 * 60, "cpus_per_task": 1} | parameters))
         self._watched: dict[Future[Any], threading.Thread] = {}
 
@@ -215,6 +260,9 @@ def gather(
 
     def land(future: Future[R]) -> None:
         group, attempt, where = flying.pop(future)
+        if future.cancelled():
+            kind = type(where).__name__
+            raise FedreproError(f"{kind} has cancelled a run, as a cluster does that ends. What was finished is kept.")
         error = future.exception()
         if isinstance(error, BrokenExecutor):
             crew.replace(where)
@@ -242,7 +290,8 @@ def gather(
                 future, where = crew.submit(work, group)
                 flying[future] = group, attempt, where
             if flying:
-                for future in wait(flying, timeout=pause, return_when=FIRST_COMPLETED).done:
+                done = wait(flying, timeout=pause, return_when=FIRST_COMPLETED).done
+                for future in sorted(done, key=lambda each: each.cancelled()):  # results before the end of a cluster
                     land(future)
             elif pause:
                 time.sleep(pause)

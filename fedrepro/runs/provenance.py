@@ -25,6 +25,7 @@ PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
 ASIDE = (
     "fedrepro.__main__",
     "fedrepro.cli",
+    "fedrepro.data.copies",
     "fedrepro.data.sources",
     "fedrepro.errors",
     "fedrepro.papers.*.exhibits",

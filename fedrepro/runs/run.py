@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import numbers
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,8 +77,9 @@ def _plain(value: Any) -> Any:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
-    require(whole and value >= least, name, f"an integer >= {least}", value)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    whole = isinstance(value, numbers.Integral) or (number and float(value).is_integer())
+    require(number and whole and value >= least, name, f"an integer >= {least}", value)
     return int(value)
 
 
@@ -112,11 +114,26 @@ class Run:
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __new__(cls, *values: Any, **named: Any) -> Run:
+        for name in named:
+            one_of("a field of Run", name, FIELDS)
+        require(len(values) <= len(FIELDS), "a Run", f"made of at most {len(FIELDS)} values", values)
+        for name in ("task", "paper", "method"):
+            require(name in named or name in FIELDS[: len(values)], name, "given", named)
+        return super().__new__(cls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by its values: a worker knows what was registered by hand only after it has the run.
+        return object.__new__, (Run,), dict(vars(self))
+
     def __post_init__(self) -> None:
         one_of("task", self.task, TASKS)
         for name in ("paper", "method", "dataset", "prepare", "split", "partition"):
             require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
         registry.find(self.task, self.method)
+        # The partition itself is read with the graph. Its one flag would be taken for true whatever else it is.
+        flag = re.search(r"\bequal\s*=\s*([^,)]*)", self.partition)
+        require(flag is None or flag[1].strip() in ("True", "False"), "equal", "True or False", self.partition)
         object.__setattr__(self, "clients", _whole("clients", self.clients, 1))
         object.__setattr__(self, "seed", _whole("seed", self.seed, 0))
         require(isinstance(self.options, Mapping), "options", "a mapping of names to values", self.options)
@@ -124,6 +141,8 @@ class Run:
             allowed = "a string, and not the name of a field of Run or of a column of results"
             free = isinstance(name, str) and name not in FIELDS and name not in _COLUMNS
             require(free, "an option's name", allowed, name)
+        rounds = self.options.get("rounds", 1)
+        require(not isinstance(rounds, bool), "option 'rounds'", "an integer", rounds)
         object.__setattr__(self, "options", Options(self.options))
 
     @cached_property
@@ -155,16 +174,11 @@ class Run:
         Raises:
             ArgumentError: a name is no field, a field is missing, or a value is out of range.
         """
-        for name in fields:
-            one_of("a field of Run", name, FIELDS)
-        for name in ("task", "paper", "method"):
-            require(name in fields, name, "given", dict(fields))
+        require(isinstance(fields, Mapping), "fields", "a mapping, as Run.to_dict returns it", fields)
         return cls(**fields)
 
     def replace(self, **changes: Any) -> Run:
         """Return a copy with other values in some fields."""
-        for name in changes:
-            one_of("a field of Run", name, FIELDS)
         return dataclasses.replace(self, **changes)
 
 

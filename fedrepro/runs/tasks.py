@@ -33,7 +33,7 @@ def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = to
     made = []
     for run in runs:
         data = graph(run)
-        parts = partition.partition(data, run.partition or "single", run.clients, run.seed)
+        parts = partition.divide(data, run.partition or "single", run.clients, run.seed)
         made.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
     return made[0] if len(made) == 1 else Federation.stack(made)
 
@@ -143,4 +143,4 @@ def graph_statistics(run: Run) -> dict[str, Any]:
 def partition_manifest(run: Run) -> dict[str, Any]:
     """Return the manifest of a run's partition, see `statistics.manifest`."""
     data = graph(run)
-    return {"result": statistics.manifest(data, partition.partition(data, run.partition, run.clients, run.seed))}
+    return {"result": statistics.manifest(data, partition.divide(data, run.partition, run.clients, run.seed))}

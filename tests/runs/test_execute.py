@@ -249,6 +249,7 @@ def test_what_workers_cannot_import(store: Store) -> None:
     assert list(frame["process"]) == [os.getpid()] * 3
 
 
+@pytest.mark.filterwarnings("ignore:All is computed in this process")  # tests/runs/test_clusters.py expects it
 def test_made_graphs_go_to_workers(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph registered by hand keeps its runs in this process; one this package makes, loaded here, does not."""
     from fedrepro.data import datasets

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,3 +196,26 @@ def test_import_is_light() -> None:
     code = f"import sys, {modules}; print({{'torch', 'pandas'}} & {{*sys.modules}})"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.strip() == "set()"
+
+
+def test_a_run_can_be_sent_before_its_method_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker process takes a run, and only then what was registered by hand."""
+    registry.register("check", "by hand", "nowhere:nothing")
+    sent = pickle.dumps(Run("check", "p", "by hand", seed=3))
+    monkeypatch.delitem(registry.REGISTRY, ("check", "by hand"))
+    assert pickle.loads(sent).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sed": 1}, r"a field of Run must be one of .*Got 'sed'\. Did you mean 'seed'"),
+        ({"options": {"rounds": True}}, "option 'rounds' must be an integer. Got True"),
+        ({"partition": "random(equal='no')"}, 'equal must be True or False. Got "random'),
+    ],
+)
+def test_what_a_run_would_take_for_something_else(fields: dict[str, Any], message: str) -> None:
+    """A misspelled field, a flag as a number and text as a flag are refused when the run is made."""
+    with pytest.raises(ArgumentError, match=message):
+        Run(**{"task": "train", "paper": "p", "method": "FedAvg"} | fields)
+    assert Run("train", "p", "FedAvg", partition="random(equal=False)").partition == "random(equal=False)"

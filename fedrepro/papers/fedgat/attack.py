@@ -153,7 +153,7 @@ class Scene(NamedTuple):
 def scene(run: Run, lone: str = "kept") -> Scene:
     """Return the graph of a run. `lone` "dropped" applies the one-neighbour rule of Section 5 (FG-Q8)."""
     data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
-    parts = tuple(partition.partition(data, run.partition, run.clients, run.seed))
+    parts = tuple(partition.divide(data, run.partition, run.clients, run.seed))
     owner = np.empty(data.num_nodes, dtype=np.int64)
     for client, part in enumerate(parts):
         owner[part.numpy()] = client

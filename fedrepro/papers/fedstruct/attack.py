@@ -65,7 +65,7 @@ def edges(run: Run) -> dict[str, Any]:
     data = tasks.graph(run)
     n = int(data.num_nodes)
     require(n <= LARGEST, "dataset", f"of at most {LARGEST} nodes", n)
-    parts = partition.partition(data, run.partition, run.clients, run.seed)
+    parts = partition.divide(data, run.partition, run.clients, run.seed)
     held = [part.numpy() for part in parts]
     last = 2 if view == "blocks" else depth
     obtained = [p.matrix for p in powers.powers(data, parts, last, prune, budget)]

@@ -95,7 +95,7 @@ def inversion(run: Run) -> dict[str, Any]:
     require(observations >= 1, "option 'observations'", "at least 1", observations)
     data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
     data = neighbourhood(data, run, int(options.get("nodes", 300)))
-    parts = partition.partition(data, run.partition, run.clients, run.seed)
+    parts = partition.divide(data, run.partition, run.clients, run.seed)
     fed = Federation.of(data, parts, run.seed, dtype=torch.float64)
     model = GCN(fed.features, fed.classes, int(options.get("hidden", 256)), layers=depth + 2)
     seen = overheard(model, fed, depth, observations, str(options.get("sampler", "rw")))

@@ -249,7 +249,7 @@ def register_graphs() -> None:
     }
     loaders |= {"subCora": subcora, "subCora in set order": partial(subcora, set_order=True)}
     for name, loader in loaders.items():
-        datasets.register(name, loader)
+        datasets.add(name, loader)
 
 
 register_graphs()

@@ -34,7 +34,7 @@ NAMES = (FIRST, SECOND)
 def federation(name: str, seed: int, dtype: torch.dtype = torch.float64) -> Federation:
     """Return a repetition of one of GFL's data sets, with one client per node of its graph."""
     data = datasets.assemble(name, "", "public", seed)
-    return Federation.of(data, partition.partition(data, "blocks", clients(name), seed), seed, dtype=dtype)
+    return Federation.of(data, partition.divide(data, "blocks", clients(name), seed), seed, dtype=dtype)
 
 
 def setting(run: Run, **options: Any) -> tuple[Federation, GFLAPPNP]:

@@ -59,4 +59,4 @@ def count(data: Data, parts: Sequence[Tensor]) -> dict[str, Any]:
 def pretraining(run: Run) -> dict[str, Any]:
     """Count what is sent before training for the graph and the partition of a run."""
     data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
-    return {"result": count(data, partition.partition(data, run.partition, run.clients, run.seed))}
+    return {"result": count(data, partition.divide(data, run.partition, run.clients, run.seed))}

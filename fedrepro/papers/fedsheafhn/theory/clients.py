@@ -47,7 +47,7 @@ def new_clients(run: Run) -> dict[str, Any]:
     options = dict(run.options)
     ratio, name = float(options.pop("ratio")), str(options.pop("of", "FedSheafHN"))
     data = tasks.graph(run)
-    parts = partition.partition(data, run.partition, run.clients, run.seed)
+    parts = partition.divide(data, run.partition, run.clients, run.seed)
     count = round(ratio * len(parts))
     require(0 < count < len(parts), "ratio", "a share that leaves trained and new clients", ratio)
     order = random.uniform((len(parts),), "new clients", run.seed).argsort().tolist()

@@ -36,7 +36,7 @@ def statistics(run: Run) -> dict[str, Any]:
         score of `majority`.
     """
     data = tasks.graph(run)
-    parts = partition.partition(data, run.partition or "single", run.clients, run.seed)
+    parts = partition.divide(data, run.partition or "single", run.clients, run.seed)
     graphs = [client_edges(data, part) for part in parts]
     sizes = [len(part) for part in parts]
     labels = np.stack([np.bincount(data.y[part].numpy(), minlength=data.num_classes) for part in parts])

@@ -39,7 +39,7 @@ def small_federation(seed: int) -> Federation:
 def graph_and_parts(run: Run) -> tuple[Data, list[Tensor]]:
     """Return the prepared graph of a run and its partition."""
     data = tasks.graph(run)
-    return data, partition.partition(data, run.partition, run.clients, run.seed)
+    return data, partition.divide(data, run.partition, run.clients, run.seed)
 
 
 def local_operator(data: Data, parts: tuple[Tensor, ...]) -> Tensor:

@@ -107,7 +107,7 @@ def small_instance(seed: int, exchange: str) -> tuple[Watched, Federation]:
     data.train_mask, data.val_mask, data.test_mask = quarter < 2, quarter == 2, quarter > 2
     options: dict[str, Any] = {"optimizer": "sgd", "lr": 0.5, "unit": "iteration", "q": 1, "budget": 15}
     method = Watched(model=GCN(6, 2, hidden=5, layers=3), exchange=exchange, coverage=10.0, **options)
-    parts = partition.partition(data, "private-public(kappa=0.4)", 3, seed)
+    parts = partition.divide(data, "private-public(kappa=0.4)", 3, seed)
     return method, Federation.of(data, parts, seed, dtype=torch.float64)
 
 

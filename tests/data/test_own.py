@@ -1,0 +1,118 @@
+"""Graphs of the user's own that the conversion into standard form would change: each is refused, sound ones are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from fedrepro.data import datasets
+from fedrepro.errors import ArgumentError, DataError
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "_own", {})
+
+
+def load(**changes: Any) -> Data:
+    """Load a graph of four nodes with some of its tensors replaced."""
+    usual = {"x": torch.eye(4), "y": torch.tensor([0, 1, 0, 1]), "edge_index": torch.tensor([[0, 1], [1, 0]])}
+    datasets.register("mine", lambda: Data(**usual | changes))
+    return datasets.load("mine")
+
+
+def masks(train: Any, other: Any = None) -> dict[str, Any]:
+    empty = torch.zeros(4) if other is None else other
+    return {"train_mask": train, "val_mask": empty, "test_mask": empty}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": torch.tensor([0.5, 1.5, 0, 1])}, "y must be whole numbers"),
+        ({"y": torch.tensor([0, 1, math.nan, 1])}, "y must be finite real numbers"),
+        ({"y": torch.zeros(4, dtype=torch.complex64)}, "y must be finite real numbers"),
+        ({"y": torch.tensor([0, 1, 2, 10**12])}, "y must be classes below 1000, got 1000000000000"),
+        ({"y": torch.eye(4)[:, :2] + torch.eye(4)[:, 2:]}, r"y is one-hot .* by F1; give classes, y\.argmax\(1\)"),
+        ({"y": torch.full((4, 2), 0.5)}, "y must be whole numbers"),
+        ({"y": torch.full((4, 2), 3)}, "y of several labels a node must hold 0 and 1"),
+        ({"edge_index": torch.zeros(2, 3, dtype=torch.bool)}, "edge_index must be integers .* got torch.bool"),
+        ({"edge_index": torch.zeros(2, 3, dtype=torch.complex64)}, "edge_index must be integers"),
+        ({"x": torch.zeros(4, 2, dtype=torch.complex64)}, "x must be real numbers, got torch.complex64"),
+        ({"x": torch.full((4, 2), math.nan).to_sparse()}, "x has entries that are not finite"),
+        ({"x": torch.full((4, 2), math.inf).to_sparse_csr()}, "x has entries that are not finite"),
+        ({"x": torch.zeros(4, 0)}, "x has no columns"),
+        (masks(torch.tensor([3, 2, 1, 0])), "train_mask must be bool, or numbers 0 and 1"),
+        (masks([True, False, False, False]), "train_mask must be a tensor, got list"),
+        (masks(torch.zeros(4, 2), torch.zeros(4, 3)), "train_mask has 2, val_mask has 3"),
+        (masks(torch.zeros(4, 2, 2)), r"train_mask must be \[nodes\] or \[nodes, splits\], got \(4, 2, 2\)"),
+    ],
+)
+def test_what_would_be_changed_is_refused(changes: dict[str, Any], message: str) -> None:
+    """A tensor that the standard form would round, cut or misread is named with what it should be."""
+    with pytest.raises(DataError, match=rf"'mine': .*{message}"):
+        load(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "classes"),
+    [
+        ({"y": torch.tensor([0.0, 1.0, 0.0, 2.0])}, 3),
+        ({"y": torch.tensor([[0], [1], [0], [999]])}, 1000),
+        ({"y": torch.tensor([True, False, True, False])}, 2),
+        ({"y": torch.tensor([[1, 1], [0, 1], [1, 0], [0, 0]])}, 2),
+        ({"x": torch.ones(4, 1, dtype=torch.bool)}, 2),
+        ({"x": torch.eye(4, dtype=torch.int32).to_sparse()}, 2),
+        (masks(torch.tensor([1, 0, 1, 0]), torch.tensor([0, 0, 0, 0])), 2),
+        (masks(torch.tensor([True, False, False, False]), torch.zeros(4, 1)), 2),
+        ({"edge_index": torch.zeros(2, 0, dtype=torch.int32)}, 2),
+    ],
+)
+def test_sound_graphs_pass(changes: dict[str, Any], classes: int) -> None:
+    """Whole numbers in another type, several labels a node, masks of zeros and ones and no edges are all right."""
+    assert load(**changes).num_classes == classes
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (lambda: 1 / 0, "The loader of 'mine' failed with ZeroDivisionError: division by zero"),
+        (lambda seed: {}[seed], "The loader of 'mine' failed with KeyError: 0"),
+        (lambda: 1, "expected a torch_geometric Data, got int"),
+    ],
+)
+def test_a_loader_that_fails_is_named(loader: Callable[..., Any], message: str) -> None:
+    """What a loader raises comes with the name of the data set, its type and its text."""
+    datasets.register("mine", loader)
+    with pytest.raises(DataError, match=message):
+        datasets.load("mine")
+
+
+def test_an_error_of_the_package_stays_as_it_is() -> None:
+    """A loader that builds on the package's own functions passes their errors on."""
+    datasets.register("mine", lambda: datasets.load("nothing"))
+    with pytest.raises(ArgumentError, match="'nothing'"):
+        datasets.load("mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "loader", "message"),
+    [
+        (5, Data, "name must be a string. Got 5"),
+        ("", dict, "name must be a name that no real"),
+        ("mine", 5, "loader must be a function that returns a Data"),
+        ("mine", lambda a, b: 1, "loader must be a function of nothing or of the seed"),
+        ("mine", lambda *, seed: 1, "loader must be a function of nothing or of the seed"),
+        ("mine", lambda **more: 1, "loader must be a function of nothing or of the seed"),
+    ],
+)
+def test_what_cannot_be_registered(name: Any, loader: Any, message: str) -> None:
+    """A wrong name or loader is refused when it is registered, before a run asks for the graph."""
+    with pytest.raises(ArgumentError, match=message):
+        datasets.register(name, loader)
+    assert datasets._own == {}
