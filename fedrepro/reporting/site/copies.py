@@ -14,6 +14,7 @@ EXERCISES = "## Exercises"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
 ID = re.compile(r"\b[A-Z]{2,3}-[A-Z][A-Za-z]*\d+[a-z]?(?:-\w+)*\b|\bEN-\d+[a-z]?\b")
+_STYLER = re.compile(r"\bT_[0-9a-f]{5}(?=[_\"\s])")
 _SOLUTION = re.compile(r"[ \t]*<details>\s*<summary>Solution</summary>(.*?)</details>\n?", re.DOTALL)
 _ITEM = re.compile(r"^(?=\d+\. )", re.MULTILINE)
 
@@ -47,7 +48,11 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
         heading = next((line.lstrip("# ") for line in text(cell).splitlines()[::-1] if _is_heading(cell, line)), heading)
         cell["metadata"] = {"tags": cell["metadata"].get("tags", [])}
         if cell["cell_type"] == "code":
-            cell["outputs"] = [shown for output in cell["outputs"] for shown in static(output, widgets)]
+            cell["outputs"] = [
+                tidy(shown, f"{len(cells)}-{place}")
+                for output in cell["outputs"]
+                for place, shown in enumerate(static(output, widgets))
+            ]
             if any("image/png" in output.get("data", {}) for output in cell["outputs"]):
                 cell["metadata"]["mystnb"] = {"image": {"alt": alternative(cell, heading, titles)}}
         cells.append(cell)
@@ -82,6 +87,20 @@ def static(output: Cell, widgets: dict[str, Any]) -> Iterator[Cell]:
         state = widgets.get(waiting.pop(0), {}).get("state", {})
         yield from state.get("outputs", [])
         waiting += [child.removeprefix("IPY_MODEL_") for child in state.get("children", [])]
+
+
+def tidy(output: Cell, name: str) -> Cell:
+    """Return an output whose styled table has a name that stays, and the class of tables that follow the page's theme.
+
+    A table with colours of its own keeps its light ground.
+    """
+    html = "".join(output.get("data", {}).get("text/html", ""))
+    if not _STYLER.search(html):
+        return output
+    html = _STYLER.sub(f"T_{name}", html)
+    if "background-color" not in html:
+        html = html.replace("<table id=", '<table class="dataframe" id=')
+    return {**output, "data": {**output["data"], "text/html": html}}
 
 
 def without_solutions(notebook: Notebook) -> Notebook:

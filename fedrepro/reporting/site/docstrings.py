@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from docutils.nodes import document
 
 SECTION = re.compile(r"(Args|Returns|Raises|Yields):$")
+COLUMNS = re.compile(r"\S {3,}\S")  # a line of a table
 _MARKUP = re.compile(r"(?<!`)(`+)([^`]*)`+|[\\*|]|(?<=\w)_(?!\w)")
 
 
@@ -20,13 +21,15 @@ def escaped(text: str) -> str:
 def marked_up(lines: list[str]) -> list[str]:
     """Return a docstring as reStructuredText.
 
-    An indented block, such as an equation, an algorithm or a table of symbols, keeps its line breaks. The sections Args,
+    An indented block, such as an equation, an algorithm or a table of symbols, keeps its line breaks, as a table does. The sections Args,
     Returns, Raises and Yields stay as they are, for Sphinx's napoleon.
     """
     blocks: list[tuple[bool, list[str]]] = [(False, [])]  # whether a block keeps its line breaks, and its lines
     section = False
     for line in lines:
         literal, block = blocks[-1]
+        if not section and COLUMNS.search(line) and not line.startswith(" "):
+            line = f"    {line}"
         inside = line.startswith(" ")
         if line.strip() and not inside:
             section = SECTION.match(line) is not None

@@ -82,11 +82,11 @@ def write(folder: Path, profile: str = "") -> Sources:
 
 
 def notebooks() -> list[notebook.Source]:
-    """Return the notebooks, each paper's in their order; unlike `notebook.find` without checking their form."""
-    paths_ = (paths.root() / "notebooks").glob("[!.]*/[!.]*.ipynb")
-    return [
-        notebook.Source(path, copies.title(_json(path)), ()) for path in sorted(paths_, key=lambda one: natural(str(one)))
-    ]
+    """Return the notebooks in the order of the papers; unlike `notebook.find` without checking their form."""
+    order = [*exhibits.papers()]
+    files = sorted((paths.root() / "notebooks").glob("[!.]*/[!.]*.ipynb"), key=lambda path: natural(str(path)))
+    found = [notebook.Source(path, copies.title(_json(path)), ()) for path in files]
+    return sorted(found, key=lambda one: order.index(one.paper) if one.paper in order else len(order))
 
 
 def answers(sources: Sources, figures: Path) -> str:
