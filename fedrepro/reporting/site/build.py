@@ -19,6 +19,7 @@ from fedrepro.reporting.files import replace_file
 from fedrepro.reporting.site import docstrings, sources
 
 STATIC = Path(__file__).parent / "static"
+PARTS = ("api", "notebooks", "papers", "reading")
 NEEDED = "The site needs the packages of the extra 'site'. Install them with: pip install 'fedrepro[site]'"
 
 SETTINGS: dict[str, Any] = {
@@ -81,7 +82,7 @@ def folder(profile: str = "") -> Path:
     return (paths.smoke() if profile == "smoke" else paths.root() / "build") / "site"
 
 
-def _state(written: sources.Sources) -> str:
+def state(written: sources.Sources) -> str:
     """Return a hash of all that the site is made from. Sphinx needs seconds to find out that nothing changed."""
     files = [*written.kept, *STATIC.rglob("*"), *(paths.root() / "fedrepro").rglob("*.py")]
     versions = [version(name) for name in ("sphinx", "myst-nb", "pydata-sphinx-theme")]
@@ -105,8 +106,8 @@ def build(profile: str = "") -> Built:
         raise FedreproError(f"{NEEDED} Missing: {error.name}.") from error
     place = folder(profile)
     work = place.with_name("site-work")
-    stamp, state = work / "stamp", _state(sources.write(work / "sources", profile))
-    if stamp.is_file() and stamp.read_text() == state and (place / "index.html").is_file():
+    stamp, now = work / "stamp", state(sources.write(work / "sources", profile))
+    if stamp.is_file() and stamp.read_text() == now and (place / "index.html").is_file():
         return Built(place / "index.html", [], time.monotonic() - start)
     stamp.unlink(missing_ok=True)
     from sphinx.application import Sphinx
@@ -132,7 +133,11 @@ def build(profile: str = "") -> Built:
             app.build()
     except SphinxError as error:
         raise FedreproError(f"Sphinx could not build the site: {error}") from error
+    for page in place.rglob("*.html"):  # of a source that is gone
+        name = page.relative_to(place).with_suffix("").as_posix()
+        if name.split("/")[0] in PARTS and name not in app.env.found_docs:
+            page.unlink()
     told = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in warnings.getvalue().splitlines() if line.strip()]
     if not told:
-        replace_file(stamp, state.encode())
+        replace_file(stamp, now.encode())
     return Built(place / "index.html", told, time.monotonic() - start)

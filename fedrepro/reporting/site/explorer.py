@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fedrepro.reporting import exhibits
+from fedrepro.reporting import exhibits, rule
 from fedrepro.reporting.session import natural
 
 Row = dict[str, str]
@@ -23,18 +23,20 @@ SHOWN = (
 )  # fmt: skip
 
 # A word's colour in the light and in the dark theme, and its mark. Words that are not listed get the last ones in turn.
+# The colours stay apart for colour-blind readers, which a test simulates; the hues are those of the answer's picture.
 LOOKS: dict[str, tuple[str, str, str]] = {
-    "agrees": ("#0072B2", "#56B4E9", "circle"),
-    "compatible": ("#007A59", "#2BD9A5", "square"),
-    "differs a little": ("#B07A00", "#F0C030", "triangle"),
-    "differs": ("#B03A00", "#FF7A33", "cross"),
-    "undecided": ("#9A3B78", "#F29BD0", "diamond"),
-    "not tested": ("#6B6B6B", "#A8A8A8", "ring"),
+    "agrees": ("#179850", "#32FF99", "circle"),
+    "compatible": ("#004AC9", "#388CFF", "square"),
+    "compatible, but wide": ("#343434", "#C0C0C0", "triangle"),
+    "differs a little": ("#B18A0B", "#F5D110", "diamond"),
+    "differs": ("#952800", "#EE5C2A", "down"),
+    "undecided": ("#8B328F", "#CA7DC7", "ring"),
+    "not tested": ("#8F8F8F", "#787878", "cross"),
 }
 ALIASES = {
     **dict.fromkeys(("reproduced", "to the digit"), "agrees"),
-    **dict.fromkeys(("compatible, but wide", "within our range"), "compatible"),
     **dict.fromkeys(("not comparable", "not run", "stand-in", "graph not here", NONE), "not tested"),
+    "within our range": "compatible",
     "differs by": "differs a little",
 }
 
@@ -96,8 +98,11 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
     both = theirs is not None and mine is not None
     gap = _number(row.get("difference", ""))
     if gap is None and theirs is not None and mine is not None:
-        gap = mine - theirs
+        gap = (mine - theirs) * (factor if "half90" in row else 1)
+    half, points = _number(row.get("half90", "")), 1 if "half90" in row else factor  # such tables have points
     limits = {name: _number(row.get(name, "")) for name in ("low", "high")}
+    if half is not None and gap is not None:
+        limits = {"low": gap - half, "high": gap + half}
     word = next((row[name] for name in WORD if row.get(name)), NONE)
     short = re.split(r" [+-]?\d", word)[0]  # "differs by" of "differs by +1.9%", which the reason keeps
     return {
@@ -107,8 +112,8 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
         "label": about["label"],
         "printed": printed,
         "ours": _short(mine) if mine is not None else ours,
-        "difference": _short(gap, factor),
-        **{name: _short(value, factor) for name, value in limits.items()},
+        "difference": _short(gap, points),
+        **{name: _short(value, points) for name, value in limits.items()},
         "runs": row.get("runs", ""),
         "word": short,
         "reading": row.get("reading") or table.removeprefix(row["exhibit"]).lstrip("-") or "main",
@@ -157,17 +162,16 @@ def _short(value: float | None, factor: float = 1) -> str:
     return "" if value is None else f"{value * factor:.4g}"
 
 
-def looks(words: list[str]) -> dict[str, tuple[str, str, str]]:
-    """Return colour in the light theme, colour in the dark theme, and mark of each word."""
-    spare = list(LOOKS.values())[::-1]
-    return {
-        word: LOOKS.get(ALIASES.get(word, word)) or spare[place % len(spare)]
-        for place, word in enumerate(sorted(set(words)))
-    }
+def looks(words: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """Return colour in the light theme, colour in the dark theme, and mark of each word, in the order of `LOOKS`."""
+    names, spare = list(LOOKS), list(LOOKS.values())[::-1]
+    known = {word: ALIASES.get(word, word) for word in sorted(set(words))}
+    ordered = sorted(known, key=lambda word: names.index(known[word]) if known[word] in LOOKS else len(names))
+    return {word: LOOKS.get(known[word]) or spare[place % len(spare)] for place, word in enumerate(ordered)}
 
 
 def data(figures: Path, anchors: Collection[str]) -> str:
-    """Return the explorer's data as JSON that can stand inside a page: columns, rows and the looks of the words.
+    """Return the explorer's data as JSON that can stand inside a page: columns, rows, looks of the words, and margin.
 
     Args:
         anchors: the exhibits that the paper's page can be opened at.
@@ -178,6 +182,7 @@ def data(figures: Path, anchors: Collection[str]) -> str:
     content = {
         "columns": SHOWN,
         "rows": [[row[name] for name in SHOWN] for row in found],
-        "looks": looks([row["word"] for row in found]),
+        "looks": looks(row["word"] for row in found),
+        "margin": rule.MARGIN,
     }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")

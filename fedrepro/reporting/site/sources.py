@@ -17,7 +17,7 @@ from fedrepro.reporting.site import copies, explorer
 PAGES = Path(__file__).parent / "pages"
 NAMES = {"engine": "The suite itself", "across": "All methods under one protocol"}
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
-HEADING = re.compile(r"^#+ ([A-Z]{2,3}-[\w-]+)", re.MULTILINE)
+HEADING = re.compile(r"^#+ ([A-Z]{2,3}-[\w-]+).*", re.MULTILINE)
 
 
 class Sources:
@@ -68,13 +68,16 @@ def write(folder: Path, profile: str = "") -> Sources:
         sources.write("solutions.md", "\n".join(["# Solutions\n", *parts]))
     listed = [f"papers/{paper}" for paper in [*names, *others]]
     sources.write("papers/index.md", _page("papers.md", pages=_toctree(f"/{name}" for name in listed)))
-    sources.write("index.md", _page("index.md", answers=answers(sources, figures)))
+    sources.write("index.md", _page("index.md", answers=answers(sources, figures).replace("\n#", "\n##").replace("# ", "## ", 1)))
     sources.write("explorer.md", _page("explorer.md", data=explorer.data(figures, sources.anchors)))
     sources.write("ids.md", _page("ids.md", kinds=_kinds(), ids=_ids(sources.anchors)))
     sources.write("downloads.md", _page("downloads.md", notebooks=_downloads(found)))
     sources.copy(PAGES / "glossary.md", "glossary.md")
-    further = ["/solutions"] if solved else []
-    pages = ["/ids", "/glossary", "/api/index", "/downloads", *further]
+    further = [path for path in sorted(figures.glob("*.md")) if path.name != "README.md"]
+    for path in further:
+        sources.write(f"{path.stem.lower()}.md", markdown(sources, path))
+    pages = ["/ids", "/glossary", "/api/index", "/downloads", *(["/solutions"] if solved else [])]
+    pages += [f"/{path.stem.lower()}" for path in further]
     sources.write("reference.md", _page("reference.md", pages=_toctree(pages)))
     _api(sources)
     sources.prune()
@@ -90,15 +93,15 @@ def notebooks() -> list[notebook.Source]:
 
 
 def answers(sources: Sources, figures: Path) -> str:
-    """Return what the start page says of each paper: the generated page above the galleries, without its title."""
-    return markdown(sources, figures / "README.md").partition("\n")[2] or "Not drawn yet: run `make all`.\n"
+    """Return what the start page says of each paper, which is the generated page above the galleries."""
+    return markdown(sources, figures / "README.md") or "# What came out\n\nNothing is drawn yet: run `make all`.\n"
 
 
 def markdown(sources: Sources, path: Path) -> str:
     """Return a generated page of `figures/` as a page of the site; empty if there is no such page.
 
     Its links to files of the repository become links to pages of the site, or to copies of the files. A heading that
-    starts with an exhibit's ID can be linked to by the ID.
+    starts with an exhibit's ID can be linked to by the ID, and is followed by the notebook and the command that make it.
     """
     if not path.is_file():
         return ""
@@ -106,8 +109,18 @@ def markdown(sources: Sources, path: Path) -> str:
     text = re.sub(r"\$", r"\\$", text)
     text = LINK.sub(lambda found: _target(sources, path.parent, found[1]), text)
     text = re.sub(r"\[([^\]]*)\]\(py:([\w.]+)\)", r"{py:mod}`\1 <\2>`", text)
-    sources.anchors |= {found[1] for found in HEADING.finditer(text)}
-    return HEADING.sub(lambda found: f"({found[1].lower()})=\n{found[0]}", text)
+    paper = path.parent.name
+    homes = {row["id"]: f"{paper}/{row['notebook']}" for row in _listed(paper)}
+
+    def headed(found: re.Match[str]) -> str:
+        home = homes.get(found[1]) or homes.get(found[1].rpartition("-")[0])
+        if not home:
+            return found[0]
+        sources.anchors.add(found[1])
+        made = f"[Notebook](/notebooks/{home}.ipynb). Recompute: `{explorer.command(home)}`."
+        return f"({found[1].lower()})=\n{found[0]}\n\n{made}"
+
+    return HEADING.sub(headed, text)
 
 
 def _target(sources: Sources, folder: Path, link: str) -> str:
@@ -120,6 +133,8 @@ def _target(sources: Sources, folder: Path, link: str) -> str:
         return "/index.md" if path.parent == figures else f"/papers/{path.parent.name}.md"
     if path.name == reading.FILE:
         return f"/reading/{path.parent.name}.md"
+    if path.suffix == ".md" and path.parent == figures:
+        return f"/{path.stem.lower()}.md"
     if path.suffix == ".ipynb":
         return f"/notebooks/{path.parent.name}/{path.name}"
     if path.suffix == ".py" and path.is_relative_to(root / "fedrepro"):

@@ -32,7 +32,7 @@
 
   const MARKS = {
     circle: "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z", square: "M-3.6,-3.6h7.2v7.2h-7.2z", triangle: "M0,-4.8L4.6,3.6H-4.6z",
-    diamond: "M0,-5L5,0L0,5L-5,0z", cross: "M-4,-4L4,4M-4,4L4,-4", ring: "M-3.6,0a3.6,3.6 0 1,0 7.2,0a3.6,3.6 0 1,0 -7.2,0z",
+    diamond: "M0,-5L5,0L0,5L-5,0z", cross: "M-3,-3L3,3M-3,3L3,-3", down: "M0,4.8L4.6,-3.6H-4.6z", ring: "M-3.6,0a3.6,3.6 0 1,0 7.2,0a3.6,3.6 0 1,0 -7.2,0z",
   };
   const mark = (word, attributes = {}) => {
     const shape = data.looks[word][2];
@@ -181,7 +181,11 @@
         svg("text", { x: x(tick), y: top + size + 18, "text-anchor": "middle" }, tick),
         svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tick));
     }
-    chart.append(svg("path", { class: "fr-same", d: `M${x(low)},${y(low)}L${x(high)},${y(high)}` }),
+    const inside = (value) => Math.max(low, Math.min(high, value));
+    const band = [[low, low], [low, low + data.margin], [high - data.margin, high], [high, high],
+      [high, high - data.margin], [low + data.margin, low]].map(([a, b]) => `${x(inside(a))},${y(inside(b))}`);
+    chart.append(svg("path", { class: "fr-band", d: `M${band.join("L")}z` }),
+      svg("path", { class: "fr-same", d: `M${x(low)},${y(low)}L${x(high)},${y(high)}` }),
       svg("text", { x: left + size / 2, y: top + size + 38, "text-anchor": "middle" }, "printed (%)"),
       svg("text", { x: 12, y: top + size / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${top + size / 2})` },
         "ours (%)"));
