@@ -68,7 +68,7 @@ site: $(SITE)  ## the notebooks with their outputs, the answers, the explorer: b
 site-test: $(SITE)  ## open the site in a browser and check pages, links, mathematics and the explorer
 	$(if $(filter none,$(VENV)),,$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]")
 	$(FEDREPRO) site --profile $(PROFILE)
-	FEDREPRO_SITE=$(if $(filter smoke,$(PROFILE)),build/smoke/site,build/site) $(PY) -m pytest tests/site
+	FEDREPRO_SITE=$(if $(filter smoke,$(PROFILE)),build/smoke/site,build/site) $(PY) -m pytest tests/reporting/site/test_browser.py
 
 smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an empty throw-away store
 	$(FEDREPRO) run all --profile smoke --device cpu $(AT_ONCE)
