@@ -30,9 +30,11 @@ endif
 
 ifeq ($(VENV),none)
 ENVIRONMENT := found-python
+SITE        := found-site
 PY           = $(PYTHON)
 else
 ENVIRONMENT := $(VENV)/.installed
+SITE        := $(VENV)/.site
 PY          := $(VENV)/bin/python
 endif
 FEDREPRO = $(PY) -m fedrepro
@@ -40,7 +42,8 @@ AT_ONCE  = $(if $(JOBS),--jobs $(JOBS))
 RUN      = $(FEDREPRO) run --profile $(PROFILE) --device $(DEVICE) --engine $(ENGINE) $(AT_ONCE)
 PAPERS  := $(notdir $(patsubst %/,%,$(wildcard notebooks/*/)))
 
-.PHONY: help found-python environment all $(PAPERS) smoke test faults check lab verify bench report clean
+.PHONY: help found-python found-site environment all $(PAPERS) site site-test smoke test faults check lab verify bench \
+        report clean
 
 help:  ## this list
 	@echo "usage: make TARGET [PROFILE=quick] [DEVICE=auto] [ENGINE=local] [VENV=.venv] [FRESH=1]"; echo
@@ -55,11 +58,21 @@ help:  ## this list
 	@echo "  JOBS=4                      notebooks run at once, by default one a core;  N=5 runs that verify recomputes"
 	@echo "  MINUTES=20                  how long faults goes on;  SEED=7 what it draws, else a new seed, which is printed"
 
-all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report
-	@$(RUN) all; status=$$?; $(FEDREPRO) report || status=1; exit $$status
+all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report, site
+	@$(RUN) all; status=$$?; $(FEDREPRO) report || status=1; \
+	if $(MAKE) --no-print-directory $(SITE) >/dev/null 2>&1; then $(FEDREPRO) site || status=1; \
+	else echo "The site is not built, since its packages cannot be installed; make site says why."; fi; exit $$status
 
 $(PAPERS): $(ENVIRONMENT)
 	$(RUN) $@
+
+site: $(SITE)  ## the notebooks with their outputs, the answers, the explorer: build/site
+	$(FEDREPRO) site --profile $(PROFILE)
+
+site-test: $(SITE)  ## open the site in a browser and check pages, links, mathematics and the explorer
+	$(if $(filter none,$(VENV)),,$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]")
+	$(FEDREPRO) site --profile $(PROFILE)
+	FEDREPRO_SITE=$(if $(filter smoke,$(PROFILE)),build/smoke/site,build/site) $(PY) -m pytest tests/reporting/site/test_browser.py
 
 smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an empty throw-away store
 	$(FEDREPRO) run all --profile smoke --device cpu $(AT_ONCE)
@@ -94,6 +107,13 @@ environment: $(ENVIRONMENT)  ## set up .venv (done by the others when needed)
 
 found-python:
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found. Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+found-site: found-python
+	@$(PY) -c "import myst_nb, pydata_sphinx_theme, sphinx"
+
+$(VENV)/.site: $(VENV)/.installed
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[site]"
+	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt | found-python
 	$(PYTHON) -m venv $(VENV)

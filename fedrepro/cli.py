@@ -1,4 +1,4 @@
-"""The command `fedrepro`: list, data, run, status, show, compare, verify, check, merge, report, --version.
+"""The command `fedrepro`: list, data, run, status, show, compare, verify, check, merge, report, site, --version.
 
 Errors of the package end as one line on stderr and exit status 2. A failed notebook or check, or a damaged file of a
 graph, is status 1.
@@ -94,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     merge = add("merge", merge_, "add the results of another store, such as one filled on a second machine")
     merge.add_argument("folder", metavar="FOLDER", help="the other store's folder")
     add("report", report_, "rewrite the gallery and the state of every exhibit")
+    site = add("site", site_, "build the site from the executed notebooks, the gallery and the docstrings")
+    site.add_argument("--profile", default="quick", help="smoke: from the notebooks of the smoke runs")
     return parser
 
 
@@ -308,4 +310,14 @@ def report_(options: argparse.Namespace) -> int:
 
     for path in report.write():
         print(path)
+    return 0
+
+
+def site_(options: argparse.Namespace) -> int:
+    from fedrepro.reporting.site.build import build
+
+    built = build(one_of("--profile", options.profile, CHOICES["profile"]))
+    for line in built.warnings:
+        print(f"fedrepro: {line}", file=sys.stderr)
+    print(f"The site is built. Open {built.start.as_uri()}")
     return 0

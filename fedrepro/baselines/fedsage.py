@@ -72,9 +72,9 @@ class Mending(Method):
         neighbours: "generated", "none" (FedSage, the graphs as they are), or "ideal" (FS-Q5).
         count: number of neighbours that a node gets: as "predicted", or the "true" number of its cut edges, at most
             `most`.
-        scheme, generator_epochs, generator_lr, generator_weight_decay, generator_dropout, most, cross, scaled,
-            encoder_hidden, latent, generator_hidden, generator_width: see `NeighGen`. Time and memory grow with
-            `generator_width * most * features`.
+        scheme, generator_epochs, generator_lr, generator_weight_decay, generator_dropout, most: see `NeighGen`.
+        cross, scaled, encoder_hidden, latent, generator_hidden, generator_width: see `NeighGen`. Time and memory grow
+            with `generator_width * most * features`.
         hidden_share: share of hidden nodes, one half as in the authors' settings. With a tenth, as in FedStruct,
             sparse graphs have so few hidden neighbours that none is predicted.
         row_sum: whether generated rows are divided by the sum of their absolute values, for graphs whose features

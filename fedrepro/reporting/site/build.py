@@ -1,0 +1,143 @@
+"""Build the site: write its sources, then let Sphinx make the pages of what changed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import fedrepro
+from fedrepro import paths
+from fedrepro.errors import FedreproError
+from fedrepro.reporting.files import replace_file
+from fedrepro.reporting.site import docstrings, sources
+
+STATIC = Path(__file__).parent / "static"
+PARTS = ("api", "notebooks", "papers", "reading")
+NEEDED = "The site needs the packages of the extra 'site'. Install them with: pip install 'fedrepro[site]'"
+
+SETTINGS: dict[str, Any] = {
+    "project": "fedrepro",
+    "author": "The fedrepro authors",
+    "copyright": "The fedrepro authors, MIT licence",
+    "version": fedrepro.__version__,
+    "release": fedrepro.__version__,
+    "extensions": [
+        "myst_nb",
+        "sphinx.ext.autodoc",
+        "sphinx.ext.napoleon",
+        "sphinx.ext.viewcode",
+        "sphinx.ext.mathjax",
+    ],
+    "exclude_patterns": ["files/**"],
+    "default_role": "code",
+    "autodoc_inherit_docstrings": False,
+    "autodoc_member_order": "bysource",
+    "autodoc_typehints_format": "short",
+    "maximum_signature_line_length": 90,
+    "napoleon_numpy_docstring": False,
+    "highlight_language": "none",  # of the equations and algorithms in docstrings
+    "nb_execution_mode": "off",
+    "nb_merge_streams": True,
+    "nb_ipywidgets_js": {},  # the pages of notebooks hold no widget, see `copies.static`
+    "myst_enable_extensions": ["dollarmath", "amsmath"],
+    "mathjax_path": "mathjax/tex-svg.js",
+    "mathjax3_config": {"options": {"enableMenu": False}},  # its menu would load more from another host
+    "html_theme": "pydata_sphinx_theme",
+    "html_title": "fedrepro",
+    "html_static_path": [str(STATIC)],
+    "html_css_files": ["site.css"],
+    "html_copy_source": False,
+    "html_show_sphinx": False,
+    "html_show_search_summary": False,  # it reads pages by requests, which files of a disk do not answer
+    "html_context": {"default_mode": "auto"},
+    "html_sidebars": {"index": [], "explorer": []},
+    "html_theme_options": {
+        "footer_end": [],
+        "navbar_align": "left",
+        "navbar_persistent": ["search-button"],
+        "navigation_with_keys": False,
+        "show_toc_level": 2,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    """A built site: its start page, the warnings of Sphinx, and how many pages it made anew."""
+
+    start: Path
+    warnings: list[str]
+    seconds: float
+
+
+def folder(profile: str = "") -> Path:
+    """Return where the site goes: `build/site`, or `build/smoke/site` for the copies of the smoke runs."""
+    return (paths.smoke() if profile == "smoke" else paths.root() / "build") / "site"
+
+
+def state(written: sources.Sources) -> str:
+    """Return a hash of all that the site is made from. Sphinx needs seconds to find out that nothing changed."""
+    files = [*written.kept, *STATIC.rglob("*"), *(paths.root() / "fedrepro").rglob("*.py")]
+    versions = [version(name) for name in ("sphinx", "myst-nb", "pydata-sphinx-theme")]
+    digest = hashlib.sha256(repr((SETTINGS, versions)).encode())
+    for path in sorted(path for path in files if path.is_file()):
+        digest.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def build(profile: str = "") -> Built:
+    """Build the site from the executed notebooks, the figures and the package; only pages that changed are made anew.
+
+    Raises:
+        FedreproError: a package of the extra `site` is missing, or Sphinx could not finish.
+    """
+    start = time.monotonic()
+    try:
+        for name in ("sphinx", "myst-nb", "pydata-sphinx-theme"):
+            version(name)
+    except PackageNotFoundError as error:
+        raise FedreproError(f"{NEEDED} Missing: {error.name}.") from error
+    place = folder(profile)
+    work = place.with_name("site-work")
+    stamp, now = work / "stamp", state(sources.write(work / "sources", profile))
+    if stamp.is_file() and stamp.read_text() == now and (place / "index.html").is_file():
+        return Built(place / "index.html", [], time.monotonic() - start)
+    stamp.unlink(missing_ok=True)
+    from sphinx.application import Sphinx
+    from sphinx.errors import SphinxError
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
+
+    warnings = io.StringIO()
+    try:
+        with patch_docutils(), docutils_namespace():
+            app = Sphinx(
+                work / "sources",
+                None,
+                place,
+                work / "doctrees",
+                "html",
+                confoverrides=SETTINGS,
+                status=None,
+                warning=warnings,
+                parallel=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+            )
+            app.connect("autodoc-process-docstring", docstrings.process, priority=1)
+            app.connect("doctree-read", docstrings.unlink)
+            app.build()
+    except SphinxError as error:
+        raise FedreproError(f"Sphinx could not build the site: {error}") from error
+    for page in place.rglob("*.html"):  # of a source that is gone
+        name = page.relative_to(place).with_suffix("").as_posix()
+        if name.split("/")[0] in PARTS and name not in app.env.found_docs:
+            page.unlink()
+    told = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in warnings.getvalue().splitlines() if line.strip()]
+    if not told:
+        replace_file(stamp, now.encode())
+    return Built(place / "index.html", told, time.monotonic() - start)
