@@ -15,7 +15,7 @@ from typing import Any
 import fedrepro
 from fedrepro import paths
 from fedrepro.errors import FedreproError
-from fedrepro.reporting.files import replace_file
+from fedrepro.paths import replace_file
 from fedrepro.reporting.site import docstrings, sources
 
 STATIC = Path(__file__).parent / "static"

@@ -42,7 +42,7 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
         links: Markdown that is put behind the title's cell.
         titles: the titles of the paper's exhibits by ID.
     """
-    cells = []
+    cells: list[dict[str, Any]] = []
     heading, widgets = "", notebook["metadata"].get("widgets", {}).get(STATE, {}).get("state", {})
     for cell in map(copy.deepcopy, without_solutions(notebook)["cells"]):
         heading = next(

@@ -21,8 +21,8 @@ def escaped(text: str) -> str:
 def marked_up(lines: list[str]) -> list[str]:
     """Return a docstring as reStructuredText.
 
-    An indented block, such as an equation, an algorithm or a table of symbols, keeps its line breaks, as a table does. The sections Args,
-    Returns, Raises and Yields stay as they are, for Sphinx's napoleon.
+    An indented block, such as an equation, an algorithm or a table of symbols, keeps its line breaks, as a table does.
+    The sections Args, Returns, Raises and Yields stay as they are, for Sphinx's napoleon.
     """
     blocks: list[tuple[bool, list[str]]] = [(False, [])]  # whether a block keeps its line breaks, and its lines
     section = False

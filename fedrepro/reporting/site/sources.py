@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedrepro import paths
+from fedrepro.paths import replace_file
 from fedrepro.reporting import exhibits, notebook, reading
-from fedrepro.reporting.files import replace_file
 from fedrepro.reporting.session import natural
 from fedrepro.reporting.site import copies, explorer
 
@@ -103,7 +103,7 @@ def markdown(sources: Sources, path: Path) -> str:
     """Return a generated page of `figures/` as a page of the site; empty if there is no such page.
 
     Its links to files of the repository become links to pages of the site, or to copies of the files. A heading that
-    starts with an exhibit's ID can be linked to by the ID, and is followed by the notebook and the command that make it.
+    starts with an exhibit's ID can be linked to by the ID, and the notebook and the command that make it follow.
     """
     if not path.is_file():
         return ""

@@ -98,7 +98,7 @@ def test_every_printed_number_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_compared_number_takes_the_place_of_the_printed_one(tmp_path: Path) -> None:
-    """A row of a table that compares has its word, its difference in points and its interval, and replaces the bare one."""
+    """A row of a table that compares has its word, difference and interval, and replaces the bare one."""
     before = len(explorer.rows(tmp_path))
     files.save("fedgat", "FG-T1", compared(), folder=tmp_path)
     row = found(tmp_path, "FG-T1")
