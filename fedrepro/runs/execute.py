@@ -16,13 +16,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DataError, one_of, require
-from fedrepro.runs import executors, process, provenance
+from fedrepro.errors import DataError, one_of, require
+from fedrepro.runs import executors, process, records
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
@@ -54,16 +53,16 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         start = time.perf_counter()
         try:
             function = _function(runs[0])
-            _code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
+            records.code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
-            outputs = _outputs(function(list(runs), device), runs[0].method)
+            outputs = records.outputs(function(list(runs), device), runs[0].method)
         except (Exception, SystemExit) as error:  # what a run calls may end programs
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
-            told = describe(error) + _largest_option(runs[0], error)
-            outputs = [{"error": told, "status": _failure(runs[0], error)}]
-        batch = _batch(runs, time.perf_counter() - start)
-        return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
+            told = records.describe(error) + records.largest_option(runs[0], error)
+            outputs = [{"error": told, "status": records.failure(runs[0], error)}]
+        batch = records.batch_of(runs, time.perf_counter() - start)
+        return [records.record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
 
 
 def _check_runs(runs: Sequence[Run]) -> None:
@@ -71,71 +70,10 @@ def _check_runs(runs: Sequence[Run]) -> None:
         require(isinstance(run, Run), "runs", "of type Run", run)
 
 
-def _largest_option(run: Run, error: BaseException) -> str:
-    """Return the largest number among a run's options if the error is of a kind that such a number gives."""
-    sizes = {name: value for name, value in run.options.items() if isinstance(value, int)}
-    if not sizes or not (isinstance(error, MemoryError | OverflowError) or "allocate" in str(error)):
-        return ""
-    name = max(sizes, key=lambda each: sizes[each])
-    return f" (the largest option is {name} = {sizes[name]})"
-
-
 def _placed(runs: Sequence[Run], device: str) -> str:
     """Return the device on which runs of one method compute when `device` is asked for."""
     run = runs[0]
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
-
-
-def _failure(run: Run, error: BaseException) -> str:
-    """Return the status of a run that ended in an error."""
-    if not isinstance(error, DataError):
-        return "failed"
-    from fedrepro.data import datasets, sources
-
-    source = sources.SOURCES.get(run.dataset)
-    here = run.dataset in datasets._own or (source is not None and sources.locate(source) is not None)
-    return "damaged" if here else "unavailable"
-
-
-def describe(error: BaseException) -> str:
-    """Return type and message of an error, as records keep it."""
-    return f"{type(error).__name__}: {error}"
-
-
-def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
-    """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
-    made: Record = {
-        "key": run.key,
-        "run": run.to_dict(),
-        "version": registry.find(run.task, run.method).version,
-        "status": output.get("status", "failed") if "error" in output else "ok",
-        "error": output.get("error"),
-        "result": output.get("result", {}),
-    }
-    if "series" in output:
-        made["series"] = output["series"]
-    return made | {
-        "fingerprint": _code_of(run),
-        "environment": provenance.environment(device),
-        "when": now(),
-        "seconds": round(batch["seconds"] / len(batch["seeds"]), 4),
-        "batch": dict(batch),
-        "chunk": output.get("chunk"),
-    }
-
-
-def _code_of(run: Run) -> str:
-    return provenance.fingerprint(run.task, run.method, run.dataset)
-
-
-def _batch(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
-    """Return what runs that were computed together, and differ only in their seed, have in common."""
-    return {"seeds": [run.seed for run in runs], "seconds": round(seconds, 4)}
-
-
-def now() -> str:
-    """Return the time in UTC, ISO 8601, in seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
@@ -150,33 +88,6 @@ def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
     if registry.find(run.task, run.method).on_device:
         return lambda runs, device: [single(run, device) for run in runs]
     return lambda runs, device: [single(run) for run in runs]
-
-
-def _outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:
-    for output in given:
-        filled = isinstance(output, Mapping) and {"result", "error"} & set(output)
-        require(bool(filled), f"what {method!r} returns", "a mapping that holds 'result'", output)
-    return [_plain(output, method) for output in given]
-
-
-def _plain(value: Any, name: str) -> Any:
-    """Return a value as JSON values; NaN becomes None.
-
-    Raises:
-        ArgumentError: a number is infinite, or a value is no JSON.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry, f"{name}.{key}") for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry, name) for entry in value]
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        require(not math.isinf(value), name, "finite", value)
-        return None if math.isnan(value) else float(value)
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist(), name)
-    raise ArgumentError(f"{name} must be made of JSON values. Got {type(value).__name__}.")
 
 
 class _Group(NamedTuple):
@@ -256,8 +167,10 @@ def compute_all(
 
     def land(group: _Group, outcome: list[Record] | Exception) -> None:
         if isinstance(outcome, Exception):
-            batch = _batch(group.runs, 0.0)
-            outcome = [record(run, group.device, batch, {"error": describe(outcome)}) for run in group.runs]
+            batch = records.batch_of(group.runs, 0.0)
+            outcome = [
+                records.record(run, group.device, batch, {"error": records.describe(outcome)}) for run in group.runs
+            ]
         keep(outcome)
         bar.update(len(group.runs))
 

@@ -1,0 +1,108 @@
+"""Make the record of a run from what its computation returned, or from the error it ended in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fedrepro import registry
+from fedrepro.errors import ArgumentError, DataError, require
+from fedrepro.runs import provenance
+from fedrepro.runs.lines import Record
+from fedrepro.runs.run import Run
+
+
+def failure(run: Run, error: BaseException) -> str:
+    """Return the status of a run that ended in an error."""
+    if not isinstance(error, DataError):
+        return "failed"
+    from fedrepro.data import datasets, sources
+
+    source = sources.SOURCES.get(run.dataset)
+    here = run.dataset in datasets._own or (source is not None and sources.locate(source) is not None)
+    return "damaged" if here else "unavailable"
+
+
+def describe(error: BaseException) -> str:
+    """Return type and message of an error, as records keep it."""
+    return f"{type(error).__name__}: {error}"
+
+
+def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
+    """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
+    made: Record = {
+        "key": run.key,
+        "run": run.to_dict(),
+        "version": registry.find(run.task, run.method).version,
+        "status": output.get("status", "failed") if "error" in output else "ok",
+        "error": output.get("error"),
+        "result": output.get("result", {}),
+    }
+    if "series" in output:
+        made["series"] = output["series"]
+    return made | {
+        "fingerprint": code_of(run),
+        "environment": provenance.environment(device),
+        "when": now(),
+        "seconds": round(batch["seconds"] / len(batch["seeds"]), 4),
+        "batch": dict(batch),
+        "chunk": output.get("chunk"),
+    }
+
+
+def code_of(run: Run) -> str:
+    """Return the fingerprint of the code behind a run."""
+    return provenance.fingerprint(run.task, run.method, run.dataset)
+
+
+def batch_of(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
+    """Return what runs that were computed together, and differ only in their seed, have in common."""
+    return {"seeds": [run.seed for run in runs], "seconds": round(seconds, 4)}
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:
+    """Return what a method returned for its runs, as JSON values.
+
+    Raises:
+        ArgumentError: an entry holds no result, or what it holds is no JSON.
+    """
+    for output in given:
+        filled = isinstance(output, Mapping) and {"result", "error"} & set(output)
+        require(bool(filled), f"what {method!r} returns", "a mapping that holds 'result'", output)
+    return [_plain(output, method) for output in given]
+
+
+def _plain(value: Any, name: str) -> Any:
+    """Return a value as JSON values; NaN becomes None.
+
+    Raises:
+        ArgumentError: a number is infinite, or a value is no JSON.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, f"{name}.{key}") for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry, name) for entry in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        require(not math.isinf(value), name, "finite", value)
+        return None if math.isnan(value) else float(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist(), name)
+    raise ArgumentError(f"{name} must be made of JSON values. Got {type(value).__name__}.")
+
+
+def largest_option(run: Run, error: BaseException) -> str:
+    """Return the largest number among a run's options if the error is of a kind that such a number gives."""
+    sizes = {name: value for name, value in run.options.items() if isinstance(value, int)}
+    if not sizes or not (isinstance(error, MemoryError | OverflowError) or "allocate" in str(error)):
+        return ""
+    name = max(sizes, key=lambda each: sizes[each])
+    return f" (the largest option is {name} = {sizes[name]})"
