@@ -40,7 +40,6 @@ _MODULES = {
     "notebook": "reporting.notebook",
     "partition": "data.partition",
     "paths": "paths",
-    "published": "reporting.published",
     "registry": "registry",
     "report": "reporting.report",
     "store": "runs.store",

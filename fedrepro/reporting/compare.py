@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,8 @@ import pandas as pd
 
 from fedrepro.errors import one_of, require
 from fedrepro.reporting import rule
-from fedrepro.reporting.checks import limit as limit
 from fedrepro.reporting.priors import prior
-from fedrepro.reporting.statistics import Interval, Paired, Slope, quantile, tail
-from fedrepro.reporting.statistics import common as common
-from fedrepro.reporting.statistics import paired as paired
-from fedrepro.reporting.statistics import slope as slope
+from fedrepro.reporting.statistics import quantile
 
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
@@ -273,108 +269,3 @@ def rank_agreement(table: pd.DataFrame, by: Sequence[str], order: Sequence[str] 
         tau = float(kendalltau(both["published_mean"], both["ours_mean"]).statistic) if several else math.nan
         rows.append(dict(zip(by, name)) | {"methods": len(both), "tau": tau})
     return pd.DataFrame(rows, columns=[*by, "methods", "tau"])
-
-
-# ---------------------------------------------------------------------------------------------------------
-# claims
-
-LEVEL = 0.05
-
-SHOWN, CONTRADICTED, UNDECIDED = "shown", "contradicted", "undecided"
-CLAIM_VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, "cannot be checked here")
-CLAIM_COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A headline claim and the function of the store that judges it.
-
-    `check(get)` returns evidence, with its measured digits, and one of `CLAIM_VERDICTS`; `get` gives the
-    frame of an exhibit's runs. The first line of its docstring says what is checked.
-    """
-
-    id: str
-    paper: str
-    text: str
-    check: Callable[[Callable[..., pd.DataFrame]], tuple[str, str]]
-
-
-def claims_table(claims: Sequence[Claim], get: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-    """Judge every claim: the columns of `CLAIM_COLUMNS`, one row a claim.
-
-    Raises:
-        ArgumentError: a check has no docstring, or its verdict is none of `CLAIM_VERDICTS`.
-    """
-    rows: list[Mapping[str, str]] = []
-    for claim in claims:
-        how = (claim.check.__doc__ or "").strip().split("\n")[0]
-        require(bool(how), f"the check of {claim.id}", "a function whose docstring says what it checks", how)
-        evidence, found = claim.check(get)
-        one_of(f"the verdict of {claim.id}", found, CLAIM_VERDICTS)
-        rows.append(dict(zip(CLAIM_COLUMNS, (claim.id, claim.paper, claim.text, how, evidence, found))))
-    return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS))
-
-
-def judge(
-    parts: Mapping[str, tuple[Paired | Slope | Interval | None, float, float]],
-    *, scale: float = 1.0, unit: str = "points", digits: int = 1, most: bool = False, some: bool = False,
-) -> tuple[str, str]:  # fmt: skip
-    """Evidence line and verdict of a claim from named differences (or slopes, or means), each with the open range it
-    should lie in.
-
-    A part is shown if its 95% interval lies inside the range, contradicted if it lies outside, undecided otherwise: too
-    few runs speak for no claim. Benjamini and Hochberg's procedure over the parts leaves undecided what a few of many
-    intervals would show by chance.
-
-    Args:
-        parts: `{name: (difference, low, high)}`; None where there are no two runs to compare: it is named, and a claim
-            of all parts then holds in part at best.
-        scale: of the printed numbers (100 for points where scores are fractions).
-        unit: named behind them.
-        digits: decimals printed.
-        most: the claim is of most parts, not of all: it holds where more than half are shown, and fails where half or
-            more are contradicted, those not compared being neither.
-        some: the claim is of some parts: it holds where one is shown, and fails where all are contradicted.
-    """
-    found = {name: (gap, *_alone(gap, low, high)) for name, (gap, low, high) in parts.items() if gap is not None}
-    missing = [name for name in parts if name not in found]
-    rest = f"; not compared: {', '.join(missing)}" if missing else ""
-    if not found:
-        return f"no two runs of one seed to compare{rest}", "cannot be checked here"
-    threshold = _threshold([p for _, _, p in found.values()])
-    marks, texts = [], []
-    for name, (gap, alone, p) in found.items():
-        kept = alone == UNDECIDED or p <= threshold
-        marks.append(alone if kept else UNDECIDED)
-        middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
-        texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}{'' if kept else f' ({alone} if alone)'}")
-    shown, against, undecided = (marks.count(mark) for mark in (SHOWN, CONTRADICTED, UNDECIDED))
-    holds = 2 * shown > len(parts) if most else bool(shown) if some else shown == len(parts)
-    fails = 2 * against >= len(parts) if most else against == len(parts) if some else against and not shown
-    open_part = "holds in part" if shown else UNDECIDED
-    verdict = "holds" if holds else "fails" if fails else open_part
-    counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
-    return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict
-
-
-def _alone(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str, float]:
-    """Return what one 95% interval says of an open range, and the p-value of that: at most 5% where it is decided."""
-    freedom = gap[-1] - (2 if isinstance(gap, Slope) else 1)
-
-    def p(end: float, edge: float) -> float:
-        """Return the p-value of a value beyond `edge`, from the half of the interval between the mean and `end`."""
-        half = abs(end - gap[0])
-        if math.isnan(half) or half == 0:  # runs that all tie on the edge say nothing
-            return 1.0 if math.isnan(half) or gap[0] == edge else 0.0
-        return 2 * tail(abs(edge - gap[0]) / half * quantile(0.975, freedom), 1.0, freedom)
-
-    if low < gap[0] < high:
-        return SHOWN if low < gap.low and gap.high < high else UNDECIDED, max(p(gap.low, low), p(gap.high, high))
-    out = gap.high < low or gap.low > high
-    return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)
-
-
-def _threshold(tested: Sequence[float], level: float = LEVEL) -> float:
-    """The largest p-value that Benjamini and Hochberg's procedure keeps; below 0 if none."""
-    ranked = enumerate(sorted(tested), start=1)
-    return max((p for rank, p in ranked if p <= level * rank / len(tested)), default=-1.0)

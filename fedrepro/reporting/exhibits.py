@@ -167,8 +167,7 @@ def registered() -> dict[str, Exhibit]:
     """Return every exhibit by its ID, in the order of the papers and their lists."""
     exhibits = {}
     for paper in folders():
-        module = paper_module(paper)
-        grids = module.GRIDS if hasattr(module, "GRIDS") else {one.id: one for one in module.EXHIBITS}
+        grids = paper_module(paper).GRIDS
         for row in listed(paper):
             id_ = row["id"]
             exhibits[id_] = Exhibit(

@@ -137,7 +137,7 @@ class Notebook:
             exhibit = exhibits.find(exhibit_id)
             profile = "smoke" if self.profile == "smoke" else "paper"
             frame = self._engine(exhibit.runs(profile, self.seeds if profile == "smoke" else 0), 0.0)
-            if getattr(exhibit.grid, "series", False):
+            if exhibit.grid.series:
                 from fedrepro.reporting import frames
 
                 frame = frames.with_series(frame, self.store)
@@ -252,7 +252,7 @@ class Notebook:
         """Write theorem and identity checks: rows of id, statement, measured, bound, verdict."""
         return _write_rows(self.figures, self.paper, "checks", rows)
 
-    def claims(self, *ids: Any) -> DataFrame:
+    def claims(self, *ids: str) -> DataFrame:
         """Judge the paper's claims with these IDs on the store, write and return them.
 
         Returns:
@@ -260,17 +260,13 @@ class Notebook:
         """
         from fedrepro.reporting import claims, exhibits
 
-        if len(ids) == 1 and not isinstance(ids[0], str):  # the former form: rows that were judged already
-            return _write_rows(self.figures, self.paper, "claims", ids[0])
         chosen = claims.named(exhibits.paper_module(self.paper).CLAIMS, ids)
         return _write_rows(self.figures, self.paper, "claims", claims.claims_table(chosen, self.stored, self.paper))
 
-    def deviations(self, *ids: Any) -> DataFrame:
+    def deviations(self, *ids: str) -> DataFrame:
         """Write and return where the suite parts from the paper: the numbered deviations with these IDs, or all."""
         from fedrepro.reporting import exhibits
 
-        if len(ids) == 1 and not isinstance(ids[0], str):  # the former form: a table of rows
-            return _write_rows(self.figures, self.paper, "deviations", ids[0])
         table = exhibits.deviations(self.paper)
         for id_ in ids:
             one_of("deviation", id_, list(table["id"]))

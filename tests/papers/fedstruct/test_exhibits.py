@@ -358,11 +358,11 @@ def test_layout_is_the_papers(exhibit: str, across: str, columns: int) -> None:
 
 
 def test_a_standin_is_never_compared() -> None:
-    """Runs on a stand-in stand next to the print without a verdict, and are listed apart."""
+    """Runs on a stand-in stand next to the print without a word, and are listed apart."""
     frame = stored("FS-T2", {})
     ours = frame[frame["dataset"] == "Amazon Ratings~standin"]
     judged = tables.published_beside(ours, "FS-T2")
-    assert set(judged["verdict"]) == {"not comparable"}
+    assert set(judged["verdict"]) == {"not tested"}
     assert set(tables.not_published(ours)["dataset"]) == {"Amazon Ratings~standin"}
 
 
