@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 IN_FLIGHT = 64  # on an executor that does not tell its number of workers
-UNKEPT = ("unavailable", "damaged")  # what says something of the files at hand, and nothing of a run, is not stored
 
 
 def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
@@ -41,8 +40,8 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         device: `cpu` or `cuda`, for training and what else is a function of the device.
 
     Returns:
-        One record a run. `status` is `ok`, `failed` (with the error), `unavailable` where the graph cannot be had,
-        or `damaged` where it is at hand and cannot be read; `environment` is still spelled out.
+        One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
+        `unavailable`; `environment` is still spelled out.
     """
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
@@ -57,7 +56,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         except (Exception, SystemExit) as error:  # what a run calls may end programs
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
-            outputs = [{"error": describe(error), "status": _failure(runs[0], error)}]
+            outputs = [{"error": describe(error), "unavailable": isinstance(error, DataError)}]
         batch = _batch(runs, time.perf_counter() - start)
         return [record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
 
@@ -68,17 +67,6 @@ def _placed(runs: Sequence[Run], device: str) -> str:
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 
 
-def _failure(run: Run, error: BaseException) -> str:
-    """Return the status of a run that ended in an error."""
-    if not isinstance(error, DataError):
-        return "failed"
-    from fedrepro.data import datasets, sources
-
-    source = sources.SOURCES.get(run.dataset)
-    here = run.dataset in datasets._own or (source is not None and sources.locate(source) is not None)
-    return "damaged" if here else "unavailable"
-
-
 def describe(error: BaseException) -> str:
     """Return type and message of an error, as records keep it."""
     return f"{type(error).__name__}: {error}"
@@ -86,11 +74,12 @@ def describe(error: BaseException) -> str:
 
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
     """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
+    failed = "unavailable" if output.get("unavailable") else "failed"
     made: Record = {
         "key": run.key,
         "run": run.to_dict(),
         "version": registry.find(run.task, run.method).version,
-        "status": output.get("status", "failed") if "error" in output else "ok",
+        "status": failed if "error" in output else "ok",
         "error": output.get("error"),
         "result": output.get("result", {}),
     }
@@ -303,8 +292,8 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
     Returns:
-        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, with the runs whose graph is at
-        hand and cannot be read, and `unavailable` for those whose graph cannot be had.
+        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the
+        runs whose graph cannot be had.
 
     Raises:
         ArgumentError: `cuda` without a GPU.
@@ -316,15 +305,13 @@ def execute(
     missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]
     failed_before = {run.key: store.failure(run.key) for run in missing}
     claimed: set[str] = set()
-    troubles: dict[str, list[dict[str, Any]]] = {status: [] for status in UNKEPT}
+    unavailable: list[dict[str, Any]] = []
 
     def keep(records: list[Record]) -> None:
-        for record in records:
-            if record["status"] in UNKEPT:
-                troubles[record["status"]].append(_trouble(record))
-                if strict:
-                    raise DataError(record["error"].partition(": ")[2])
-        store.append(file, *(record for record in records if record["status"] not in UNKEPT))
+        unavailable.extend(_trouble(record) for record in records if record["status"] == "unavailable")
+        if strict and unavailable:
+            raise DataError(unavailable[0]["error"].partition(": ")[2])
+        store.append(file, *(record for record in records if record["status"] != "unavailable"))
         release(record["key"] for record in records)
 
     def release(keys: Iterable[str]) -> None:
@@ -364,8 +351,8 @@ def execute(
     store.refresh()
     frame = store.frame(wanted)
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
-    frame.attrs["failed"] = [*map(_trouble, failures), *troubles["damaged"]]
-    frame.attrs["unavailable"] = troubles["unavailable"]
+    frame.attrs["failed"] = [_trouble(failure) for failure in failures]
+    frame.attrs["unavailable"] = unavailable
     return frame
 
 
