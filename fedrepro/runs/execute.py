@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 IN_FLIGHT = 64  # on an executor that does not tell its number of workers
-UNKEPT = ("unavailable", "damaged")  # what says something of the files at hand, and nothing of a run, is not stored
 
 
 def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
@@ -41,8 +40,8 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         device: `cpu` or `cuda`, for training and what else is a function of the device.
 
     Returns:
-        One record a run. `status` is `ok`, `failed` (with the error), `unavailable` where the graph cannot be had,
-        or `damaged` where it is at hand and cannot be read; `environment` is still spelled out.
+        One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
+        `unavailable`; `environment` is still spelled out.
     """
     require(bool(runs), "runs", "at least one Run", runs)
     _check_runs(runs)
@@ -60,7 +59,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
             if len(runs) > 1:  # one of them alone must not fail the others
                 return [record for run in runs for record in compute([run], device)]
             told = records.describe(error) + records.largest_option(runs[0], error)
-            outputs = [{"error": told, "status": records.failure(runs[0], error)}]
+            outputs = [{"error": told, "unavailable": isinstance(error, DataError)}]
         batch = records.batch_of(runs, time.perf_counter() - start)
         return [records.record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
 
@@ -237,8 +236,8 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
     Returns:
-        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, with the runs whose graph is at
-        hand and cannot be read, and `unavailable` for those whose graph cannot be had.
+        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the
+        runs whose graph cannot be had.
 
     Raises:
         ArgumentError: an argument has a wrong type or is out of range, or `cuda` without a GPU.
@@ -261,15 +260,13 @@ def execute(
     missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]
     failed_before = {run.key: store.failure(run.key) for run in missing}
     claimed: set[str] = set()
-    troubles: dict[str, list[dict[str, Any]]] = {status: [] for status in UNKEPT}
+    unavailable: list[dict[str, Any]] = []
 
     def keep(records: list[Record]) -> None:
-        for record in records:
-            if record["status"] in UNKEPT:
-                troubles[record["status"]].append(_trouble(record))
-                if strict:
-                    raise DataError(record["error"].partition(": ")[2])
-        store.append(file, *(record for record in records if record["status"] not in UNKEPT))
+        unavailable.extend(_trouble(record) for record in records if record["status"] == "unavailable")
+        if strict and unavailable:
+            raise DataError(unavailable[0]["error"].partition(": ")[2])
+        store.append(file, *(record for record in records if record["status"] != "unavailable"))
         release(record["key"] for record in records)
 
     def release(keys: Iterable[str]) -> None:
@@ -309,8 +306,8 @@ def execute(
     store.refresh()
     frame = store.frame(wanted)
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
-    frame.attrs["failed"] = [*map(_trouble, failures), *troubles["damaged"]]
-    frame.attrs["unavailable"] = troubles["unavailable"]
+    frame.attrs["failed"] = [_trouble(failure) for failure in failures]
+    frame.attrs["unavailable"] = unavailable
     return frame
 
 

@@ -39,7 +39,7 @@ class Fault(NamedTuple):
         return f"{self.file} line {self.line} {self.what}" if self.line else f"{self.file} {self.what}"
 
 
-class DamagedError(ValueError):
+class LineError(ValueError):
     """A line that is no record; the message says why, as "has a wrong checksum"."""
 
 
@@ -53,7 +53,7 @@ def write(record: Mapping[str, Any], file: str) -> bytes:
         text = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         line = seal(text.encode(errors="backslashreplace"))
         read(line, file)
-    except DamagedError as error:
+    except LineError as error:
         raise ArgumentError(f"record must be one that can be read back. Got one that {error}.") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"record must be made of JSON values. Got one that is not: {error}.") from error
@@ -73,26 +73,26 @@ def read(line: bytes, file: str) -> tuple[Record, bool]:
     its run: a damaged name of the field `sum` is told by that.
 
     Raises:
-        DamagedError: the line is no record, or damaged.
+        LineError: the line is no record, or damaged.
     """
     line = line.removesuffix(b"\r")
     sealed = line[-_LENGTH:].startswith(_MARK) and line.endswith(_END)
     if sealed:
         body = line[:-_LENGTH]
         if b"%08x" % zlib.crc32(body) != line[-10:-2]:
-            raise DamagedError("has a wrong checksum")
+            raise LineError("has a wrong checksum")
         line = body + b"}"
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        raise DamagedError("is torn, or no JSON") from None
+        raise LineError("is torn, or no JSON") from None
     described = file == ENVIRONMENTS
     if not isinstance(record, dict) or not (_described(record) if described else _complete(record)):
-        raise DamagedError("lacks key, status, run or result, or an environment its hash")
+        raise LineError("lacks key, status, run or result, or an environment its hash")
     if not (sealed or record.keys() <= ({"hash", "environment"} if described else _FIELDS)):
-        raise DamagedError("has a field that no record has")
+        raise LineError("has a field that no record has")
     if not (sealed or described or fits(record)):
-        raise DamagedError("has a key that is not its run's")
+        raise LineError("has a key that is not its run's")
     return record, sealed
 
 

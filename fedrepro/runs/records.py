@@ -8,21 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedrepro import registry
-from fedrepro.errors import ArgumentError, DataError, require
+from fedrepro.errors import ArgumentError, require
 from fedrepro.runs import provenance
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
-
-
-def failure(run: Run, error: BaseException) -> str:
-    """Return the status of a run that ended in an error."""
-    if not isinstance(error, DataError):
-        return "failed"
-    from fedrepro.data import datasets, sources
-
-    source = sources.SOURCES.get(run.dataset)
-    here = run.dataset in datasets._own or (source is not None and sources.locate(source) is not None)
-    return "damaged" if here else "unavailable"
 
 
 def describe(error: BaseException) -> str:
@@ -32,11 +21,12 @@ def describe(error: BaseException) -> str:
 
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
     """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
+    failed = "unavailable" if output.get("unavailable") else "failed"
     made: Record = {
         "key": run.key,
         "run": run.to_dict(),
         "version": registry.find(run.task, run.method).version,
-        "status": output.get("status", "failed") if "error" in output else "ok",
+        "status": failed if "error" in output else "ok",
         "error": output.get("error"),
         "result": output.get("result", {}),
     }

@@ -62,12 +62,12 @@ class Store:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = Path(folder) if folder is not None else paths.store()
+        self._odd: list[Fault] = []
         self._forget()
         self.refresh()
 
     def _forget(self) -> None:
         self._files: dict[str, _File] = {}
-        self._odd: list[Fault] = []
         self._done: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self._failed: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self.environments: dict[str, dict[str, Any]] = {}
@@ -103,7 +103,7 @@ class Store:
                     self._forget()
                     return self.refresh()
         except OSError as error:
-            raise StoreError(f"the store {str(self.folder)!r} cannot be read: {_reason(error)}.") from error
+            raise StoreError(f"{str(error.filename or self.folder)!r} cannot be read: {_reason(error)}.") from error
 
     def _present(self) -> dict[str, os.stat_result]:
         found, self._odd = {}, []
@@ -112,7 +112,7 @@ class Store:
                 if os.path.isfile(entry):
                     found[entry.name] = entry.stat()
                 elif os.path.lexists(entry):  # else it was removed just now
-                    what = "folder" if os.path.isdir(entry) else "link to no file" if entry.is_symlink() else "device"
+                    what = "folder" if os.path.isdir(entry) else "link to no file" if entry.is_symlink() else "pipe"
                     self._odd.append(Fault(entry.name, 0, f"is a {what}"))
         return found
 
@@ -141,7 +141,7 @@ class Store:
     def _take(self, file: str, number: int, line: bytes, faults: list[Fault], unsealed: list[int]) -> None:
         try:
             record, sealed = lines.read(line, file)
-        except lines.DamagedError as error:
+        except lines.LineError as error:
             faults.append(Fault(file, number, str(error)))
             return
         if not sealed:
@@ -277,7 +277,7 @@ class Store:
                 path = (self.folder / name).resolve()
                 kept: dict[bytes, None] = {}
                 for line in path.read_bytes().split(b"\n"):
-                    with suppress(lines.DamagedError):
+                    with suppress(lines.LineError):
                         if not lines.read(line, name)[1]:
                             line = lines.seal(line)
                             count += 1

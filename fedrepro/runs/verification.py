@@ -15,7 +15,7 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, require
 from fedrepro.runs import provenance
-from fedrepro.runs.execute import UNKEPT, compute_all
+from fedrepro.runs.execute import compute_all
 from fedrepro.runs.lines import Record, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
@@ -111,7 +111,7 @@ def verify(
 
     Returns:
         One row a run: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict` (`identical`, `close`,
-        `differs`, `failed`, `unavailable` or `damaged`), the largest `difference`, the `field` where it is, `error`.
+        `differs`, `failed` or `unavailable`), the largest `difference`, the `field` where it is, `error`.
 
     Raises:
         StoreError: the findings cannot be written.
@@ -131,7 +131,7 @@ def verify(
     compute_all(list(batches.values()), keep, executor=executor, workers=workers, device=device, progress=progress)
     found = [_Finding(record, again[record["key"]]) for record in chosen]
     _judge_means(found)
-    if kept := [finding.record() for finding in found if finding.verdict not in UNKEPT]:
+    if kept := [finding.record() for finding in found if finding.verdict != "unavailable"]:
         store.append(VERIFIED, *kept)
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in found]
     columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]

@@ -36,7 +36,8 @@ def kill(place: Path, draw: random.Random) -> Counter[str]:
     lost = computed(place).total() - len(wanted)
     assert lost <= outcome["kills"], "a kill cost more than the run in flight"
     told = {"runs in flight begun again": lost, "torn lines": complete(place, wanted), "runs": len(wanted)}
-    return outcome + Counter(told)
+    outcome.update(told)
+    return outcome
 
 
 def share(place: Path, draw: random.Random) -> Counter[str]:

@@ -187,22 +187,6 @@ def test_a_run_that_ends_its_program_is_a_failed_run(store: Store, workers: int)
     assert (store.folder / "a.jsonl").read_bytes().count(b"\n") == 6
 
 
-def test_damaged_data(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs whose graph is at hand and cannot be read have failed, but are not kept as failures of the run."""
-    from fedrepro.data import datasets, sources
-
-    monkeypatch.setenv("FEDREPRO_DATA", str(tmp_path))
-    monkeypatch.setattr(datasets, "_own", {"mine": lambda: None})
-    wanted = [*runs("absent", 1, dataset=["Cora", "mine", "Reddit"]), *runs("quick", 1)]
-    for file in sources.SOURCES["Cora"].files:
-        (tmp_path / "Cora" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "Cora" / file).write_text("damaged")
-    frame = engine.execute(wanted, store=store, file="a", workers=1, progress=False)
-    assert len(frame) == 1 and {trouble["run"]["dataset"] for trouble in frame.attrs["failed"]} == {"Cora", "mine"}
-    assert [trouble["run"]["dataset"] for trouble in frame.attrs["unavailable"]] == ["Reddit"]
-    assert (store.folder / "a.jsonl").read_bytes().count(b"\n") == 1
-
-
 def test_budget(store: Store, tmp_path: Path) -> None:
     """When the time is spent nothing new is started; what was computed is the beginning of the order."""
     wanted = runs("logged", 40, options={"log": str(tmp_path / "log"), "pause": 0.02}, clients=[1, 2])

@@ -14,7 +14,7 @@ import pytest
 from fedrepro import cli
 from fedrepro.runs import lines
 from fedrepro.runs.execute import compute, execute
-from fedrepro.runs.lines import DamagedError, Fault
+from fedrepro.runs.lines import Fault, LineError
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -58,7 +58,7 @@ def test_each_bit_of_a_line_is_guarded(tmp_path: Path, file: str) -> None:
     (line,) = (tmp_path / file).read_bytes().splitlines()
     lines.read(line, file)
     for bit in range(8 * len(line)):
-        with pytest.raises(DamagedError):
+        with pytest.raises(LineError):
             lines.read(flipped(line, bit), file)
 
 
@@ -71,7 +71,7 @@ def test_without_a_checksum_bits_change_unseen(tmp_path: Path) -> None:
     for bit in range(8 * line.index(b'"result"'), 8 * len(line)):
         try:
             served += lines.read(flipped(line, bit), "a.jsonl")[0] != record
-        except DamagedError:
+        except LineError:
             continue
     assert served > 20
 

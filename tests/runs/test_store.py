@@ -99,13 +99,20 @@ def test_odd_entries_are_named_and_left_out(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "d.jsonl")
     (tmp_path / "l.jsonl").symlink_to(tmp_path / "k.jsonl")
     store = Store(tmp_path)
-    told = ["a.jsonl is a folder", *(f"{name}.jsonl is a link to no file" for name in "bc"), "d.jsonl is a device"]
+    told = [
+        "a.jsonl is a folder",
+        *(f"{name}.jsonl is a link to no file" for name in "bc"),
+        "d.jsonl is a pipe",
+    ]
     assert list(map(str, store.faults)) == told and "k" in store
     store.append("k", record("l"))
     with pytest.raises(StoreError, match=r"a\.jsonl' cannot be written: Is a directory"):
         store.append("a", record("m"))
     (tmp_path / "a.jsonl").rmdir()
     store.append("a", record("m"))
+    (tmp_path / "new").write_bytes(line("m"))
+    (tmp_path / "new").rename(tmp_path / "a.jsonl")
+    store.refresh()  # as a file is another one, all is read again
     assert {"k", "l", "m"} == {found["key"] for found in store} and len(store.faults) == 3
 
 
