@@ -8,7 +8,16 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, PANELS
-from fedrepro.papers.fedgat.exhibits.settings import CENTRAL, DATASETS, IID, LABELS, NON_IID, READINGS, ROWS
+from fedrepro.papers.fedgat.exhibits.settings import (
+    CENTRAL,
+    DATASETS,
+    IID,
+    LABELS,
+    NON_IID,
+    READINGS,
+    ROWS,
+    TEXT_READING,
+)
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, worst_attacks
 from fedrepro.reporting import checks, frames
 from fedrepro.reporting.claims import NOT_CHECKED, Claim, Derived, Difference, Get, Parts
@@ -35,6 +44,19 @@ def above(row: str, points: float) -> list[Difference]:
         )
         for reading in READINGS
     ]
+
+
+# FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
+OWN_STEPS = Difference(
+    "FG-T1",
+    {**FEDGAT, "reading": TEXT_READING},
+    minus={"method": "FedGCN"},
+    minus_exhibit="FG-Q12b",
+    per={"dataset": DATASETS, "partition": (NON_IID, IID)},
+    above=0.0,
+    name="{dataset}, {partition}, text, over FedGCN with its own steps",
+    labels=LABELS,
+)
 
 
 def near(exhibit: str, left: frames.Where, minus: frames.Where, name: str, **per: Sequence[str]) -> list[Difference]:
@@ -163,8 +185,9 @@ CLAIMS = [
         "FG-C3",
         "FedGAT beats FedGCN on every benchmark, and even centralised GCN.",
         "FedGAT minus FedGCN and minus central GCN, paired over seeds, code with code and text with text: the interval "
-        "lies above zero. In the text's reading every row is tuned on six points of 30 rounds.",
-        [*above("FedGCN", 0.0), *above("GCN", 0.0)],
+        "lies above zero. In the text's reading every row is tuned on six points of 30 rounds; FedGCN is also compared "
+        "with the steps of its own paper, which are made for more rounds (FG-Q12b).",
+        [*above("FedGCN", 0.0), *above("GCN", 0.0), OWN_STEPS],
     ),
     Claim(
         "FG-C4",
