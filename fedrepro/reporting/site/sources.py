@@ -53,10 +53,10 @@ def write(folder: Path, profile: str = "") -> Sources:
 
     Args:
         folder: where they go.
-        profile: `smoke` for the copies and figures of the smoke runs, otherwise the real ones.
+        profile: `smoke` for the notebooks of the smoke runs, otherwise the real ones.
     """
     sources = Sources(folder)
-    figures = paths.smoke() / "figures" if profile == "smoke" else paths.figures()
+    figures = paths.figures()
     found = notebooks()
     names = exhibits.papers()
     others = sorted({source.paper for source in found} - set(names))
