@@ -183,20 +183,33 @@ def find(exhibit_id: str) -> Exhibit:
     return registered()[one_of("exhibit", exhibit_id, registered())]
 
 
-def published(paper: str) -> DataFrame:
+def published(paper: str, name: str = "published.csv") -> DataFrame:
     """Return the numbers that a paper prints, one row a number.
+
+    Args:
+        paper: the paper's folder.
+        name: a file of that folder. `elsewhere.csv` has numbers that another work prints for an exhibit's cells, with
+            printed_in, protocol and citation instead of line, provenance and evidence.
 
     Returns:
         The columns exhibit, dataset, method, clients, partition, setting, metric, value, spread, spread_kind and line
         (in the paper's text) hold what is printed, as strings, empty where nothing is printed. The columns
-        value_number and spread_number hold floats, NaN where nothing is printed.
+        value_number and spread_number hold floats, NaN where nothing is printed. The column provenance says where a
+        number comes from, and evidence why we say so:
+
+            own                              the paper's own, as far as is known
+            own, equal by rounding in FR-T2  equal to another cell of that table, as rounded numbers may be
+            repeats FS-T2                    the same cell, printed in that table too; see `frames.distinct`
+            equals FedAux Table 1            equal to a number of another work, which has another protocol
+            another row of GFL-T2            a misprint: the number belongs to another row
+            unknown                          there are reasons to doubt that it is the paper's own
 
     Raises:
         ArgumentError: no paper has this name.
     """
     import pandas as pd
 
-    file = folder(one_of("paper", paper, papers())) / "published.csv"
+    file = folder(one_of("paper", paper, papers())) / name
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
     for column in ("value", "spread"):
         frame[f"{column}_number"] = pd.to_numeric(frame[column], errors="coerce").astype(float)

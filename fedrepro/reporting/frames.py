@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from fedrepro.errors import one_of
 from fedrepro.reporting.statistics import Paired, common
 
 if TYPE_CHECKING:
@@ -108,6 +109,16 @@ def messages(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         ["mean", "count"]
     )
     return counted.rename(columns={"mean": "scalars", **RUNS}).reset_index()
+
+
+def distinct(printed: pd.DataFrame) -> pd.DataFrame:
+    """Return the printed numbers without the cells that a table repeats from another, so that none counts twice.
+
+    Raises:
+        ArgumentError: the frame has no column `provenance`, see `exhibits.published`.
+    """
+    one_of("column", "provenance", list(printed.columns))
+    return printed[~printed["provenance"].str.startswith("repeats ")]
 
 
 def with_method_names(frame: pd.DataFrame, name: Callable[[dict[str, Any]], str]) -> pd.DataFrame:

@@ -53,8 +53,9 @@ def prepare(frame, exhibit_id):
     return frame.assign(percent=100 * frame["before.best.test"].astype(float)) if len(frame) else frame
 ''',
     "exhibits.csv": "id,label,kind,notebook,title\nTO-T1,Table 1,table,1-toy,Accuracy of two methods\n",
-    "published.csv": "exhibit,dataset,method,clients,partition,setting,metric,value,spread,spread_kind,line\n"
-    "TO-T1,Cora,Toy,5,metis,,test accuracy (percent),80.1,0.4,sd,1\n",
+    "published.csv": "exhibit,dataset,method,clients,partition,setting,metric,value,spread,spread_kind,line,"
+    "provenance,evidence\n"
+    "TO-T1,Cora,Toy,5,metis,,test accuracy (percent),80.1,0.4,sd,1,own,\n",
     "deviations.csv": "id,what the paper says,what we do,why\nTO-Q1,Nothing.,We train two rounds.,It is a toy.\n",
 }
 

@@ -25,7 +25,7 @@ def test_second_transcription_agrees() -> None:
 
     def rows(path: Path) -> list[tuple[str, ...]]:
         with path.open(encoding="utf-8", newline="") as file:
-            return sorted(tuple(row.values()) for row in csv.DictReader(file))
+            return sorted(tuple(row.values())[:11] for row in csv.DictReader(file))  # without provenance and evidence
 
     first = rows(exhibits.folder("fedsheafhn") / "published.csv")
     assert first == rows(SECOND)
