@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrepro.errors import one_of
+from fedrepro.errors import one_of, require
 from fedrepro.reporting.statistics import Paired, common
 
 if TYPE_CHECKING:
@@ -46,11 +46,20 @@ def select(frame: pd.DataFrame, where: Where) -> pd.DataFrame:
 
 
 def scores(frame: pd.DataFrame, where: Where, value: str) -> pd.Series:
-    """Return one score a seed, indexed by seed, of the runs that `where` selects."""
+    """Return one score a seed, indexed by seed, of the runs that `where` selects.
+
+    A run that is in the frame twice, such as one of two exhibits, counts once.
+
+    Raises:
+        ArgumentError: `where` selects several runs of a seed, so that no score is the seed's.
+    """
     chosen = select(frame, where)
     if value not in chosen or "seed" not in chosen:
         return pd.Series(dtype=float)
-    return chosen.drop_duplicates("seed").set_index("seed")[value].astype(float).sort_index()
+    chosen = chosen.drop_duplicates([name for name in ("key", "seed", value) if name in chosen])
+    twice = sorted(set(chosen["seed"][chosen["seed"].duplicated()]))
+    require(not twice, "where", "values that leave one run a seed", f"{dict(where)} (seeds {twice})")
+    return chosen.set_index("seed")[value].astype(float).sort_index()
 
 
 def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Paired | None:

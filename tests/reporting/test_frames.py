@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from fedrepro.errors import ArgumentError
 from fedrepro.reporting import frames
 
 RUNS = [
@@ -58,6 +59,14 @@ def test_a_run_that_is_stored_twice_counts_once() -> None:
     """The same run from two exhibits gives one score a seed."""
     twice = pd.concat([FRAME, FRAME])
     pd.testing.assert_series_equal(frames.scores(twice, AT_5, "test"), frames.scores(FRAME, AT_5, "test"))
+
+
+def test_two_runs_of_one_seed_are_refused() -> None:
+    """A condition that leaves several runs a seed is an error that names it, and not the first of the runs."""
+    with pytest.raises(ArgumentError, match=r"where must be values that leave one run a seed.*'FedGAT'.*\[0, 1, 2\]"):
+        frames.scores(FRAME, {"method": "FedGAT"}, "test")
+    with pytest.raises(ArgumentError, match="one run a seed"):  # without keys, and in a difference
+        frames.difference(FRAME.drop(columns="key"), {"method": "FedGAT"}, AT_5, "test")
 
 
 @pytest.mark.parametrize(("frame", "value"), [(FRAME, "percent"), (pd.DataFrame(), "test")])

@@ -204,7 +204,7 @@ def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -
     from fake_training import fake_training
 
     fake_training(monkeypatch)
-    graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora in set order", "mine"]
+    graphs = ["Cora", "PPI~standin", "csbm-SC", "csbm-d25", "csbm-DNC redrawn", "subCora as coded", "mine"]
     store.append("a", *(engine.compute([Run("train", "p", "FedAvg", dataset=graph)])[0] for graph in graphs))
     assert set(verification.verify(store, 9, workers=1)["dataset"]) == {*graphs} - {"mine"}
 

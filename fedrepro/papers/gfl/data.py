@@ -16,8 +16,8 @@ In the graphs for rates against N the signal sqrt(mu/N) does not depend on N. Th
 loss depends little on the number of clients.
 
 `csbm-... redrawn` draws graph, classes, u and split anew for every repetition, so that repetitions are independent.
-`csbm-... Z/p` has the noise as the paper prints it (GFL-Q2). `subCora in set order` splits validation and test nodes in
-the order of a Python set, as the authors' code does; `subCora` shuffles them.
+`csbm-... Z/p` has the noise as the paper prints it (GFL-Q2). `subCora as coded` splits validation and test nodes in the
+order of a Python set, as the authors' code does; `subCora` shuffles them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
+import networkx
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
@@ -199,38 +200,56 @@ def _roles(name: str, number: int = 0) -> Array:
 # -- subCora ----------------------------------------------------------------------------------------------------------
 
 
-def subcora(seed: int, set_order: bool = False) -> Data:
+def subcora(seed: int, coded: bool = False) -> Data:
     """Return sub-graph `seed` of 20 (GFL-P2), which holds 300 nodes of Cora.
 
     From 800 random nodes, one component of 30 to 50 nodes and all classes becomes the training set. Validation nodes,
     equally many, and test nodes are within two edges of it in Cora. A seeded shuffle decides which ones they are, or
-    the order of a Python set (`set_order`, GFL-Q10).
+    the order of the authors' set (`coded`, GFL-Q10).
 
     Raises:
         DataError: Cora cannot be had, or the component is not as the paper asks.
     """
     cora, (torch_seed, rank) = datasets.load("Cora"), PAIRS[seed % len(PAIRS)]
     generator = torch.Generator().manual_seed(torch_seed)
-    drawn = torch.randperm(cora.num_nodes, generator=generator)[:800].sort().values.numpy()
+    order = torch.randperm(cora.num_nodes, generator=generator)[:800].numpy()
+    drawn = np.sort(order)
     adjacency = _adjacency(cora, np.int8)
     _, label = sp.csgraph.connected_components(adjacency[drawn][:, drawn], directed=False)
     train = drawn[label == np.argsort(-np.bincount(label), kind="stable")[rank]]
     counts = np.bincount(cora.y.numpy()[train], minlength=cora.num_classes)
     if not (30 <= train.size <= 50 and counts.min() > 0 and counts.std() <= 2.5):
         raise DataError(f"subCora {torch_seed}: the component has {train.size} nodes, classes {counts.tolist()}.")
-    reach = np.zeros(cora.num_nodes, bool)
-    reach[train] = True
-    for _ in range(2):
-        reach |= (adjacency @ reach.astype(np.int8)) > 0
-    reach[train] = False
-    near = np.flatnonzero(reach)
-    if set_order:
-        others = np.array([*{int(node) for node in near}])
+    if coded:
+        others = _in_set_order(adjacency, order, train)
     else:
-        others = np.random.default_rng([torch_seed, zlib.crc32(b"subCora")]).permutation(near)
+        reach = np.zeros(cora.num_nodes, bool)
+        reach[train] = True
+        for _ in range(2):
+            reach |= (adjacency @ reach.astype(np.int8)) > 0
+        reach[train] = False
+        others = np.random.default_rng([torch_seed, zlib.crc32(b"subCora")]).permutation(np.flatnonzero(reach))
     chosen = np.concatenate([train, others[: 300 - train.size]])
     role = np.repeat([0, 1, 2], [train.size, train.size, chosen.size - 2 * train.size])
     return _masked(_induced(cora, chosen), role)
+
+
+def _in_set_order(adjacency: sp.csr_matrix, drawn: Array, train: Array) -> Array:
+    """Return the nodes within two edges of the training set in the order of the authors' Python set (GFL-Q10).
+
+    The order of a set depends on how it was filled. Theirs is filled breadth-first from one training node after the
+    other, and then loses the training nodes. These in turn come in the order of a component's set, which is filled
+    breadth-first from the first of its nodes in the set of the nodes drawn.
+    """
+    graph, left = networkx.from_scipy_sparse_array(adjacency), set(drawn)
+    start = next(node for node in left if node in set(train))
+    component, level = {start}, [start]
+    while level:
+        found = dict.fromkeys(near for node in level for near in graph[node] if near in left and near not in component)
+        level = list(found)
+        component.update(level)
+    trees = (networkx.bfs_tree(graph, node, depth_limit=2) for node in list(component))
+    return np.array(list({near for tree in trees for near in tree} - component))
 
 
 def _induced(cora: Data, chosen: Array) -> Data:
@@ -247,7 +266,7 @@ def register_graphs() -> None:
     loaders: dict[str, Callable[[int], Data]] = {
         name + ending: partial(sample, name + ending) for name in TASKS for ending in ("", PRINTED, REDRAWN)
     }
-    loaders |= {"subCora": subcora, "subCora in set order": partial(subcora, set_order=True)}
+    loaders |= {"subCora": subcora, "subCora as coded": partial(subcora, coded=True)}
     for name, loader in loaders.items():
         datasets.add(name, loader)
 

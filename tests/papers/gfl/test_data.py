@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
+import networkx
 import numpy as np
 import pytest
 import torch
 
 from fedrepro.data import datasets, partition
-from fedrepro.papers.gfl.data import TASKS, _roles, components, parameters, topology
+from fedrepro.papers.gfl.data import PAIRS, TASKS, _roles, components, parameters, topology
 
 
 @pytest.mark.parametrize("name", ["csbm-DNC", "csbm-SNC", "csbm-SC", "csbm-d5"])
@@ -72,13 +73,36 @@ def test_subcora_is_as_the_paper_asks() -> None:
     """A sub-graph has 300 nodes, a connected training set with all classes, and as many validation nodes."""
     for seed in (0, 6, 19):
         one = datasets.assemble("subCora", "", "public", seed)
-        other = datasets.assemble("subCora in set order", "", "public", seed)
+        other = datasets.assemble("subCora as coded", "", "public", seed)
         count = int(one.train_mask.sum())
         assert one.num_nodes == 300 and 30 <= count <= 50 and int(one.val_mask.sum()) == count
         classes = torch.bincount(one.y[one.train_mask], minlength=7).double()
         assert int(classes.min()) > 0 and float(classes.std(correction=0)) <= 2.5
         assert components(datasets.subgraph(one, one.train_mask))[0] == 1
         assert torch.equal(one.x.to_dense()[:count], other.x.to_dense()[:count])
+
+
+@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="subCora needs the real Cora: FEDREPRO_DATA is unset")
+@pytest.mark.parametrize(("seed", "apart"), [(0, 3), (8, 82), (12, 91), (17, 0)])
+def test_subcora_as_coded_fills_its_set_as_the_public_code_does(seed: int, apart: int) -> None:
+    """Training, validation and test nodes are those of networkx' sets; a set filled in sorted order differs."""
+    cora, (torch_seed, rank) = datasets.load("Cora"), PAIRS[seed]
+    whole = networkx.Graph(list(map(tuple, cora.edge_index.T.tolist())))
+    drawn = torch.randperm(cora.num_nodes, generator=torch.Generator().manual_seed(torch_seed))[:800].numpy()
+    parts = sorted(networkx.connected_components(whole.subgraph(drawn)), key=len, reverse=True)
+    train, near = set(parts[rank]), []
+    for node in list(parts[rank]):
+        near += list(networkx.bfs_tree(whole, node, depth_limit=2))
+    order = list(set(near) - train)
+    data, rows = datasets.assemble("subCora as coded", "", "public", seed), cora.x.to_dense()
+    for name, nodes in (
+        ("train", sorted(train)),
+        ("val", order[: len(train)]),
+        ("test", order[len(train) : 300 - len(train)]),
+    ):
+        assert torch.equal(data.x.to_dense()[data[f"{name}_mask"]], rows[nodes])
+    in_order, tested = sorted(order), slice(len(train), 300 - len(train))
+    assert len(set(order[tested]) - set(list(set(in_order))[tested])) == apart
 
 
 def test_the_signal_is_the_same_for_all_n() -> None:

@@ -27,10 +27,10 @@ from fedrepro.reporting.statistics import Paired
 
 
 def where(column: str, row: Row, reading: str) -> Where:
-    """Return what selects a cell of Table 2. Central models have one reading, which stands in both."""
+    """Return what selects a cell of Table 2. Central models on DNC have one reading, which stands in both."""
     method, setting = row
-    readings = READINGS if method in CENTRAL else (reading,)
-    return {"column": column, "method": method, "setting": setting, "reading": readings}
+    reading = "text" if method in CENTRAL and column == "csbm-DNC" else reading
+    return {"column": column, "method": method, "setting": setting, "reading": reading}
 
 
 def gap(frame: pd.DataFrame, column: str, left: Row, right: Row, reading: str) -> Paired | None:

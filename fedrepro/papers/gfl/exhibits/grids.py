@@ -3,7 +3,7 @@
 Every training cell exists in two readings. The reading "text" is what the paper describes: propagation with teleport
 (the text cites APPNP), one step for each of the T updates, and the printed rates. The reading "code" is what gave the
 published numbers: the truncated propagation, one pass over the local batches for each update, the rates and budgets of
-the public code, and validation and test nodes of subCora in set order.
+the public code, and validation and test nodes of subCora as coded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPETITIONS = 20
 CLIENTS = {"csbm-DNC": 200, "csbm-SNC": 200, "csbm-SC": 50, "subCora": 300, "csbm-d": 40}
 COLUMNS = ("csbm-DNC", "subCora", "csbm-SNC", "csbm-SC")  # of Table 2
 READINGS = ("text", "code")
-VARIANTS_OF_DATA = (" Z/p", " in set order", " redrawn")  # endings of the names of data sets
+VARIANTS_OF_DATA = (" Z/p", " as coded", " redrawn")  # endings of the names of data sets
 DEGREES = (25, 15, 10, 5)
 
 # Rows of Table 2. The ablations V1 and V2 have I = 10.
@@ -75,7 +75,7 @@ def cell(row: Row, dataset: str, reading: str, seeds: Sequence[int] = range(REPE
     method, setting = row
     base = base_name(dataset)
     if reading == "code" and dataset == "subCora":
-        dataset = "subCora in set order"
+        dataset = "subCora as coded"
     graph: dict[str, Any] = {"dataset": dataset, "split": "public", "seed": list(seeds)}
     if method in CENTRAL:
         options, rates = CENTRAL[method]
@@ -291,7 +291,7 @@ _statistics = Grid(partial(check, method="gfl-statistics", dataset=GRAPHS), per=
 _identities = Grid(identities, smoke=partial(identities, rounds=5))
 _algorithm = Grid(algorithm, per=("dataset", "local_epochs"))
 _rates = Grid(rates, smoke=partial(rates, seeds=1, shorter=5))
-_subcora = partial(check, method="gfl-subcora", dataset=["subCora", "subCora in set order"], seed=range(REPETITIONS))
+_subcora = partial(check, method="gfl-subcora", dataset=["subCora", "subCora as coded"], seed=range(REPETITIONS))
 _ablations = _table_grid(COLUMNS, lambda _: ABLATED)
 
 GRIDS = {

@@ -58,7 +58,7 @@ def _settings(frame: pd.DataFrame) -> pd.Series:
 def _readings(frame: pd.DataFrame) -> pd.Series:
     """Return which reading each training run belongs to, by its options."""
     dataset, propagation = frame["dataset"], frame["propagation"]
-    code = propagation.eq("truncated") | dataset.str.endswith("in set order")
+    code = propagation.eq("truncated") | dataset.str.endswith("as coded")
     code |= frame["lr"].eq(frame["method"].map({"FedMLP": 0.08, "MLPs": 0.05}))
     reading = code.map({True: "code", False: "text"}).mask(propagation.eq("printed"), "Eq. 13b")
     first = dataset.eq("csbm-DNC") & _settings(frame).eq("I=1") & frame["lr"].eq(PRINTED["csbm-DNC"][0])
