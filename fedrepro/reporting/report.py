@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError
-from fedrepro.reporting import answer, exhibits, files, reading
+from fedrepro.reporting import answer, exhibits, files, reading, readings
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS
 from fedrepro.reporting.rule import WORDS as VERDICTS
@@ -101,7 +101,9 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
     for name, heading in TABLES.items():
         rows = _read(folder / f"{name}.csv")
         if rows:
-            parts += [f"## {heading}\n", _table(list(rows[0]), [list(row.values()) for row in rows])]
+            shown = _claims(rows) if name == "claims" else _rows(rows)
+            parts += [f"## {heading}\n", shown]
+    parts += _causes(folder, paper)
     if here:
         parts.append("## Exhibits\n")
         parts += [_exhibit(drawn[row["id"]], f"{row['id']}, {row['label']}: {row['title']}") for row in here]
@@ -219,6 +221,44 @@ def _illustrated(folder: Path, paper: str, name: str) -> list[str]:
     return [
         f"![Printed numbers against ours, {name}: one point a number, coloured by its word]({answer.PICTURE}.svg)\n"
     ]
+
+
+def _rows(rows: Sequence[Row]) -> str:
+    return _table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _claims(rows: Sequence[Row]) -> str:
+    """Return the claims as a table, and the evidence of each folded, one line a part."""
+    parts = [
+        _table(["id", "claim", "check", "verdict"], [[r["id"], r["claim"], r["check"], r["verdict"]] for r in rows])
+    ]
+    for row in rows:
+        counts, colon, rest = row["evidence"].partition(": ")
+        told = rest.split("; ") if colon else row["evidence"].split("; ")
+        head = f"{row['id']}, {row['verdict']}" + (f": {counts}" if colon else "")
+        lines = "\n".join(f"- {_escape(part)}" for part in told)
+        parts.append(f"<details><summary>{_escape(head)}</summary>\n\n{lines}\n\n</details>\n")
+    return "\n".join(parts)
+
+
+def _causes(folder: Path, paper: str) -> list[str]:
+    """Return what differs in the main tables, each cell with the readings run on it and the one that explains it."""
+    parts = []
+    for exhibit_id in exhibits.study(paper).tables if paper in exhibits.papers() else ():
+        rows = _read(folder / f"{exhibit_id}-causes.csv")
+        known = _read(folder / f"{exhibit_id}-by-reading.csv")
+        if rows:
+            explained, of = readings.placebo_rate(
+                pd.DataFrame(known).assign(explains=[r["explains"] == "True" for r in known])
+            )
+            names = ["dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
+            head = [name for name in [*names, "readings run", "cause"] if any(row[name] for row in rows)]
+            parts += [
+                f"### {exhibit_id}\n",
+                f"A placebo, the other half of the seeds, would explain {explained} of {of} open cells.\n",
+                _table(head, [[row[name] for name in head] for row in rows]),
+            ]
+    return ["## What differs, and why\n", *parts] if parts else []
 
 
 def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
