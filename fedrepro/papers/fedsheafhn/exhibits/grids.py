@@ -324,8 +324,9 @@ _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 GRIDS = {
     "SH-T1": _grid(_table1, _quick_table1, ("method",)),
     "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", *PERSONAL)),
-    "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",)),
-    "SH-T1-literal": _grid(literal_table, lambda run: False, ("method",)),
+    # Every method has its smoke run in SH-T1.
+    "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",), methods=("Local",)),
+    "SH-T1-literal": _grid(literal_table, lambda run: False, ("method",), methods=("FedAvg",)),
     "SH-T3": _personalized,
     "SH-T4": _grid(modules, is_quick((20,)), _MODULES),
     "SH-T5": _grid(networks, is_quick((20,)), _MODULES),
@@ -359,5 +360,5 @@ GRIDS = {
         readings, lambda run: False, ("method", *sorted({name for row in READINGS.values() for name in row}))
     ),
     "SH-M3": _grid(choices, is_quick(methods=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
-    "SH-M4": _grid(fggp_readings, lambda run: False, ("method", "optimizer")),
+    "SH-M4": _grid(fggp_readings, lambda run: False, ("method",)),
 }
