@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +20,6 @@ from fedrepro.paths import replace_file
 from fedrepro.reporting.site import docstrings, sources
 
 STATIC = Path(__file__).parent / "static"
-PARTS = ("api", "notebooks", "papers", "reading")
 NEEDED = "The site needs the packages of the extra 'site'. Install them with: pip install 'fedrepro[site]'"
 
 SETTINGS: dict[str, Any] = {
@@ -106,10 +106,14 @@ def build(profile: str = "") -> Built:
         raise FedreproError(f"{NEEDED} Missing: {error.name}.") from error
     place = folder(profile)
     work = place.with_name("site-work")
-    stamp, now = work / "stamp", state(sources.write(work / "sources", profile))
+    written = sources.write(work / "sources", profile)
+    stamp, now = work / "stamp", state(written)
     if stamp.is_file() and stamp.read_text() == now and (place / "index.html").is_file():
         return Built(place / "index.html", [], time.monotonic() - start)
     stamp.unlink(missing_ok=True)
+    if written.renewed:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(work / "doctrees", ignore_errors=True)
     from sphinx.application import Sphinx
     from sphinx.errors import SphinxError
     from sphinx.util.docutils import docutils_namespace, patch_docutils
@@ -133,10 +137,6 @@ def build(profile: str = "") -> Built:
             app.build()
     except SphinxError as error:
         raise FedreproError(f"Sphinx could not build the site: {error}") from error
-    for page in place.rglob("*.html"):  # of a source that is gone
-        name = page.relative_to(place).with_suffix("").as_posix()
-        if name.split("/")[0] in PARTS and name not in app.env.found_docs:
-            page.unlink()
     told = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in warnings.getvalue().splitlines() if line.strip()]
     if not told:
         replace_file(stamp, now.encode())

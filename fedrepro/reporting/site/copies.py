@@ -16,6 +16,7 @@ STATE = "application/vnd.jupyter.widget-state+json"
 ID = re.compile(r"\b[A-Z]{2,3}-[A-Z][A-Za-z]*\d+[a-z]?(?:-\w+)*\b|\bEN-\d+[a-z]?\b")
 _STYLER = re.compile(r"\bT_[0-9a-f]{5}(?=[_\"\s])")
 _SOLUTION = re.compile(r"[ \t]*<details>\s*<summary>Solution</summary>(.*?)</details>\n?", re.DOTALL)
+_FOLDED = re.compile(r"^([ \t]*)<details>\s*<summary>(.*?)</summary>\s*(.*?)\s*</details>", re.DOTALL | re.MULTILINE)
 _ITEM = re.compile(r"^(?=\d+\. )", re.MULTILINE)
 
 
@@ -49,6 +50,8 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
             (line.lstrip("# ") for line in text(cell).splitlines()[::-1] if _is_heading(cell, line)), heading
         )
         cell["metadata"] = {"tags": cell["metadata"].get("tags", [])}
+        if cell["cell_type"] == "markdown":  # blank lines, without which what is folded is no Markdown
+            cell["source"] = _FOLDED.sub(r"\1<details><summary>\2</summary>\n\n\1\3\n\n\1</details>\n", text(cell))
         if cell["cell_type"] == "code":
             cell["outputs"] = [
                 tidy(shown, f"{len(cells)}-{place}")

@@ -26,6 +26,7 @@ class Sources:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kept: set[Path] = set()
+        self.renewed = False  # whether a page is gone or a reference changed, of which Sphinx would leave traces
         self.anchors: set[str] = set()  # the IDs of exhibits that a page can link to
 
     def write(self, name: str, content: str | bytes) -> str:
@@ -33,6 +34,7 @@ class Sources:
         path = self.folder / name
         new = content.encode() if isinstance(content, str) else content
         if not path.is_file() or path.read_bytes() != new:
+            self.renewed |= path.is_file() and path.suffix == ".rst"
             replace_file(path, new)
         self.kept.add(path)
         return f"/{name}"
@@ -45,6 +47,7 @@ class Sources:
         """Remove the files that were not written this time."""
         for path in self.folder.rglob("*"):
             if path.is_file() and path not in self.kept:
+                self.renewed |= not path.is_relative_to(self.folder / "files")
                 path.unlink()
 
 

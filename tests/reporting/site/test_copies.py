@@ -83,6 +83,15 @@ def test_solutions_are_collected_and_left_out_of_pages() -> None:
     assert copies.solutions(book(markdown("## Exercises\n\n1. Why?"))) == ""
 
 
+def test_folded_text_is_markdown() -> None:
+    """A hint stands between blank lines, so that its mathematics is set."""
+    made = copies.page(
+        book(markdown("1. How?\n   <details><summary>Hint</summary>Look at $x$.</details>\n2. Why?")), "", {}
+    )
+    folded = "   <details><summary>Hint</summary>\n\n   Look at $x$.\n\n   </details>\n"
+    assert texts(made)[2] == f"1. How?\n{folded}\n2. Why?"
+
+
 def test_pictures_are_described() -> None:
     """A picture is described by the exhibits of its cell, else by the heading above it; never by nothing."""
     picture = shown(image_png="AAAA")

@@ -96,7 +96,19 @@ def test_an_unchanged_file_is_left_alone(tmp_path: Path) -> None:
     made.write("a.md", "one")
     assert (tmp_path / "a.md").stat().st_mtime_ns == before
     made.write("a.md", "two")
-    assert (tmp_path / "a.md").read_text() == "two"
+    assert (tmp_path / "a.md").read_text() == "two" and not made.renewed
+
+
+def test_a_page_that_is_gone_renews_the_site(tmp_path: Path) -> None:
+    """Sphinx leaves pages and sources of what is gone, so the site is then made from nothing; files do not count."""
+    for name, content, renewed in (("files/a.csv", "", False), ("api/a.rst", "old", True), ("b.md", "", True)):
+        old = Sources(tmp_path / name[0])
+        old.write(name, "old")
+        made = Sources(tmp_path / name[0])
+        if content != "":
+            made.write(name, "new")
+        made.prune()
+        assert made.renewed == renewed, name
 
 
 def test_markup_in_plain_text_is_shown() -> None:
