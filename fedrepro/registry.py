@@ -76,7 +76,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "feras-rate"): Entry("fedrepro.papers.feras.theory.convergence:rate"),
     ("check", "feras-looser"): Entry("fedrepro.papers.feras.theory.looser:looser"),
     ("check", "feras-conditions"): Entry("fedrepro.papers.feras.theory.convergence:conditions"),
-    ("attack", "gfl-reconstruction"): Entry("fedrepro.papers.gfl.attack:reconstruct"),
+    ("attack", "gfl-reconstruction"): Entry("fedrepro.papers.gfl.attack:reconstruct", 2),
     ("attack", "gfl-differences"): Entry("fedrepro.papers.gfl.attack:tell_apart"),
     ("attack", "feras-inversion"): Entry("fedrepro.papers.feras.attack:inversion", 2),
     ("partition", "manifest"): Entry("fedrepro.runs.tasks:partition_manifest"),

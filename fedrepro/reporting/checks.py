@@ -18,6 +18,7 @@ ROUNDING = 1e-12  # what an identity that holds exactly may miss in float64
 
 COLUMNS = ("id", "statement", "measured", "bound", "verdict")
 HOLDS, FAILS, NOT_MEASURED = "holds", "fails", "not measured"
+NOT_TESTED = "not tested"  # what no implementation could fail; the statement says why
 CAUGHT, MISSED = "fails, as it must", "passes, as it must not"  # the outcomes of a negative control
 
 Row = dict[str, Any]

@@ -17,14 +17,15 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.errors import one_of, require
-from fedrepro.reporting import frames, statistics
+from fedrepro.reporting import checks, frames, statistics
 from fedrepro.reporting.frames import Where
 from fedrepro.reporting.statistics import Interval, Paired, Slope
 
 LEVEL = 0.05
 SHOWN, CONTRADICTED, UNDECIDED = "shown", "contradicted", "undecided"
 NOT_CHECKED = "cannot be checked here"
-VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, NOT_CHECKED)
+NOT_TESTED = checks.NOT_TESTED
+VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, NOT_CHECKED, NOT_TESTED)
 COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
 QUANTIFIERS = ("all", "most", "some")
 

@@ -6,8 +6,8 @@ Every round the server receives h_j of client j and its gradient, under weights 
 
 Here m_j marks the hidden units that are on. One gradient without noise is therefore x_j itself, up to a factor that W2
 gives (`from_gradients`). V1 adds noise to the gradient and not to h_j. Noise of a fixed size averages out over rounds.
-Fitting x_j to h_j as well, `classes` numbers a round, does not help: the fit (`from_h`) ends in a worse guess than the
-gradients give by themselves.
+It protects nothing besides, since h_j goes out clean: it gives `classes` equations for x_j a round, and soon more than
+x_j has features. `from_h` solves them, from the guess that the noisy gradients give.
 
 Client k receives sums over its neighbours, grad C_k = M_k diag(W2[:, c]) with M_k = sum_j A_kj x_j m_j^T. With one
 neighbour this is the server's case again. With several, `from_gradients` finds a mixture, but the client can tell its
@@ -21,8 +21,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from scipy.optimize import leastsq
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -40,6 +43,7 @@ from fedrepro.runs.run import Run
 PARTIES = ("server", "client")
 ROUNDING = 1e-9  # differences below this part of the longest column are rounding
 
+Array = npt.NDArray[np.float64]
 Pairs = list[tuple[Tensor, Tensor]]
 
 
@@ -133,22 +137,31 @@ def from_gradients(averages: Pairs, messages: Pairs) -> Tensor:
 
 
 def from_h(averages: Pairs, messages: Pairs, guess: Tensor) -> Tensor:
-    """Return the x near a guess of its direction that fits one client's h in every round (L-BFGS), `[features]`."""
-    first, second = (torch.stack(part) for part in zip(*averages))
-    h = torch.stack([message[0] for message in messages])
-    x = (0.1 * guess / guess.norm()).requires_grad_()
-    rule = torch.optim.LBFGS([x], max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-14)
+    """Return the x near a guess of its direction that fits one client's h in every round, `[features]`.
 
-    def misfit() -> float:
-        rule.zero_grad()
-        hidden = F.relu(torch.einsum("p,tph->th", x, first))
-        loss = ((torch.einsum("th,thc->tc", hidden, second) - h) ** 2).sum() / (h**2).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
+    The fit is MINPACK's (Levenberg and Marquardt). Each equation counts by the inverse length of its gradient without
+    ReLU, as late rounds have large weights and would count alone. A short first step keeps the fit near the guess. If
+    the rounds have fewer equations than x has features the guess is returned, as many x fit.
+    """
+    first, second, h = (
+        torch.stack(part).double().numpy() for part in (*zip(*averages), [sums for sums, _ in messages])
+    )
+    scale = 1 / np.linalg.norm(first @ second, axis=1)
+    if h.size < len(guess):
+        return guess
 
-    rule.step(misfit)  # type: ignore[no-untyped-call]
-    fitted: Tensor = x.detach()
-    return fitted
+    def misfit(x: Array) -> Array:
+        hidden = np.maximum(x @ first, 0)
+        return np.ravel(scale * (np.einsum("th,thc->tc", hidden, second) - h))
+
+    def jacobian(x: Array) -> Array:
+        on = second * (x @ first > 0)[..., None]
+        return np.reshape(scale[..., None] * (first @ on).swapaxes(1, 2), (h.size, -1))
+
+    start = (guess / guess.norm()).numpy()
+    steps = {"factor": 0.1, "diag": np.ones_like(start), "ftol": 1e-14, "xtol": 1e-14, "maxfev": 300}
+    # `full_output` keeps it from warning of a fit that is exact before the tolerances are met.
+    return torch.from_numpy(leastsq(misfit, start, Dfun=jacobian, full_output=True, **steps)[0])
 
 
 def shortest_difference(seconds: list[Tensor], gradients: list[Tensor]) -> Tensor:

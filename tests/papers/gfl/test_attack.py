@@ -28,6 +28,22 @@ def test_the_server_rebuilds_features_and_noise_hides_them_for_a_while() -> None
     assert abs(cosine["server", 50]) < 0.5
 
 
+def test_the_noise_on_gradients_protects_nothing_as_h_goes_out_clean() -> None:
+    """h gives the server two equations a round: 120 rounds determine x, and the 24 of twelve rounds do not."""
+    options = {"neighbours": 4, "local_epochs": 1, "party": "server", "noise": 1}
+    found = attack(reconstruct, **options, updates=120)
+    assert found["cosine"] < 0.9 and found["cosine_with_h"] > 0.999999
+    few = attack(reconstruct, **options, updates=12)
+    assert few["cosine_with_h"] == few["cosine"] < 0.5
+
+
+def test_a_single_round_hides_one_of_many_neighbours() -> None:
+    """After one round the centre tells 2 leaves apart, and not 64."""
+    options = {"local_epochs": 10, "updates": 10, "noise": 0}
+    two, many = (attack(tell_apart, **options, neighbours=n)["cosine_of_difference"] for n in (2, 64))
+    assert two > 0.999 and many < 0.6
+
+
 def test_the_shortest_difference_is_one_neighbour() -> None:
     """The attack finds the one of three neighbours whose ReLU differs between two of four units, exactly."""
     x = torch.tensor([[1.0, 0, 0], [0, 2.0, 0], [0, 0, 3.0]], dtype=torch.float64)

@@ -247,13 +247,20 @@ def rates(seeds: int = 5, shorter: int = 1) -> list[Run]:
 
 
 def privacy(updates: int = 600) -> list[Run]:
-    """Return the attacks of a server and of a neighbour on x, with and without the noise of V1."""
+    """Return the attacks of a server and of a neighbour on x, with and without the noise of V1.
+
+    Further runs see fewer rounds: the server a fifth and a tenth of them under noise, the neighbour a single one.
+    """
     options: dict[str, Any] = {"noise": [0, 1], "updates": updates, "local_epochs": [1, 10, 20, 50]}
     common: dict[str, Any] = {"task": "attack", "paper": "gfl", "method": "gfl-reconstruction", "seed": range(5)}
     server = sweep(options={**options, "party": "server", "neighbours": 4}, **common)
+    fewer = {"noise": 1, "updates": [updates // 10, updates // 5], "local_epochs": 1, "party": "server"}
+    server += sweep(options={**fewer, "neighbours": 4}, **common)
     client = sweep(options={**options, "party": "client", "neighbours": [1, 2, 4, 8, 16]}, **common)
     options |= {"local_epochs": options["local_epochs"][1:], "neighbours": [2, 4, 8, 16, 64]}
-    return server + client + sweep(options=options, **{**common, "method": "gfl-differences"})
+    common["method"] = "gfl-differences"
+    once = {**options, "noise": 0, "updates": 10, "local_epochs": 10}
+    return server + client + sweep(options=options, **common) + sweep(options=once, **common)
 
 
 def small_privacy() -> list[Run]:
