@@ -143,9 +143,8 @@ def from_h(averages: Pairs, messages: Pairs, guess: Tensor) -> Tensor:
     ReLU, as late rounds have large weights and would count alone. A short first step keeps the fit near the guess. If
     the rounds have fewer equations than x has features the guess is returned, as many x fit.
     """
-    first, second, h = (
-        torch.stack(part).double().numpy() for part in (*zip(*averages), [sums for sums, _ in messages])
-    )
+    parts = [list(part) for part in zip(*averages)] + [[sums for sums, _ in messages]]
+    first, second, h = (torch.stack(part).double().numpy() for part in parts)
     scale = 1 / np.linalg.norm(first @ second, axis=1)
     if h.size < len(guess):
         return guess
