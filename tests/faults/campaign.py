@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import fake_tasks
+import psutil
 from faults import clusters, crashes, damage
 from faults.judge import Skip, Trial
 
@@ -51,7 +52,7 @@ SAFEGUARDS: dict[str, tuple[str, object, str, object]] = {  # the trial, and wha
     "the lock": ("write", store, "FileLock", lambda *path, **wait: nullcontext()),
     "cutting back": ("full", os, "ftruncate", lambda descriptor, size: None),
 }
-HANGING = 300  # seconds after which a trial has failed
+HANGING = 1200  # seconds after which a trial has failed
 
 
 @dataclass
@@ -93,6 +94,8 @@ def attempt(name: str, seed: int, tally: Tally, number: int) -> None:
         print(f"FAILED: --seed {seed} --only {name} --number {number}; its folder: {place}", flush=True)
     finally:
         signal.alarm(0)
+        for process in psutil.Process().children(recursive=True):  # of a trial that failed
+            process.kill()
     tally.tried += not tally.skipped
     tally.seconds += time.monotonic() - start
     if tally.skipped or tally.held == tally.tried:

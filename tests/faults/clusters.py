@@ -30,7 +30,7 @@ def start(*arguments: object, **variables: str) -> subprocess.Popen[str]:
 
 
 def finish(child: subprocess.Popen[str]) -> str:
-    output, errors = child.communicate(timeout=240)
+    output, errors = child.communicate(timeout=900)
     assert child.returncode == 0, errors
     return output
 
