@@ -38,6 +38,7 @@ ASIDE = (
     "fedrepro.reporting.figures",
     "fedrepro.reporting.files",
     "fedrepro.reporting.frames",
+    "fedrepro.reporting.kernel",
     "fedrepro.reporting.legacy",
     "fedrepro.reporting.notebook",
     "fedrepro.reporting.published",
