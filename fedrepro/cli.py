@@ -1,18 +1,21 @@
 """The command `fedrepro`: list, data, run, status, show, compare, verify, check, merge, report, site, --version.
 
 Errors of the package end as one line on stderr and exit status 2. A failed notebook or check, or a damaged file of a
-graph, is status 1.
+graph, is status 1. A signal that ends the command is one line, and status 128 and its number, as in a shell.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import fedrepro
@@ -31,16 +34,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        with _signals():
+            return command(options)
     except FedreproError as error:
         print(f"fedrepro: {error}", file=sys.stderr)
         return 1 if isinstance(error, DamagedError) else 2
-    except KeyboardInterrupt:
-        print("fedrepro: interrupted; what was finished is kept", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as end:
+        what = f"ended by {end.args[0].name}" if end.args else "interrupted"
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"fedrepro: {what}; what was finished is kept", file=sys.stderr)
+        return 128 + (end.args[0] if end.args else signal.SIGINT)
     except BrokenPipeError:  # `fedrepro list | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP, as of a job scheduler or a closed terminal, end a command as SIGINT does."""
+
+    def end(number: int, _: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number))
+
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = threading.current_thread() is threading.main_thread()
+    # One that is ignored stays so: nohup.
+    before = {
+        number: signal.signal(number, end) for number in known if ours and signal.getsignal(number) == signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,6 @@ import ast
 import contextlib
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
+from fedrepro.reporting import kernel
 from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter, natural
 from fedrepro.runs import executors
 
@@ -178,7 +178,7 @@ def _environment(profile: str, jobs: int) -> Iterator[None]:
     if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
         # two processes a core at worst, so that the last notebook is not left with one core
         changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
-    with tempfile.TemporaryDirectory(prefix="fedrepro-smoke-") as scratch:
+    with kernel.scratch("fedrepro-smoke-") as scratch:
         if profile == "smoke":
             nowhere = "http://127.0.0.1:9"
             changes |= {
@@ -200,36 +200,6 @@ def _environment(profile: str, jobs: int) -> Iterator[None]:
                     os.environ[name] = value
 
 
-@contextlib.contextmanager
-def _kernel_manager() -> Iterator[type]:
-    """Return a kernel manager that starts this interpreter, whatever kernels are registered for the user.
-
-    Client and kernel talk through socket files where the system has them and takes their paths. TCP ports are chosen
-    before the kernel binds them, and another notebook's kernel, or a client that tries to connect too early, can take
-    one in between: such a kernel never answers.
-    """
-    import zmq
-    from ipykernel.kernelspec import get_kernel_dict
-    from jupyter_client.kernelspec import KernelSpec
-    from jupyter_client.manager import AsyncKernelManager
-
-    with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
-        path = str(Path(folder) / "kernel")  # the files are path-1, path-2, ...
-        files = os.name == "posix" and len(os.fsencode(f"{path}-99")) <= zmq.IPC_PATH_MAX_LEN
-
-        class ThisInterpreter(AsyncKernelManager):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                if files:
-                    self.transport, self.ip = "ipc", path
-
-            @property
-            def kernel_spec(self) -> KernelSpec:
-                return KernelSpec(**get_kernel_dict())
-
-        yield ThisInterpreter
-
-
 def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[str, str] | None:
     """Execute into `partial`; return the failing cell and its message, or None."""
     import nbformat
@@ -237,7 +207,7 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     from nbclient.exceptions import DeadKernelError
 
     try:
-        with _kernel_manager() as manager:
+        with kernel.manager() as manager:
             done = papermill.execute_notebook(
                 str(source),
                 str(partial),
@@ -319,17 +289,16 @@ def run(
     output.parent.mkdir(parents=True, exist_ok=True)
     failed = output.with_suffix(".failed.ipynb")
     partial = output.with_suffix(f".{os.getpid()}.partial.ipynb")
+    kernel.remove_abandoned(output)
     for stale in (output, output.with_suffix(".html"), failed):
         stale.unlink(missing_ok=True)
-    try:
+    with kernel.unfinished(partial):
         with _environment(mode, jobs):
             failure = _execute(source.path, partial, values)
         if failure:
             partial.replace(failed)
             raise NotebookError(source.name, *failure, failed)
         partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
     _html(output)
     return output
 
@@ -343,12 +312,13 @@ class Outcome:
     error: str = ""
 
 
-def _load() -> None:
-    """Import what running and rendering a notebook needs, once a process and before its first one."""
+def _begin() -> None:
+    """Settle a process that will run notebooks: import what that needs, once, and end with the process above."""
     import nbconvert
     import papermill
 
     assert nbconvert and papermill
+    kernel.end_when_told()
 
 
 def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) -> Outcome:
@@ -358,35 +328,39 @@ def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) ->
         run(source.path, values, output=output, jobs=jobs)
     except Exception as caught:  # one notebook's failure must not end the others
         error = str(caught) if isinstance(caught, FedreproError) else f"{type(caught).__name__}: {caught}"
-    except KeyboardInterrupt:  # the process would begin the next notebook, which it was given ahead
-        os._exit(130)
     return Outcome(source.name, time.monotonic() - start, error)
 
 
 def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *, jobs: int = 1) -> Iterator[Outcome]:
     """Execute notebooks, `jobs` at a time, each in a separate process; yield each as it ends.
 
+    If the caller is interrupted, or does not ask for the next outcome, kernels and processes are ended at once.
+
     Raises:
         ArgumentError: before any is started, if a name or a parameter is wrong for one of them.
     """
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
-    require(jobs >= 1, "jobs", "an integer >= 1", jobs)
+    whole = isinstance(jobs, int) and not isinstance(jobs, bool)
+    require(whole and jobs >= 1, "jobs", "an integer >= 1", jobs)
     sources = select(names)
     values = dict(parameters or {})
     for source in sources:
         check_parameters(source.path, values)
     jobs = min(jobs, len(sources))
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_load)
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin)
     try:
-        ends = [
-            pool.submit(_attempt, source, values, executed_copy(source, values.get("profile", "")), jobs)
+        ends = {
+            pool.submit(_attempt, source, values, executed_copy(source, values.get("profile", "")), jobs): source
             for source in sources
-        ]
+        }
         for end in as_completed(ends):
-            yield end.result()
-    except BaseException:  # an interrupt: what waits is not begun
-        pool.shutdown(wait=False, cancel_futures=True)
+            try:
+                yield end.result()
+            except BrokenExecutor:
+                yield Outcome(ends[end].name, 0.0, "the process was ended from outside, perhaps for lack of memory")
+    except BaseException:  # an interrupt: what waits is not begun, what runs is ended
+        executors.give_up(pool)
         raise
     pool.shutdown()

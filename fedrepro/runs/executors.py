@@ -105,14 +105,27 @@ def _begin_worker() -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"
     # Interrupts are the parent's to handle, and a worker whose parent was killed would wait for ever.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
+def end_with_parent(end: Callable[[], object] = lambda: os._exit(1)) -> None:
+    """Call `end` in a process of a pool as soon as the process above has ended, even if it was killed."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            end()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def give_up(given: Executor) -> None:
+    """Shut down an executor without waiting, and end its processes in the middle of their work."""
+    processes = list((getattr(given, "_processes", None) or {}).values())
+    given.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
 
 
 class Inline(Executor):
@@ -330,7 +343,7 @@ class _Crew:
         """Shut down a pool made here; `abandon` ends its processes in the middle of their work."""
         if self.current is self.given:
             return
-        processes = list((getattr(self.current, "_processes", None) or {}).values()) if abandon else []
-        self.current.shutdown(wait=not abandon, cancel_futures=True)
-        for process in processes:
-            process.terminate()
+        if abandon:
+            give_up(self.current)
+        else:
+            self.current.shutdown(cancel_futures=True)

@@ -41,6 +41,7 @@ ASIDE = (
     "fedrepro.reporting.figures",
     "fedrepro.reporting.files",
     "fedrepro.reporting.frames",
+    "fedrepro.reporting.kernel",
     "fedrepro.reporting.layout",
     "fedrepro.reporting.notebook",
     "fedrepro.reporting.priors",

@@ -17,7 +17,7 @@ from notebooks_written import STANDARD, write
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError
-from fedrepro.reporting import notebook
+from fedrepro.reporting import kernel, notebook
 
 
 @pytest.fixture
@@ -206,19 +206,6 @@ def test_an_interrupt_begins_no_further_notebook(suite: Path, monkeypatch: pytes
     assert len(begun) <= 3
 
 
-def test_an_interrupted_process_begins_nothing(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of the pool is given one notebook ahead, so an interrupt ends the process, not the notebook alone."""
-
-    def interrupted(*_: object, **__: object) -> Path:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(notebook, "run", interrupted)
-    monkeypatch.setattr("os._exit", sys.exit)
-    source = notebook.read(write(suite, "p/1-a"))
-    with pytest.raises(SystemExit):
-        notebook._attempt(source, {}, suite / "copy.ipynb", 1)
-
-
 def test_the_users_number_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notebooks share the cores this process may use, unless the user has said how many workers to take."""
     monkeypatch.setattr("fedrepro.runs.executors.cores", lambda: 4)
@@ -349,7 +336,7 @@ def test_a_kernel_needs_no_port(suite: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(LocalPortCache, "find_available_port", lambda *_: pytest.fail("a port was chosen"))
     path = write(suite, "gfl/1-answer", "print(6 * 7)")
     assert printed(notebook.run(path)) == "42\n"
-    with notebook._kernel_manager() as one, notebook._kernel_manager() as two:
+    with kernel.manager() as one, kernel.manager() as two:
         assert one().ip != two().ip
 
 

@@ -1,0 +1,182 @@
+"""A command that runs a notebook takes its processes with it, however it ends, and says what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from notebooks_written import write
+
+from fedrepro.reporting import kernel
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and process groups are not tried: they are POSIX's")
+
+# A command in a checkout of its own.
+COMMAND = """
+import sys
+from pathlib import Path
+from fedrepro import cli, paths
+paths.root = lambda: Path(sys.argv[1])
+sys.exit(cli.main(["run", *sys.argv[2:]]))
+"""
+# A cell with two workers of a pool: one computes for ever, one holds the lock of the interpreter for long.
+CELL = """
+import json, os, time
+from pathlib import Path
+from fedrepro.runs import executors
+pool = executors.pool(2)
+waiting = [pool.submit(sum, range(10**12)), pool.submit(time.sleep, 999)]
+while len(pool._processes) < 2:
+    time.sleep(0.05)
+ids = [os.getpid(), *(process.pid for process in pool._processes.values())]
+Path("started.partial").write_text(json.dumps(ids))
+os.replace("started.partial", "started.json")
+sum(range(10**12))
+"""
+
+
+def start(root: Path, *names: str, **options: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", COMMAND, str(root), *names]
+    variables = os.environ | {"PYTHONPATH": str(Path(kernel.__file__).parents[2])}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=variables, **pipes, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def at_work(marks: list[Path], child: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Wait until the notebooks compute; return all processes below the command, and those that the notebooks named."""
+    end = time.monotonic() + 120
+    while not all(mark.exists() for mark in marks):
+        assert child.poll() is None and time.monotonic() < end, child.communicate()
+        time.sleep(0.05)
+    named = {process for mark in marks for process in json.loads(mark.read_text())}
+    below = psutil.Process(child.pid).children(recursive=True)
+    assert named <= {process.pid for process in below}
+    return below
+
+
+def gone(processes: list[psutil.Process], seconds: float) -> bool:
+    """Whether all have ended in time; those that have not are ended now."""
+    left = psutil.wait_procs(processes, timeout=seconds)[1]
+    for process in left:
+        process.kill()
+    return not left
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"])
+def test_no_process_is_left(name: str, tmp_path: Path) -> None:
+    """Five seconds after a signal to the command, its process, the kernel and the kernel's workers are gone."""
+    mark = write(tmp_path / "notebooks", "p/1-a", CELL).parent / "started.json"
+    child = start(tmp_path, "p", "--jobs", "1")
+    try:
+        below = at_work([mark], child)
+        number = getattr(signal, name)
+        child.send_signal(number)
+        sent = time.monotonic()
+        child.wait(timeout=5)
+        assert gone(below, 5 - (time.monotonic() - sent)), f"processes outlive {name}"
+        output, errors = child.communicate(timeout=5)
+    finally:
+        child.kill()
+    assert child.returncode == (-9 if name == "SIGKILL" else 128 + number)
+    told = "interrupted" if name == "SIGINT" else f"ended by {name}"
+    if name != "SIGKILL":  # after which Python's own tracker may speak
+        assert errors == f"fedrepro: {told}; what was finished is kept\n" and output == ""
+    left = [path.name for path in (tmp_path / "build").rglob("*") if path.is_file()]
+    assert left == [], "partial copies are left"
+
+
+@pytest.mark.parametrize("above", [0, 1, 2], ids=["the kernel", "who looks after it", "who runs the notebook"])
+def test_whoever_is_killed_takes_the_rest_along(above: int, tmp_path: Path) -> None:
+    """If one process between the command and a cell is killed, the others end, and the command says what failed."""
+    mark = write(tmp_path / "notebooks", "p/1-a", CELL).parent / "started.json"
+    child = start(tmp_path, "p", "--jobs", "1")
+    try:
+        below = at_work([mark], child)
+        killed = psutil.Process(json.loads(mark.read_text())[0])
+        for _ in range(above):
+            killed = killed.parent()
+        killed.kill()
+        output, errors = child.communicate(timeout=30)
+        assert gone(below, 5), "processes outlive the command"
+    finally:
+        child.kill()
+    assert child.returncode == 1 and output.startswith("FAILED p/1-a")
+    told = "the process was ended from outside, perhaps for lack of memory" if above == 2 else "Kernel died"
+    assert told in errors and "Traceback" not in errors
+
+
+def test_a_hangup_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    """Under nohup a closed terminal ends nothing."""
+    mark = write(tmp_path / "notebooks", "p/1-a", CELL).parent / "started.json"
+    child = start(tmp_path, "p", "--jobs", "1", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    try:
+        below = at_work([mark], child)
+        child.send_signal(signal.SIGHUP)
+        time.sleep(1)
+        assert child.poll() is None and all(process.is_running() for process in below)
+        child.terminate()
+        assert gone(below, 5) and child.wait(timeout=5) == 143
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_a_sweep_ends_on_sigterm_as_on_an_interrupt(tmp_path: Path) -> None:
+    """`--budget` keeps what was finished, ends its workers and says which signal it was."""
+    code = """
+import sys, time
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[2])
+import fake_tasks
+from fedrepro import cli, paths
+from fedrepro.reporting import notebook
+from fedrepro.runs.run import sweep
+from pathlib import Path
+if __name__ == "__main__":
+    fake_tasks.register()
+    paths.root = lambda: Path(sys.argv[1])
+    options = {"log": sys.argv[1] + "/log", "pause": 0.05}
+    runs = sweep(task="check", paper="p", method="logged", seed=range(2000), options=options)
+    exhibit = SimpleNamespace(notebook="p/1-a", runs=lambda *_: runs)
+    sys.modules["fedrepro.reporting.exhibits"] = SimpleNamespace(registered=lambda: {"EN-1": exhibit})
+    sys.exit(cli.main(["run", "p", "--budget", "5", "--device", "cpu"]))
+"""
+    write(tmp_path / "notebooks", "p/1-a")
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    tests = Path(__file__).parents[1]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]), "FEDREPRO_WORKERS": "2"}
+    command = [sys.executable, str(script), str(tmp_path), str(tests)]
+    child = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 60
+        while not (tmp_path / "results/p-1-a.jsonl").exists():
+            assert child.poll() is None and time.monotonic() < end, child.communicate()
+            time.sleep(0.05)
+        below = psutil.Process(child.pid).children(recursive=True)
+        child.terminate()
+        _, errors = child.communicate(timeout=10)
+        assert gone(below, 5)
+    finally:
+        child.kill()
+    assert child.returncode == 143
+    assert errors.splitlines()[-1] == "fedrepro: ended by SIGTERM; what was finished is kept"
+    assert (tmp_path / "results/p-1-a.jsonl").read_bytes().endswith(b"}\n")
+
+
+def test_partial_copies_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    """The next run removes what a killed one left, but not the copy of a process that is at work."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [f"1-a.{ended.pid}.partial.ipynb", f"1-a.{os.getpid()}.partial.ipynb", "1-a.x.partial.ipynb"]
+    for name in names:
+        (tmp_path / name).touch()
+    kernel.remove_abandoned(tmp_path / "1-a.ipynb")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
