@@ -29,7 +29,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
 from fedrepro.papers.fedsheafhn.exhibits.tables import SHEAF, over_clients, printed, rival_of, rounds_of, standing
 from fedrepro.reporting import checks, frames
 from fedrepro.reporting.claims import NOT_CHECKED, Claim, Derived, Difference, Get, Parts, judge_claim
-from fedrepro.reporting.statistics import common
+from fedrepro.reporting.statistics import Paired, common
 
 NEW_LOSS = 2.0  # "minimal performance reduction", in points
 OVERHEAD = 0.1  # "modest": the server's time at 50 or 100 clients above that at 20
@@ -69,19 +69,19 @@ def cell_by_cell(get: Get) -> tuple[str, str]:
     A column counts as sure if its 95% interval, paired over seeds, leaves out zero.
     """
     parts: Parts = {}
-    texts = []
-    for other in OTHERS:
-        gaps = []
-        for exhibit_id, counts in TABLES.items():
-            for dataset, clients in product(DATASETS, counts):
-                runs = frames.select(get(exhibit_id), {"dataset": dataset, "clients": clients})
+    gaps: dict[str, list[Paired]] = {other: [] for other in OTHERS}
+    for exhibit_id, counts in TABLES.items():
+        for dataset, clients in product(DATASETS, counts):
+            runs = frames.select(get(exhibit_id), {"dataset": dataset, "clients": clients})
+            for other in OTHERS:
                 gap = frames.difference(runs, {"method": OURS}, {"method": other}, "percent")
                 parts[f"{dataset}, {clients}, {other}"] = (gap, 0.0, math.inf)
-                gaps += [gap] if gap else []
-        above, sure, below = (
-            sum(map(test, gaps)) for test in (lambda g: g.difference > 0, lambda g: g.low > 0, lambda g: g.high < 0)
-        )
-        texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(gaps)}"] if gaps else []
+                gaps[other] += [gap] if gap else []
+    texts = []
+    for other, found in gaps.items():
+        above, sure, below = (sum(gap.difference > 0 for gap in found), sum(gap.low > 0 for gap in found),
+                              sum(gap.high < 0 for gap in found))  # fmt: skip
+        texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(found)}"] if found else []
     evidence, verdict = judge_claim(parts, quantifier="most")
     ahead, cells = printed_lead()
     told = f"{evidence.partition(':')[0]} of {len(parts)} pairs of a column and a method" if texts else evidence
