@@ -305,7 +305,7 @@ def verify_(options: argparse.Namespace) -> int:
     require(options.n >= 1, "-n", "an integer >= 1", options.n)
     frame = verification.verify(_store(), options.n)
     print(frame.to_string(index=False) if len(frame) else "the store has no runs to verify")
-    return 1 if set(frame["verdict"]) & {"differs", "failed"} else 0
+    return 1 if set(frame["verdict"]) & {"differs", "failed", "damaged"} else 0
 
 
 def check_(options: argparse.Namespace) -> int:

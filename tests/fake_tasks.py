@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import registry
-from fedrepro.errors import DataError, DivergedError
+from fedrepro.errors import DamagedError, DataError, DivergedError
 from fedrepro.runs.run import Run
 
 
@@ -50,6 +50,10 @@ def diverges(run: Run) -> dict[str, Any]:
 
 def absent(run: Run) -> dict[str, Any]:
     raise DataError(f"put the files of {run.dataset} into data/raw")
+
+
+def damaged(run: Run) -> dict[str, Any]:
+    raise DamagedError("x has the wrong checksum")
 
 
 def kills(run: Run) -> dict[str, Any]:

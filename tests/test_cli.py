@@ -242,7 +242,9 @@ def test_data_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean 'Cora'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("verdicts", "status"), [(["identical", "close"], 0), (["identical", "differs"], 1), ([], 0)])
+@pytest.mark.parametrize(
+    ("verdicts", "status"), [(["identical", "close"], 0), (["identical", "differs"], 1), (["damaged"], 1), ([], 0)]
+)
 def test_verify_ends_with_its_verdict(
     verdicts: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, require
+from fedrepro.errors import ArgumentError, DamagedError, require
 from fedrepro.runs import provenance
 from fedrepro.runs.execute import compute_all
 from fedrepro.runs.lines import Record, is_finding
@@ -111,7 +111,8 @@ def verify(
 
     Returns:
         One row a run: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict` (`identical`, `close`,
-        `differs`, `failed` or `unavailable`), the largest `difference`, the `field` where it is, `error`.
+        `differs`, `failed`, or for want of the graph `unavailable` or `damaged`), the largest `difference`, the
+        `field` where it is, `error`.
 
     Raises:
         StoreError: the findings cannot be written.
@@ -131,7 +132,7 @@ def verify(
     compute_all(list(batches.values()), keep, executor=executor, workers=workers, device=device, progress=progress)
     found = [_Finding(record, again[record["key"]]) for record in chosen]
     _judge_means(found)
-    if kept := [finding.record() for finding in found if finding.verdict != "unavailable"]:
+    if kept := [finding.record() for finding in found if finding.verdict not in ("unavailable", "damaged")]:
         store.append(VERIFIED, *kept)
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in found]
     columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]
@@ -177,6 +178,8 @@ class _Finding:
     def __init__(self, old: Record, new: Record) -> None:
         self.old, self.new = old, new
         self.verdict: str = new["status"]
+        if str(new["error"]).startswith(f"{DamagedError.__name__}: "):
+            self.verdict = "damaged"
         self.changes: dict[str, float] = {}
         if self.verdict != "ok":
             return

@@ -67,7 +67,7 @@ def pool(place: Path, draw: random.Random) -> Counter[str]:
     return outcome
 
 
-BUDGET = ("run", "gfl/5-gfl-appnp", "--profile", "smoke", "--device", "cpu", "--budget", "9")
+BUDGET = ("run", "feras/3-feras", "--profile", "smoke", "--device", "cpu", "--budget", "9")
 _undisturbed: dict[str, Any] = {}
 
 

@@ -210,12 +210,15 @@ def test_which_graphs_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that fails now, or whose graph is not here now, says so."""
+    """A run that fails now, or whose graph is not here or damaged now, says so."""
     fill(store, runs(seeds=1, dataset="Cora"), fingerprint="old")
     with monkeypatch.context() as patch:
         patch.setattr(fake_tasks, "quick", fake_tasks.absent)
         (row,) = verification.verify(store, 1, workers=1).to_dict("records")
         assert row["verdict"] == "unavailable" and row["error"].startswith("DataError")
+        patch.setattr(fake_tasks, "quick", fake_tasks.damaged)
+        (row,) = verification.verify(store, 1, workers=1).to_dict("records")
+        assert row["verdict"] == "damaged" and row["error"] == "DamagedError: x has the wrong checksum"
         patch.setattr(fake_tasks, "quick", fake_tasks.fails)
         (row,) = verification.verify(store, 1, workers=1).to_dict("records")
         assert row["verdict"] == "failed" and row["error"] == "KeyError: 'seed 0'"
