@@ -38,7 +38,7 @@ def _interval(values: Any) -> tuple[float, float]:
 
 
 BANDS = ("interval", "range", "none")
-COMPARED = ("published_mean", "published_spread", "ours_mean", "low", "high", "runs", "verdict")
+COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs", "verdict")
 
 
 def curves(
