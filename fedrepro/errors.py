@@ -11,10 +11,11 @@ FedreproError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+LONGEST = 400  # characters of a value in a message
 
 
 class FedreproError(Exception):
@@ -44,7 +45,7 @@ class DivergedError(FedreproError, ArithmeticError):
 def did_you_mean(given: object, allowed: Iterable[object]) -> str:
     """Return `" Did you mean 'metis'?"` if there is a near match, else an empty string."""
     names = {str(name).lower(): str(name) for name in allowed}
-    near = difflib.get_close_matches(str(given).lower(), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given)[:LONGEST].lower(), names, n=1, cutoff=0.5)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
@@ -55,10 +56,11 @@ def one_of(argument: str, given: T, allowed: Iterable[T]) -> T:
         ArgumentError: it is not. The message lists the allowed values and the nearest match.
     """
     choices = list(allowed)
-    if given in choices:
+    # An array equals nothing, but compares entry by entry.
+    if isinstance(given, Hashable) and given in choices:
         return given
     listed = ", ".join(repr(choice) for choice in choices)
-    raise ArgumentError(f"{argument} must be one of {listed}. Got {given!r}.{did_you_mean(given, choices)}")
+    raise ArgumentError(f"{argument} must be one of {listed}. Got {_shown(given)}.{did_you_mean(given, choices)}")
 
 
 def require(condition: bool, argument: str, allowed: str, given: object) -> None:
@@ -68,4 +70,11 @@ def require(condition: bool, argument: str, allowed: str, given: object) -> None
         ArgumentError: with the sentence "<argument> must be <allowed>. Got <given>."
     """
     if not condition:
-        raise ArgumentError(f"{argument} must be {allowed}. Got {given!r}.")
+        raise ArgumentError(f"{argument} must be {allowed}. Got {_shown(given)}.")
+
+
+def _shown(given: object) -> str:
+    """Return a value as it is typed, on one line of at most `LONGEST` characters."""
+    text = repr(given)
+    text = " ".join(text.split()) if "\n" in text else text
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

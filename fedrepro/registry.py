@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,9 +136,15 @@ def register(task: str, name: str, target: Any, version: int = 1) -> None:
         version: raise it when its results change.
 
     Raises:
-        ArgumentError: an unknown task, or a name that this package has for it.
+        ArgumentError: an unknown task, a name that this package has for it, or a target or version that is none.
     """
     one_of("task", task, TASKS)
+    require(isinstance(name, str) and bool(name), "name", "a string", name)
+    spelled = not isinstance(target, str) or re.fullmatch(r"[\w.]+:[\w.]+", target)
+    named = isinstance(target, str) or (callable(target) and hasattr(target, "__qualname__"))
+    require(bool(spelled and named), "target", "a class, a function, or 'module:name'", target)
+    whole = isinstance(version, int) and not isinstance(version, bool) and version >= 1
+    require(whole, "version", "an integer >= 1", version)
     require((task, name) not in _BUILT_IN, "name", f"one that nothing of task {task!r} in this package has", name)
     _own.pop((task, name), None)
     if isinstance(target, str):

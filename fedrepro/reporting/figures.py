@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.special import stdtrit
 
-from fedrepro.errors import one_of, require
+from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.reporting.frames import check_columns
 from fedrepro.reporting.layout import MARKS as MARKS
 from fedrepro.reporting.statistics import interval, slope
 from fedrepro.reporting.style import COLOURS, MARKERS, style
@@ -37,6 +38,7 @@ def _interval(values: Any) -> tuple[float, float]:
 
 
 BANDS = ("interval", "range", "none")
+COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs", "verdict")
 
 
 def curves(
@@ -58,6 +60,7 @@ def curves(
         order: values of `by` in the order of the colours, for figures that share them. By default the frame's order.
     """
     one_of("band", band, BANDS)
+    check_columns(frame, ("y",), x=x, y=y, by=by)
     with _axes(axes, title, x, y) as ax:
         rows, names, look = _counted(frame, [x], y, by, order)
         # Seaborn finds means and intervals one value of `x` at a time, a minute for thousands of rounds.
@@ -132,6 +135,7 @@ def bars(
         points: draw points instead of bars, on an axis that need not begin at zero, for small differences of large
             numbers.
     """
+    check_columns(frame, ("y",), x=x, y=y, by=by)
     with _axes(axes, title, x, y) as ax:
         rows, names, look = _counted(frame, [x], y, by, order)
         groups = [str(group) for group in dict.fromkeys(frame[x])]
@@ -168,8 +172,11 @@ def heat(
     title: str = "",
 ) -> Figure:
     """Draw a matrix `[rows, columns]` as colours, first row on top, with its numbers written in if it is small."""
-    values = np.asarray(matrix, dtype=float)
-    require(values.ndim == 2, "matrix", "two-dimensional", values.shape)
+    try:
+        values = np.asarray(matrix, dtype=float)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"matrix must be numbers [rows, columns]. Got {matrix!r}.") from None
+    require(values.ndim == 2 and values.size > 0, "matrix", "two-dimensional and not empty", values.shape)
     with _axes(axes, title, "", "") as ax:
         # Thousands of vector cells would make a file that no browser opens quickly.
         sns.heatmap(
@@ -189,6 +196,7 @@ def heat(
 
 def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, title: str = "") -> Figure:
     """Draw the quartiles of `y` for every value of `x`, with all points over them and their number under the name."""
+    check_columns(frame, ("y",), x=x, y=y)
     names = list(dict.fromkeys(frame[x]))
     counts = frame[x].value_counts()
     with _axes(axes, title, "", y) as ax:
@@ -229,6 +237,11 @@ def panels(
         ylabel: in place of the column's name.
     """
     keys = [panel] if isinstance(panel, str) else list(panel)
+    require(callable(draw), "draw", "a form of this module, such as figures.curves", draw)
+    if isinstance(frame, pd.DataFrame) and frame.empty:
+        return None
+    for key in keys:
+        check_columns(frame, panel=key, by=by)
     groups = list(frame.groupby(keys, sort=False))
     if not groups:
         return None
@@ -271,6 +284,9 @@ def dots(
         panels: column with one panel per value.
         value: the quantity that is compared, with its unit.
     """
+    require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
+    for column in (*rows, panels, *COMPARED):
+        one_of("a column of dots", column, list(table.columns))
     labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     names = list(dict.fromkeys(labels))
     groups = list(table.groupby(panels, sort=False))
@@ -316,6 +332,7 @@ def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
 
 def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
     """Draw `y` against `x` on logarithmic axes with the fitted power law, whose exponent is in the legend."""
+    check_columns(frame, ("x", "y"), x=x, y=y, by=by)
     with _axes(axes, title, x, y) as ax:
         for place, (name, group) in enumerate(frame.groupby(by, sort=False)):
             fit = slope(group[x].tolist(), group[y].tolist())
@@ -373,6 +390,8 @@ def _axes(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[A
         ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
         try:
             yield ax
+            if not ax.has_data():
+                ax.text(0.5, 0.5, "no rows", transform=ax.transAxes, ha="center", va="center")
             ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
         finally:
             if axes is None:

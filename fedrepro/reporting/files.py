@@ -37,12 +37,14 @@ def save(
         folder: default `paths.figures()`.
 
     Raises:
-        ArgumentError: a name is no plain file name.
+        ArgumentError: a name is no plain file name, or `frame` no frame.
         StoreError: a file cannot be written.
     """
     for argument, name in (("paper", paper), ("exhibit_id", exhibit_id)):
-        plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)
-        require(plain is not None, argument, "letters, digits, - and _", name)
+        plain = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)
+        require(bool(plain), argument, "letters, digits, - and _", name)
+    require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", frame)
+    require(figure is None or hasattr(figure, "savefig"), "figure", "a matplotlib Figure or None", figure)
     place = Path(folder or paths.figures()) / paper
     written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrepro.errors import one_of, require
+from fedrepro.errors import ArgumentError, one_of, require
 from fedrepro.reporting.statistics import Paired, common
 
 if TYPE_CHECKING:
@@ -30,6 +30,22 @@ if TYPE_CHECKING:
 
 Where = Mapping[str, Any]
 RUNS = {"count": "runs"}
+
+
+def check_columns(frame: Any, numbers: Sequence[str] = (), **columns: str) -> None:
+    """Raise unless a frame has the columns that the arguments name, those of `numbers` with numbers in them.
+
+    Raises:
+        ArgumentError: it has not.
+    """
+    require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", type(frame).__name__)
+    for argument, column in columns.items():
+        one_of(argument, column, list(frame.columns))
+    for argument in numbers:
+        try:
+            pd.to_numeric(frame[columns[argument]])
+        except (TypeError, ValueError):
+            raise ArgumentError(f"{argument} must be a column of numbers. Got {columns[argument]!r}.") from None
 
 
 def select(frame: pd.DataFrame, where: Where) -> pd.DataFrame:

@@ -82,8 +82,9 @@ def _cells(path: Path) -> list[Any]:
 
     try:
         return list(nbformat.read(path, as_version=4).cells)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"notebook must be a readable .ipynb file. Got {str(path)!r}: {error}") from error
+    except Exception as error:  # of many kinds, by where a file stops being a notebook
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ArgumentError(f"notebook must be a readable .ipynb file. Got {str(path)!r}: {told}") from error
 
 
 def read(path: Path) -> Source:

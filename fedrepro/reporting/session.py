@@ -347,7 +347,8 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
     Raises:
         ArgumentError: the name has another form, a value has a wrong type or is no choice, or `cuda` has no GPU.
     """
-    require(bool(re.fullmatch(r"[\w~-]+/[\w.-]+", name)), "name", "of the form 'paper/n-section'", name)
+    formed = isinstance(name, str) and re.fullmatch(r"[\w~-]+/[\w.-]+", name)
+    require(bool(formed), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)
     # "auto" is looked for where something is computed, since importing torch takes seconds, and so is the GPU of others

@@ -152,7 +152,7 @@ def _reach(address: str) -> None:
     except OSError as error:
         wanted = f"{SCHEDULER}, that answers within {ANSWER_SECONDS:g} s"
         raise ArgumentError(f"address must be {wanted}. Got {address!r}: {error.strerror or error}.") from None
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that has letters
         raise ArgumentError(f"address must be {SCHEDULER}. Got {address!r}.") from None
 
 
