@@ -180,7 +180,8 @@ def picture(table: pd.DataFrame, title: str) -> Any:
     both = [tested[name] / tested["point"] for name in ("published_mean", "ours_mean")]
     ends = np.array([min(map(min, both)) - 1, max(map(max, both)) + 1])
     with style():
-        figure, ax = plt.subplots(figsize=(6.4, 4.6))
+        figure = plt.figure(figsize=(7.2, 4.6), layout="none")  # its one panel is square, and the legend beside it
+        ax = figure.add_axes((0.09, 0.11, 0.52, 0.82))
         ax.fill_between(ends, ends - rule.MARGIN, ends + rule.MARGIN, color="#EEEEEE", lw=0)
         ax.plot(ends, ends, color="#888888", lw=0.8)
         for word, colour, marker in zip(TESTED, COLOURS_OF_WORDS, MARKERS, strict=False):
@@ -189,7 +190,7 @@ def picture(table: pd.DataFrame, title: str) -> Any:
             x, y = (values[chosen] for values in both)
             ax.scatter(x, y, s=16, marker=marker, color=colour, alpha=0.8, lw=0, label=label, zorder=3)
         ax.set(xlabel="printed (percent)", ylabel="ours (percent)", title=title, xlim=ends, ylim=ends, aspect="equal")
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="band: two points around equality")
+        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), title="band: two points around equality")
         plt.close(figure)
     return figure
 
