@@ -1,14 +1,14 @@
-"""The tables of GFL-APPNP: stored runs under the paper's names, and what explains a cell that differs."""
+"""The tables of GFL-APPNP: stored runs under the paper's names, their readings, and subCora graph by graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedrepro.papers.gfl.exhibits.grids import CENTRAL, COLUMNS, GRIDS, PRINTED, READINGS, REPETITIONS, base_name
-from fedrepro.reporting import compare, figures, frames, rule
+from fedrepro.papers.gfl.exhibits.grids import CENTRAL, COLUMNS, GRIDS, MAIN, PRINTED, READINGS, REPETITIONS, base_name
+from fedrepro.reporting import compare, figures, frames, rule, statistics
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.statistics import interval
 
@@ -16,15 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAJORITY = "majority over a node's samples"
 SCORE = "before.best_loss.test"  # of the averaged model, in the round of lowest validation loss (A.2.2)
 KEY = ["dataset", "method", "setting"]  # of a published cell
 
-# Cells that print the number of another row (GFL-Q4). The last rows of SC are one too low, and the first repeats I = 1.
-MISPRINTED = {
-    ("csbm-SC", "FedMLP", "I=50"): ("csbm-SC", "GFL-APPNP", "I=1"),
-    ("csbm-SC", "MLPs", ""): ("csbm-SC", "FedMLP", "I=50"),
-}
 TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "train"}
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init")
 
@@ -72,97 +66,87 @@ def _readings(frame: pd.DataFrame) -> pd.Series:
 # --- Table 2 -----------------------------------------------------------------------------------------------------
 
 
-def main_reading(frame: pd.DataFrame, exhibit: str, reading: str = READINGS[0], value: str = "percent") -> pd.DataFrame:
-    """Return the runs of one reading, under the columns of Table 2. Central models have one reading for both."""
+def main_reading(frame: pd.DataFrame, exhibit: str, reading: str = MAIN, value: str = "percent") -> pd.DataFrame:
+    """Return the runs of one reading, under the columns of Table 2. Central models of DNC have one for both."""
     central = frame["method"].isin(CENTRAL) & frame["dataset"].eq("csbm-DNC") & frame["reading"].isin(READINGS)
     chosen = frame[frame["reading"].eq(reading) | (central & (reading in READINGS))]
     return chosen.assign(dataset=chosen["column"]).dropna(subset=[value])
 
 
-def published_beside(frame: pd.DataFrame, exhibit: str, reading: str, value: str = "percent") -> pd.DataFrame:
+def published_beside(frame: pd.DataFrame, exhibit: str, reading: str) -> pd.DataFrame:
     """Compare one reading with the published numbers."""
-    chosen = main_reading(frame, exhibit, reading, value)
     paper = published("gfl").query("exhibit == @exhibit")
-    return compare.table(chosen, paper, on=KEY, value=value)
+    return compare.table(main_reading(frame, exhibit, reading), paper, on=KEY, value="percent")
 
 
-def explained(frame: pd.DataFrame, exhibit: str = "GFL-T2") -> pd.DataFrame:
-    """Return Table 1 or 2 in the text's reading with an `outcome`: its verdict, or what explains the cell.
+def both_readings(main: pd.DataFrame, frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
+    """Return a table of `compare.table`, with what the reading *text* measured behind it, in columns `... (text)`."""
+    return main.join(published_beside(frame, exhibit, "text")[list(compare.MEASURED)].add_suffix(" (text)"))
 
-    A cell is explained if stored runs under another reading agree with the printed value. The readings are the code's;
-    its propagation at the printed rate; the majority over a node's samples (SNC); the other of two usual
-    initializations (DNC's central models); the row whose number a cell repeats (`MISPRINTED`); and another graph of the
-    same block model, as the paper's graphs are not published.
+
+def other_readings(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the runs of Table 2 in each reading of `readings.csv` but the main one.
+
+    Args:
+        frame: the runs of GFL-T2, GFL-T2-redrawn and GFL-Q1.
     """
-    text, code = (published_beside(frame, exhibit, reading) for reading in READINGS)
-    other, graphs = _other_readings(frame, exhibit)
-    outcomes = []
-    for row in text.to_dict("records"):
-        cell, printed = tuple(row[name] for name in KEY), (row["published_mean"], row["published_spread"])
-        agreeing = _agreeing(other, graphs, cell, *printed)
-        if not agreeing and cell in MISPRINTED:
-            method, setting = MISPRINTED[cell][1:]
-            repeated = f"the number of {method} {setting}, repeated"
-            agreeing = [f"{repeated} ({name})" for name in _agreeing(other, graphs, MISPRINTED[cell], *printed)]
-        differs = f"explained: {agreeing[0]}" if agreeing else row["verdict"]
-        outcomes.append(row["verdict"] if row["verdict"] in rule.FITS else differs)
-    names = {name: f"code_{name}" for name in ("ours_mean", "ours_sd", "runs")}
-    more = code[[*KEY, *names]].rename(columns=names)
-    return text.assign(outcome=outcomes).merge(more, on=KEY, how="left")
+    snc = frame[frame["column"].eq("csbm-SNC")]
+    votes = snc.assign(percent=100 * snc.get("facts.node_test", pd.Series(math.nan, snc.index)).astype(float))
+    named = {"votes": (votes, "code"), "text": (frame, "text"), "text, votes": (votes, "text")}
+    named |= {name: (frame, name) for name in ("code, printed rate", "other initialization", "redrawn")}
+    return {name: main_reading(runs, "GFL-T2", reading) for name, (runs, reading) in named.items()}
 
 
-Tables = dict[str, pd.DataFrame]
+def by_graph(frame: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
+    """Return test accuracy in percent on each of subCora's 20 sub-graphs: in both readings, and as coded once more.
 
+    Args:
+        frame: the runs of Table 2, whose repetitions 0 to 19 are the sub-graphs.
+        again: the runs of the same sub-graphs from other initial weights, repetitions 20 to 39.
 
-def _other_readings(frame: pd.DataFrame, exhibit: str) -> tuple[Tables, Tables]:
-    """Return the tables of the other readings by cell, and those on graphs drawn anew."""
-
-    def indexed(reading: str, value: str = "percent") -> pd.DataFrame:
-        table = published_beside(frame, exhibit, reading, value)
-        return table[table["runs"] > 0].set_index(KEY)
-
-    other, graphs = {"code": indexed("code")}, {"code": indexed("redrawn")}
-    if "facts.node_test" in frame:
-        frame = frame.assign(votes=100 * frame["facts.node_test"].astype(float))
-        other |= {f"{reading}, {MAJORITY}": indexed(reading, "votes") for reading in READINGS}
-        graphs[f"code, {MAJORITY}"] = indexed("redrawn", "votes")
-    other["code's propagation, printed rate"] = indexed("code, printed rate")
-    other["other initialization"] = indexed("other initialization")
-    return other, graphs
-
-
-def _agreeing(other: Tables, graphs: Tables, cell: tuple[str, ...], printed: float, spread: float) -> list[str]:
-    """Return the names of the readings under which a cell's runs agree with a printed number."""
-    names = [name for name, table in other.items() if cell in table.index and agrees(table.loc[cell], printed, spread)]
-    for name, table in graphs.items():
-        drawn = cell in table.index and cell in other[name].index
-        if drawn and is_another_graph(table.loc[cell], other[name].loc[cell], printed):
-            names.append(f"{name}, another graph")
-    return names
-
-
-def agrees(cell: Mapping[str, Any], printed: float, spread: float) -> bool:
-    """Return whether the printed value is in the runs' 95% interval, or their mean in the printed interval.
-
-    An interval of more than twice the printed width says nothing.
+    Returns:
+        One row for each row of the table and each sub-graph: `text`, `code` and `again`.
     """
-    if not cell["runs"] > 1:
-        return False
-    half = 2 * cell["ours_sd"] / cell["runs"] ** 0.5
-    return bool(half <= 2 * spread and abs(cell["ours_mean"] - printed) <= max(half, spread))
+    both = pd.concat([frame, again.assign(reading="again")])
+    both = both[both["column"].eq("subCora") & both["reading"].isin([*READINGS, "again"]) & both["method"].ne("APPNP")]
+    both = both.assign(graph=both["seed"] % REPETITIONS)
+    wide = both.pivot_table("percent", ["method", "setting", "graph"], "reading", sort=False)
+    return wide.reindex(columns=[*READINGS, "again"]).reset_index().rename_axis(columns=None)
 
 
-def is_another_graph(redrawn: Mapping[str, Any], fixed: Mapping[str, Any], printed: float) -> bool:
-    """Return whether a printed mean of 20 repetitions on one unknown graph is one that a new graph may give.
+def beside_graph_by_graph(graphs: pd.DataFrame) -> pd.DataFrame:
+    """Compare our means on subCora with the printed ones without the spread between sub-graphs, which are the same.
 
-    It lies within two standard deviations. Their variance adds that between graphs (repetitions on new graphs less
-    repetitions on our graph), that of the paper's mean and that of ours. Two deviations of over 3 points say nothing.
+    The printed mean and ours differ by the initial weights alone, if the reading is right. Two trainings of a sub-graph
+    show their variance s^2, of 20 degrees of freedom. The paper's mean of 20 sub-graphs has the variance s^2 / 20, ours
+    of two trainings s^2 / 40, and the printed digit its rounding error. The words are those of `reporting.rule`.
+
+    Args:
+        graphs: what `by_graph` returns.
+
+    Returns:
+        One row for each row of the table: the printed mean, ours (of both trainings), the standard deviation between
+        sub-graphs and that between trainings of one, the difference with its half-widths and its word, the number of
+        sub-graphs, and the paired difference of the text's reading to the code's with its 95% interval.
     """
-    if not min(redrawn["runs"], fixed["runs"]) > 1:
-        return False
-    spread, within = redrawn["ours_sd"] ** 2, fixed["ours_sd"] ** 2
-    half = 2 * (max(spread - within, 0.0) + within / REPETITIONS + spread / redrawn["runs"]) ** 0.5
-    return bool(half <= 3 and abs(redrawn["ours_mean"] - printed) <= half)
+    printed = published("gfl").query("exhibit == 'GFL-T2' and dataset == 'subCora'").set_index(["method", "setting"])
+    rows = []
+    for cell, runs in graphs.groupby(["method", "setting"], sort=False):
+        twice = runs.dropna(subset=["code", "again"])
+        paired = statistics.common(runs["text"], runs["code"])
+        if len(twice) < 2 or paired is None:
+            continue
+        means, count = twice[["code", "again"]].mean(axis=1), len(twice)
+        variance = float(((twice["code"] - twice["again"]) ** 2).mean() / 2)
+        error = math.sqrt(variance * 1.5 / count + 0.1**2 / 12)
+        gap = float(means.mean()) - float(printed["value_number"][cell])
+        half90, half95 = (statistics.quantile(level, count) * error for level in (0.95, 0.975))
+        spreads = (float(means.std()), math.sqrt(variance))
+        told = (gap, half90, half95, str(rule.words(gap, half90, half95)), count)
+        rows.append([*cell, printed["value_number"][cell], means.mean(), *spreads, *told, *paired[:3]])
+    columns = ["method", "setting", "printed", "ours_mean", "sd_between_graphs", "sd_between_trainings", "difference"]
+    columns += ["half90", "half95", "verdict", "runs", "text_minus_code", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def open_settings(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
