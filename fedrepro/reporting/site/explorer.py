@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,7 +20,7 @@ WORD = ("verdict", "state", "agreement")
 NONE = "not judged"
 SHOWN = (
     "paper", "table", "label", *KEYS, "printed", "ours", "difference", "low", "high", "runs", "word", "reading",
-    "provenance", "why", "page", "command", "x", "y",
+    "provenance", "why", "page", "stored", "command", "x", "y",
 )  # fmt: skip
 
 # A word's colour in the light and in the dark theme, and its mark. Words that are not listed get the last ones in turn.
@@ -45,6 +46,15 @@ def command(notebook: str) -> str:
     """Return the command that recomputes a notebook's numbers, as published and from an empty store."""
     apart = "FEDREPRO_STORE=build/fresh/results FEDREPRO_FIGURES=build/fresh/figures"
     return f"{apart} fedrepro run {notebook} --profile paper"
+
+
+def stored(paper: str, table: str, row: Row) -> str:
+    """Return the command that lists the runs behind a number of a main table, empty for another table."""
+    layout = exhibits.study(paper).tables.get(table)
+    if layout is None:
+        return ""
+    cell = [row[name] for name in dict.fromkeys([*layout.columns, *layout.rows]) if row.get(name)]
+    return shlex.join(["fedrepro", "show", table, *cell])
 
 
 def rows(figures: Path) -> list[Row]:
@@ -122,6 +132,7 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
         "provenance": row.get("provenance", ""),
         "why": row.get("why") or (word if word != short else ""),
         "page": f"papers/{paper}.html",
+        "stored": stored(paper, table, row) if mine is not None else "",
         "command": command(f"{paper}/{about['notebook']}"),
         "x": _short(theirs, factor) if score and both else "",
         "y": _short(mine, factor) if score and both else "",

@@ -144,7 +144,7 @@ def test_a_point_says_what_it_is(explorer: Any) -> None:
     assert "printed" in told and "ours" in told
     point.dispatch_event("click")
     details = explorer.locator("tr.fr-details")
-    assert details.count() == 1 and "fedrepro run" in details.locator("code").inner_text()
+    assert details.count() == 1 and "fedrepro run" in details.locator("code").last.inner_text()
     assert details.locator("a[href^='papers/']").count() == 1
     assert explorer.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
 

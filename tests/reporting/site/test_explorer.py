@@ -107,6 +107,7 @@ def test_a_compared_number_takes_the_place_of_the_printed_one(tmp_path: Path) ->
     assert [row[name] for name in ("difference", "low", "high")] == ["0.74", "0.44", "1.04"]
     assert (row["x"], row["y"], row["reading"]) == ("80.5", "81.24", "main")
     assert row["page"] == "papers/fedgat.html" and "run fedgat/6-experiments" in row["command"]
+    assert row["stored"] == "fedrepro show FG-T1 Cora 1 single GCN"
 
 
 def test_a_table_of_a_reading_is_further_rows(tmp_path: Path) -> None:

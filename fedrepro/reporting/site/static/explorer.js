@@ -145,6 +145,8 @@
       interval: row.low && `the difference lies in [${signed(row.low)}, ${signed(row.high)}] (90%)` };
     const list = html("dl", {}, ...Object.entries(facts).filter(([, value]) => value)
       .flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]),
+    ...(row.stored ? [html("dt", {}, "its runs"), html("dd", {}, html("code", { class: "fr-command" }, row.stored),
+      " lists them, and names the command that computes one again")] : []),
     html("dt", {}, "recompute"), html("dd", {}, html("code", { class: "fr-command" }, row.command)),
     html("dt", {}, "exhibit"), html("dd", {}, html("a", { href: row.page }, `${row.table} on the page of ${row.paper}`)));
     line.after(html("tr", { class: "fr-details" }, html("td", { colspan: COLUMNS.length + 1 }, list)));
