@@ -108,7 +108,7 @@ def verdict(
     chosen = found[bool(redrawn)]
     notes = {
         "one run: its spread is the prior's": runs == 1,
-        "the published number is a peak, held against the expected largest of as many runs": spread_kind == "peak",
+        "the published number is a peak: ours is the expected largest of as many runs": spread_kind == "peak",
         "no spread is printed: ours stands for it": math.isnan(printed) and spread_kind != "peak",
         f"the ± is not explained: taken as a standard deviation over {runs_published} runs": spread_kind == "not stated"
         and not math.isnan(printed),

@@ -21,7 +21,7 @@ from fedrepro.reporting import compare, rule
 from fedrepro.reporting.priors import LEAD, prior
 
 LEAST = 1.0  # points of a printed lead below which a ratio says nothing
-WHOLE = "single"  # the partition of a central model, which is held against every column of its graph
+WHOLE = "single"  # the partition of a central model, which stands in every column of its graph
 COLUMNS = (
     "over", "printed_lead", "our_lead", "pairs", "difference", "half90", "half95", "verdict",
     "ratio", "ratio_low", "ratio_high", "why",

@@ -150,7 +150,7 @@ def paper_module(paper: str) -> ModuleType:
 
     It holds `GRIDS` (an ID to its grid), `CLAIMS`, and `prepare(frame, exhibit_id)`, which gives the frame of an
     exhibit's runs the paper's names. It may hold `main_reading(frame, exhibit_id)`, which selects the runs of a main
-    table that are held against the printed numbers, where the exhibit has others too, and `printed_rows(published)`,
+    table that are compared with the printed numbers, where the exhibit has others too, and `printed_rows(published)`,
     which names the printed rows as these runs are named.
     """
     return importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, folders())}.exhibits")

@@ -38,7 +38,7 @@ def wide(table: pd.DataFrame, layout: MainTable) -> pd.DataFrame:
 def _cell(row: dict[Any, Any]) -> str:
     mean, sd, runs = (float(str(row[name])) for name in ("ours_mean", "ours_sd", "runs"))
     printed = f"[{row['published']}]" if isinstance(row["published"], str) and row["published"] else ""
-    if not runs > 0 or "stand-in" in str(row["why"]):  # a stand-in is not held against the print
+    if not runs > 0 or "stand-in" in str(row["why"]):  # a stand-in is not compared with the paper
         return printed
     digits = 3 if abs(mean) <= 1 else 2
     spread = f" ± {sd:.{digits}f}" if sd == sd else ""

@@ -51,7 +51,7 @@ WORDS = (AGREES, COMPATIBLE, WIDE, LITTLE, DIFFERS, NOT_TESTED)
 
 
 class Prior(NamedTuple):
-    """What is known of a variance over runs before it is measured: `variance` (points^2) with `freedom` degrees."""
+    """Prior knowledge of a variance over runs: `variance` (points^2) with `freedom` degrees."""
 
     variance: float = math.nan
     freedom: float = 0.0

@@ -143,8 +143,8 @@ def test_smoke_in_jupyterlab_keeps_to_itself(suite: Path, monkeypatch: pytest.Mo
         for profile in ("smoke", "quick")
     )
     assert smoke.store.folder == suite.parent / "build/smoke/results" and quick.store.folder == paths.store()
-    smoke.claims([])
-    assert (suite.parent / "build/smoke/figures/gfl/claims.csv").is_file() and quick.figures == paths.figures()
+    smoke.checks([])
+    assert (suite.parent / "build/smoke/figures/gfl/checks.csv").is_file() and quick.figures == paths.figures()
     monkeypatch.setenv("FEDREPRO_FIGURES", "elsewhere")
     assert smoke.figures == Path("elsewhere")
 
@@ -243,8 +243,8 @@ def test_rows_are_merged_by_id(tmp_path: Path) -> None:
     before = path.read_bytes()
     nb.checks([{"id": "FG-I2", "measured": 1 / 3, **row}])
     assert path.read_bytes() == before
-    with pytest.raises(ArgumentError, match="a row of claims must be"):
-        nb.claims([{"id": "FG-C1", **row}])
+    with pytest.raises(ArgumentError, match="a row of checks must be"):
+        nb.checks([{"id": "FG-I3", **row}])
 
 
 def test_provenance_tells_stored_from_computed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ HELD = [part.numpy() for part in PARTS]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacks.tasks, "graph", lambda run: DATA)
-    monkeypatch.setattr(partition, "partition", lambda *_: PARTS)
+    monkeypatch.setattr(partition, "divide", lambda *_: PARTS)
     monkeypatch.setattr(attacks.tasks, "federation", lambda runs: Federation.of(DATA, PARTS, runs[0].seed))
 
 

@@ -27,7 +27,7 @@ def check(name: str, **options: Any) -> Run:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "graph", lambda run: DATA)
-    monkeypatch.setattr(partition, "partition", lambda *_: PARTS)
+    monkeypatch.setattr(partition, "divide", lambda *_: PARTS)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -112,7 +112,7 @@ def test_routes_of_fedgcn(small: None) -> None:
 def test_large_graphs_need_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
     """No full power is computed of a graph above the limit."""
     monkeypatch.setattr(tasks, "graph", lambda run: DATA)
-    monkeypatch.setattr(partition, "partition", lambda *_: PARTS)
+    monkeypatch.setattr(partition, "divide", lambda *_: PARTS)
     monkeypatch.setattr(exchange, "DENSE", 40)
     run = check("powers", prune=0).replace(dataset="Cora~standin", clients=4)
     with pytest.raises(ArgumentError, match="prune must be positive"):
