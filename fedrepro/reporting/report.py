@@ -273,7 +273,8 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
 
 def _titled(name: str) -> str:
     """Return the name with its title; a form of an exhibit, as SH-T1-cells, has the title of SH-T1."""
-    known = exhibits.registered().get(name) or exhibits.registered().get(name.rpartition("-")[0])
+    all_known = exhibits.registered()
+    known = all_known.get(name) or all_known.get(name.rpartition("-")[0]) or all_known.get(name.rstrip("abcdef"))
     return f"{name}: {known.title}" if known else name
 
 
