@@ -125,17 +125,18 @@ def beside_graph_by_graph(graphs: pd.DataFrame) -> pd.DataFrame:
         graphs: what `by_graph` returns.
 
     Returns:
-        One row for each row of the table: the printed mean, ours (of both trainings), the standard deviation between
-        sub-graphs and that between trainings of one, the difference with its half-widths and its word, the number of
-        sub-graphs, and the paired difference of the text's reading to the code's with its 95% interval.
+        One row for each row of the table whose sub-graphs were all trained twice: the printed mean, ours (of both
+        trainings), the standard deviation between sub-graphs and that between trainings of one, the difference with its
+        half-widths and its word, the number of sub-graphs, and the paired difference of the text's reading to the
+        code's with its 95% interval.
     """
     printed = published("gfl").query("exhibit == 'GFL-T2' and dataset == 'subCora'").set_index(["method", "setting"])
     rows = []
     for cell, runs in graphs.groupby(["method", "setting"], sort=False):
         twice = runs.dropna(subset=["code", "again"])
         paired = statistics.common(runs["text"], runs["code"])
-        if len(twice) < 2 or paired is None:
-            continue
+        if len(twice) < REPETITIONS or paired is None:
+            continue  # The printed mean is over all sub-graphs, which differ too much for a few to stand for it.
         means, count = twice[["code", "again"]].mean(axis=1), len(twice)
         variance = float(((twice["code"] - twice["again"]) ** 2).mean() / 2)
         error = math.sqrt(variance * 1.5 / count + 0.1**2 / 12)
