@@ -195,8 +195,8 @@ def _page(name: str, **parts: str) -> str:
     return text
 
 
-def _toctree(names: Iterable[str], hidden: bool = False) -> str:
-    return "\n".join(["```{toctree}", ":maxdepth: 1", *([":hidden:"] if hidden else []), "", *names, "```", ""])
+def _toctree(names: Iterable[str]) -> str:
+    return "\n".join(["```{toctree}", ":maxdepth: 1", "", *names, "```", ""])
 
 
 def _downloads(found: list[notebook.Source]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro import cli, paths
+from fedrepro.errors import ArgumentError
 from fedrepro.reporting import notebook
 from fedrepro.reporting.site import build, sources
 from fedrepro.reporting.site.sources import Sources
@@ -137,6 +138,15 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert cli.main(["site"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "fedrepro[site]" in told and "sphinx" in told
+
+
+def test_the_site_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside a checkout the builder says what is missing, before it writes anything."""
+    monkeypatch.setattr(build, "version", lambda name: "1")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    with pytest.raises(ArgumentError, match="must be a checkout"):
+        build.build()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_smoke_site_lies_apart() -> None:
