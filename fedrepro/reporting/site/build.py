@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+import tomllib
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import fedrepro
 from fedrepro import paths
-from fedrepro.errors import FedreproError
+from fedrepro.errors import FedreproError, require
 from fedrepro.paths import replace_file
 from fedrepro.reporting.site import docstrings, sources
 
@@ -23,54 +24,16 @@ STATIC = Path(__file__).parent / "static"
 NEEDED = "The site needs the packages of the extra 'site'. Install them with: pip install 'fedrepro[site]'"
 
 SETTINGS: dict[str, Any] = {
-    "project": "fedrepro",
-    "author": "The fedrepro authors",
-    "copyright": "The fedrepro authors, MIT licence",
+    **tomllib.loads(Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")),
     "version": fedrepro.__version__,
     "release": fedrepro.__version__,
-    "extensions": [
-        "myst_nb",
-        "sphinx.ext.autodoc",
-        "sphinx.ext.napoleon",
-        "sphinx.ext.viewcode",
-        "sphinx.ext.mathjax",
-    ],
-    "exclude_patterns": ["files/**"],
-    "default_role": "code",
-    "autodoc_inherit_docstrings": False,
-    "autodoc_member_order": "bysource",
-    "autodoc_typehints_format": "short",
-    "maximum_signature_line_length": 90,
-    "napoleon_numpy_docstring": False,
-    "highlight_language": "none",  # of the equations and algorithms in docstrings
-    "nb_execution_mode": "off",
-    "nb_merge_streams": True,
-    "nb_ipywidgets_js": {},  # the pages of notebooks hold no widget, see `copies.static`
-    "myst_enable_extensions": ["dollarmath", "amsmath"],
-    "mathjax_path": "mathjax/tex-svg.js",
-    "mathjax3_config": {"options": {"enableMenu": False}},  # its menu would load more from another host
-    "html_theme": "pydata_sphinx_theme",
-    "html_title": "fedrepro",
     "html_static_path": [str(STATIC)],
-    "html_css_files": ["site.css"],
-    "html_copy_source": False,
-    "html_show_sphinx": False,
-    "html_show_search_summary": False,  # it reads pages by requests, which files of a disk do not answer
-    "html_context": {"default_mode": "auto"},
-    "html_sidebars": {"index": [], "explorer": []},
-    "html_theme_options": {
-        "footer_end": [],
-        "navbar_align": "left",
-        "navbar_persistent": ["search-button"],
-        "navigation_with_keys": False,
-        "show_toc_level": 2,
-    },
 }
 
 
 @dataclass(frozen=True)
 class Built:
-    """A built site: its start page, the warnings of Sphinx, and how many pages it made anew."""
+    """A built site: its start page, the warnings of Sphinx, and the seconds that it took."""
 
     start: Path
     warnings: list[str]
@@ -97,6 +60,7 @@ def build(profile: str = "") -> Built:
 
     Raises:
         FedreproError: a package of the extra `site` is missing, or Sphinx could not finish.
+        ArgumentError: this is no checkout.
     """
     start = time.monotonic()
     try:
@@ -104,6 +68,8 @@ def build(profile: str = "") -> Built:
             version(name)
     except PackageNotFoundError as error:
         raise FedreproError(f"{NEEDED} Missing: {error.name}.") from error
+    root = paths.root()
+    require((root / "notebooks").is_dir(), "the current folder", "a checkout, with notebooks/ and README.md", str(root))
     place = folder(profile)
     work = place.with_name("site-work")
     written = sources.write(work / "sources", profile)

@@ -119,7 +119,10 @@ def markdown(sources: Sources, path: Path) -> str:
 
     def headed(found: re.Match[str]) -> str:
         home = homes.get(found[1]) or homes.get(found[1].rpartition("-")[0])
-        if not home:
+        later = (
+            found[0].endswith(found[1]) and f"# {found[1]}, " in text
+        )  # the name belongs to the heading with a title
+        if not home or later or found[1] in sources.anchors:
             return found[0]
         sources.anchors.add(found[1])
         made = f"[Notebook](/notebooks/{home}.ipynb). Recompute: `{explorer.command(home)}`."
@@ -131,7 +134,9 @@ def markdown(sources: Sources, path: Path) -> str:
 def _target(sources: Sources, folder: Path, link: str) -> str:
     """Return what a link of a page in `folder` becomes in the site; `py:module` for a module of the package."""
     path = Path(os.path.normpath(folder / link))
-    figures, root = folder if (folder / "fedgat").is_dir() else folder.parent, paths.root()
+    root = paths.root()
+    places = (root / "figures", folder, folder.parent)  # of notebooks, of the page above the papers, of a paper
+    figures = next((one for one in places if path.is_relative_to(one) and (one / "fedgat").is_dir()), places[0])
     if re.match(r"[a-z]+:|#", link) or not path.is_file():
         return link
     if path.name == "README.md" and path.is_relative_to(figures):
@@ -175,7 +180,15 @@ def _notebook(sources: Sources, source: notebook.Source, profile: str) -> None:
         links += "\n\n```{note}\nThis notebook was not run before the site was built. Run `make all`.\n```"
     titles = {row["id"]: row["title"] for row in _listed(source.paper)}
     page = copies.page(shown, links, titles)
+    for cell in page["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = LINK.sub(lambda found: _page_link(sources, source, found[1]), copies.text(cell))
     sources.write(f"notebooks/{source.name}.ipynb", json.dumps(page, indent=1, ensure_ascii=False))
+
+
+def _page_link(sources: Sources, source: notebook.Source, link: str) -> str:
+    """Return a notebook's link to a file of the repository as a link of the site; others, as to notebooks, stay."""
+    return link if link.endswith((".ipynb", ".py")) else _target(sources, source.path.parent, link)
 
 
 def _listed(paper: str) -> list[dict[str, str]]:
@@ -195,8 +208,8 @@ def _page(name: str, **parts: str) -> str:
     return text
 
 
-def _toctree(names: Iterable[str], hidden: bool = False) -> str:
-    return "\n".join(["```{toctree}", ":maxdepth: 1", *([":hidden:"] if hidden else []), "", *names, "```", ""])
+def _toctree(names: Iterable[str]) -> str:
+    return "\n".join(["```{toctree}", ":maxdepth: 1", "", *names, "```", ""])
 
 
 def _downloads(found: list[notebook.Source]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro import cli, paths
+from fedrepro.errors import ArgumentError
 from fedrepro.reporting import notebook
 from fedrepro.reporting.site import build, sources
 from fedrepro.reporting.site.sources import Sources
@@ -70,6 +71,14 @@ def test_exhibits_can_be_linked_to(tmp_path: Path, figures: Path) -> None:
     assert made.anchors == {"FG-T1"} and "\n## GFL-APPNP\n" in text
 
 
+def test_an_id_names_one_heading(tmp_path: Path, figures: Path) -> None:
+    """Of two headings of an exhibit the one with its title can be linked to."""
+    path = figures / "fedgat" / "README.md"
+    path.write_text("# FedGAT\n\n### FG-T1\n\ntext\n\n### FG-T1, Table 1: accuracy\n\n### FG-T1, Table 1: again\n")
+    text = sources.markdown(Sources(tmp_path / "s"), path)
+    assert text.count("(fg-t1)=") == 1 and "(fg-t1)=\n### FG-T1, Table 1: accuracy" in text
+
+
 def test_all_pages_are_written(tmp_path: Path, figures: Path) -> None:
     """Every notebook, paper and package has a page; IDs and decisions are in one table; nothing else is left behind."""
     left = tmp_path / "s" / "papers" / "old.md"
@@ -86,6 +95,14 @@ def test_all_pages_are_written(tmp_path: Path, figures: Path) -> None:
     assert "[FG-T1](#fg-t1)" in ids and "| FS-T2 |" in ids and "| FS-Q6 |" in ids and "<<" not in ids
     page = json.loads((tmp_path / "s/notebooks/gfl/4-theory.ipynb").read_text())
     assert "was not run" in "".join(page["cells"][1]["source"])
+
+
+def test_links_of_notebooks_follow(tmp_path: Path, figures: Path) -> None:
+    """A notebook's link to a page of figures leads to the site's page; one to a notebook stays."""
+    source = notebook.Source(tmp_path / "notebooks" / "fedgat" / "6-experiments.ipynb", "title", ())
+    made = Sources(tmp_path / "s")
+    assert sources._page_link(made, source, "../../figures/RULE.md") == "/rule.md"
+    assert sources._page_link(made, source, "../engine/4-speed.ipynb") == "../engine/4-speed.ipynb"
 
 
 def test_an_unchanged_file_is_left_alone(tmp_path: Path) -> None:
@@ -137,6 +154,15 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert cli.main(["site"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "fedrepro[site]" in told and "sphinx" in told
+
+
+def test_the_site_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside a checkout the builder says what is missing, before it writes anything."""
+    monkeypatch.setattr(build, "version", lambda name: "1")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    with pytest.raises(ArgumentError, match="must be a checkout"):
+        build.build()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_smoke_site_lies_apart() -> None:
