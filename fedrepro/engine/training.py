@@ -7,7 +7,7 @@ clients. Chunks change no result beyond rounding, since clients share nothing wi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,87 +16,14 @@ from torch import Tensor
 
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Update
-from fedrepro.engine.nn import layers
 from fedrepro.engine.nn.optim import OptimizerState
+from fedrepro.engine.scores import VIEWS, History
 from fedrepro.engine.traffic import Traffic
 from fedrepro.errors import one_of, require
 
 # Bytes of stacked weights of one chunk on a CPU. Small chunks cost more calls, and large ones do not fit into the
 # caches: with 100 clients and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
 CHUNK_BYTES = 10_000_000
-VIEWS = ("before", "after")
-
-
-@dataclass
-class Scores:
-    """The scores of one view after each round, `[rounds]` per entry and run.
-
-    The entries are "val" and "test" (pooled over nodes), "val_clients" and "test_clients" (averaged over clients), and
-    "val_loss" (pooled). `each` holds, per run, every client's test score at the round of best validation.
-    """
-
-    values: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    each: dict[int, np.ndarray] = field(default_factory=dict)
-    _best: dict[int, float] = field(default_factory=dict, repr=False)
-
-    def add(self, scores: dict[str, np.ndarray], run: np.ndarray) -> None:
-        """Append the scores of one round; `run` `[clients]` is the run of each client."""
-        for number, val in enumerate(scores["val"]):
-            if number not in self.each or val > self._best[number]:
-                self.each[number], self._best[number] = scores["each"][run == number], val
-        for name, value in scores.items():
-            if name != "each":
-                self.values.setdefault(name, []).append(value)
-
-    def series(self, run: int) -> dict[str, list[float]]:
-        """Return the scores of one run, `{entry: [rounds]}`."""
-        return {name: [float(v[run]) for v in rounds] for name, rounds in self.values.items()}
-
-
-@dataclass
-class History:
-    """The record of a training: scores before and after local training, training loss, and diverged runs.
-
-    "before" scores the weights that clients hold between rounds, after this round's aggregation. "after" scores each
-    client's own weights at the end of this round's local training, before the server replaces them. `diverged` maps a
-    run to the round, from 1, in which a loss or a weight was not finite.
-    """
-
-    rounds: int
-    runs: int
-    before: Scores = field(default_factory=Scores)
-    after: Scores = field(default_factory=Scores)
-    loss: list[np.ndarray] = field(default_factory=list)
-    diverged: dict[int, int] = field(default_factory=dict)
-    chunk: int = 0
-
-    def add(self, view: str, scores: dict[str, np.ndarray], run: np.ndarray) -> None:
-        """Append one round's scores. A run has diverged if its validation loss is not finite."""
-        getattr(self, view).add(scores, run)
-        for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
-            self.diverged.setdefault(int(number), len(self.loss))
-
-    def result(self, run: int) -> dict[str, dict[str, dict[str, float]]]:
-        """Return the scores of a run at three rounds per view.
-
-        Returns:
-            `{view: {"last": scores, "best": scores, "best_loss": scores}}`: at the last round, at the first round of
-            best validation accuracy, and at the first round of lowest validation loss. Each holds "round", from 1.
-        """
-        out: dict[str, dict[str, dict[str, float]]] = {}
-        for view in VIEWS:
-            series = getattr(self, view).series(run)
-            if not series:
-                continue
-            picks = {"last": self.rounds - 1}
-            # Without validation nodes the loss is NaN, and no round can be chosen.
-            if np.isfinite(series["val_loss"]).all():
-                picks |= {"best": int(np.argmax(series["val"])), "best_loss": int(np.argmin(series["val_loss"]))}
-            out[view] = {
-                name: {"round": at + 1, **{entry: values[at] for entry, values in series.items()}}
-                for name, at in picks.items()
-            }
-        return out
 
 
 @dataclass
@@ -151,7 +78,7 @@ def train(
     fed, state = method.start(replace(fed, traffic=Traffic(fed.runs, fed.traffic.size)))
     history = History(rounds, fed.runs)
     trainer = _Trainer(method, fed, state, chunk)
-    history.chunk, of_run = trainer.chunk, fed.run.cpu().numpy()
+    history.chunk = trainer.chunk
     for t in range(rounds):
         active = method.select(fed, t)
         update, loss, logits = trainer.round(state, t, active, "after" in evaluate)
@@ -161,10 +88,10 @@ def train(
         for number in np.flatnonzero(~np.isfinite(history.loss[-1])):
             history.diverged.setdefault(int(number), t + 1)
         if logits is not None:
-            history.add("after", score(trainer.scored, logits), of_run)
+            history.add("after", trainer.scored, logits)
         if "before" in evaluate:
             with torch.no_grad():
-                history.add("before", score(trainer.scored, method.predict(trainer.scored, state)), of_run)
+                history.add("before", trainer.scored, method.predict(trainer.scored, state))
         if len(history.diverged) == fed.runs:
             history.rounds = t + 1
             break
@@ -297,52 +224,3 @@ def _per_run(fed: Federation, loss: Tensor, active: Tensor) -> np.ndarray:
     """Return the mean loss over each run's active clients, `[runs]`."""
     run, value = fed.run[active].cpu().numpy(), loss[active].double().cpu().numpy()
     return np.asarray(np.bincount(run, value, fed.runs) / np.bincount(run, minlength=fed.runs))
-
-
-def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
-    """Score logits on validation and test nodes.
-
-    The score is accuracy, or micro-averaged F1 if a node may have several labels. Only a client's own nodes count, and
-    clients without nodes in a split are left out of its average.
-
-    Args:
-        fed: the federation, with masks and labels.
-        logits: `[nodes, classes]`.
-
-    Returns:
-        The entries of `Scores`, `[runs]` each, and "each", every client's test score `[clients]`, NaN without test
-        nodes.
-    """
-    out: dict[str, np.ndarray] = {}
-    runs = fed.run.cpu().numpy()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for mask in ("val", "test"):
-            rows, _ = fed.rows(mask)
-            client = fed.batch.batch[rows].cpu().numpy()
-            won, possible = _points(logits[rows], fed.batch.y[rows])
-            won, possible = np.bincount(client, won, fed.clients), np.bincount(client, possible, fed.clients)
-            count = np.bincount(client, minlength=fed.clients)
-            has = count > 0
-            of_client = np.where(has, won / np.maximum(possible, 1), np.nan)
-            out[mask] = np.bincount(runs, won, fed.runs) / np.bincount(runs, possible, fed.runs)
-            total = np.bincount(runs[has], of_client[has], fed.runs)
-            out[f"{mask}_clients"] = total / np.bincount(runs[has], minlength=fed.runs)
-            if mask == "val":
-                loss = layers.node_losses(logits[rows], fed.batch.y[rows]).double().cpu().numpy()
-                out["val_loss"] = np.bincount(runs[client], loss, fed.runs) / np.bincount(runs, count, fed.runs)
-    out["each"] = of_client
-    return out
-
-
-def _points(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return numerator and denominator of the score of each node, `[rows]` each.
-
-    Accuracy adds 1 or 0 to the numerator and 1 to the denominator. With several labels, micro-averaged F1 adds twice
-    the true positives to both, and the false positives and false negatives to the denominator.
-    """
-    if y.dim() == 1:
-        right = (logits.argmax(1) == y).double().cpu().numpy()
-        return right, np.ones_like(right)
-    predicted, true = logits > 0, y > 0
-    agreed = 2 * (predicted & true).sum(1).double()
-    return agreed.cpu().numpy(), (agreed + (predicted != true).sum(1)).cpu().numpy()

@@ -15,8 +15,9 @@ from fedrepro.data import datasets, partition, statistics
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.method import Method
 from fedrepro.engine.nn.models import MODELS, Model, model
+from fedrepro.engine.scores import History
 from fedrepro.engine.training import train as train_federation
-from fedrepro.errors import ArgumentError, DivergedError, did_you_mean, require
+from fedrepro.errors import ArgumentError, DivergedError, did_you_mean, one_of, require
 from fedrepro.runs.run import Run
 
 SERIES = ("val", "test")  # what `series=True` keeps
@@ -39,25 +40,26 @@ def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = to
 
 
 def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any]]:
-    """Build the method of a run from its options; return it with the options of the loop ("rounds", "series").
+    """Build the method of a run from its options; return it with the options of the loop ("rounds", "series", "keep").
 
     Raises:
         ArgumentError: neither the loop, the model nor the method knows an option.
     """
     given = dict(run.options)
-    loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False)}
+    loop = {"rounds": given.pop("rounds", 100), "series": given.pop("series", False), "keep": given.pop("keep", "")}
     require(isinstance(loop["rounds"], int), "option 'rounds'", "a whole number", loop["rounds"])
     kept = loop["series"]
     named = isinstance(kept, tuple) and set(kept) <= set(CHOICES)
     require(isinstance(kept, bool) or named, "option 'series'", f"true, false or names among {CHOICES}", kept)
     loop["series"] = SERIES if kept is True else kept or ()
+    one_of("option 'keep'", loop["keep"], ("", "predictions"))
     kind = given.pop("model", "GCN")
     network = model(kind, features=features, classes=classes, **_taken(given, MODELS.get(kind, Model)))
     built = registry.load("train", run.method)
     known = {f.name for f in fields(built)} - {"model"}
     for name in given:
         if name not in known:
-            choices = sorted(known | {f.name for f in fields(network)} | {"rounds", "series", "model"})
+            choices = sorted(known | {f.name for f in fields(network)} | {"rounds", "series", "keep", "model"})
             allowed = f"options of {run.method} must be among {', '.join(choices)}"
             raise ArgumentError(f"{allowed}. Got {name!r}.{did_you_mean(name, choices)}")
     for name, value in given.items():
@@ -85,10 +87,11 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
     """Train runs that differ only in their seed, side by side.
 
     Returns:
-        One dictionary per run: "result" (scores as `History.result`, "traffic", "facts", "train_loss"), "chunk", and
-        "series" where the run's option `series` asks for it: True for validation and test scores of every round, or
-        names of entries of `Scores`; "clients" gives every client's test score at the round of best validation. A run
-        whose loss is not finite has "error" instead of "result"; the other runs are not affected.
+        One dictionary per run: "result" (scores as `History.result`, "traffic", "facts", "train_loss", "majority"),
+        "chunk", and "series" where the run's option `series` asks for it: True for validation and test scores of every
+        round, or names of entries of `Scores`; "clients" gives every client's test score at the round of best
+        validation. The option `keep="predictions"` adds `History.predictions` to "series". A run whose loss is not
+        finite has "error" instead of "result"; the other runs are not affected.
 
     Raises:
         ArgumentError: the runs differ in more than their seed, or their split leaves one without training nodes.
@@ -104,23 +107,24 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
     # Popped, so that what a method replaces at its start does not stay in memory beside it.
     history, fed, state = train_federation(chosen, made.pop(), int(loop["rounds"]))
     facts = chosen.facts(fed, state)
-    return [_outcome(history, fed, facts, number, loop["series"], len(runs)) for number in range(len(runs))]
+    return [_outcome(history, fed, facts, number, loop, len(runs)) for number in range(len(runs))]
 
 
 def _outcome(
-    history: Any, fed: Federation, facts: list[dict[str, float]], number: int, series: tuple[str, ...], runs: int
+    history: History, fed: Federation, facts: list[dict[str, float]], number: int, loop: dict[str, Any], runs: int
 ) -> dict[str, Any]:
     if number in history.diverged:
         error = DivergedError(f"a loss or weight was not a number in round {history.diverged[number]}")
         if runs == 1:
             raise error
         return {"error": f"DivergedError: {error}"}
-    result: dict[str, Any] = history.result(number)
+    result: dict[str, Any] = dict(history.result(number))
     result["train_loss"] = float(history.loss[-1][number])
     result["traffic"] = fed.traffic.summary(number)
     result["facts"] = facts[number]
+    result["majority"] = history.majority(number)
     out: dict[str, Any] = {"result": result, "chunk": history.chunk}
-    if series:
+    if series := loop["series"]:
         out["series"] = {
             f"{view}.{name}": values
             for view in ("before", "after")
@@ -132,6 +136,8 @@ def _outcome(
                 each = getattr(history, view).each.get(number, ())
                 out["series"][f"{view}.clients"] = [None if math.isnan(value) else float(value) for value in each]
         out["series"]["train_loss"] = [float(loss[number]) for loss in history.loss]
+    if loop["keep"]:
+        out.setdefault("series", {})["predictions"] = history.predictions(number)
     return out
 
 

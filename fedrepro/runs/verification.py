@@ -233,9 +233,12 @@ class _Finding:
 
 
 def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the old and new value of every field but timings, nested names joined by dots."""
+    """Yield the old and new value of every field of the old record but timings, nested names joined by dots.
+
+    A field that only the new record has was added to all records later, and has nothing to be compared with.
+    """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in {**old, **new}:
+        for name in old:
             if name not in ("timing", "seconds"):
                 yield from _pairs(old.get(name), new.get(name), f"{at}.{name}" if at else name)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):

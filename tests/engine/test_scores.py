@@ -8,14 +8,15 @@ import torch
 import torch.nn.functional as F
 from graphs import Plain, client_graph, identical
 from loop import DROPPING, GCN, client, loop, optimizer_of, task
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, roc_auc_score
 
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.local import Local
 from fedrepro.engine.method import Method
-from fedrepro.engine.training import History, Scores, score, train
+from fedrepro.engine.scores import History, Scores, metrics, score
+from fedrepro.engine.training import train
 
 F64 = torch.float64
 
@@ -122,7 +123,7 @@ def test_chosen_rounds_are_the_first_of_the_best() -> None:
     scores = Scores()
     for t in range(4):
         entries = {name: np.array([0.0, values[t]]) for name, values in rounds.items()}
-        scores.add({**entries, "each": np.array([t, 10.0 + t])}, np.array([0, 1]))
+        scores.add({**entries, "each": np.array([t, 10.0 + t])}, np.array([0, 1]), {})
     result = History(4, 2, before=scores).result(1)
     assert set(result) == {"before"}
     assert {name: (pick["round"], pick["test"]) for name, pick in result["before"].items()} == {
@@ -160,7 +161,7 @@ def test_every_clients_score_is_kept_of_the_round_of_best_validation() -> None:
         logits = torch.randn(fed.nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(seed))
         logits -= 9.0 * (seed == 0) * F.one_hot(fed.batch.y, 3)  # the first is nowhere right
         found = score(fed, logits)
-        scores.add(found, fed.run.numpy())
+        scores.add(found, fed.run.numpy(), {})
         kept.append((float(found["val"][0]), logits.argmax(1).eq(fed.batch.y)))
     best = max(range(6), key=lambda t: kept[t][0])
     assert best > 0, "the first round is not the best"
@@ -189,3 +190,74 @@ def test_several_labels_are_scored_by_micro_f1() -> None:
     held = fed.batch.val_mask
     loss = F.binary_cross_entropy_with_logits(logits[held], fed.batch.y[held].double())
     assert abs(found["val_loss"][0] - loss.item()) < 1e-12
+
+
+@pytest.mark.parametrize("hops", [0, 1])
+def test_further_metrics_are_those_of_scikit_learn_on_the_logits_of_the_round(hops: int) -> None:
+    """Macro-F1 and AUC of the best and the last round, for each run's own nodes."""
+    feds = [Federation.of(*task(5, seed), seed, dtype=F64) for seed in (0, 1)]
+    fed = Federation.stack(feds)
+    history = History(4, 2)
+    given = [
+        torch.randn(fed.halo(hops).nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(s)) for s in range(4)
+    ]
+    for logits in given:
+        history.add("before", fed.halo(hops), logits)
+    extended = fed.halo(hops)
+    for run in (0, 1):
+        result = history.result(run)["before"]
+        assert result["best"]["round"] < 4 or run, "the last round is the best, so the two cannot be told apart"
+        for pick in ("best", "last"):
+            logits = given[int(result[pick]["round"]) - 1]
+            for mask in ("val", "test"):
+                chosen = extended.batch[f"{mask}_mask"] & (extended.batch.ring == 0)
+                chosen &= extended.run[extended.batch.batch] == run
+                y, p = extended.batch.y[chosen].numpy(), logits[chosen].softmax(1).numpy()
+                f1 = f1_score(y, p.argmax(1), average="macro", zero_division=0)
+                auc = np.mean([roc_auc_score(y == c, p[:, c]) for c in range(3)])
+                assert abs(result[pick][f"{mask}_f1"] - f1) < 1e-12 and abs(result[pick][f"{mask}_auc"] - auc) < 1e-12
+        assert "test_f1" not in result["best_loss"]
+
+
+def test_one_dominant_class_is_told_from_a_model_that_learned() -> None:
+    """A constant prediction has the majority's accuracy, an AUC of one half and one predicted class."""
+    y = torch.tensor([0] * 80 + [1] * 20)
+    constant, ranking = torch.zeros(100, 2), torch.zeros(100, 2)
+    constant[:, 0] = 1.0
+    ranking[:, 0], ranking[:, 1] = 1.0, y * 0.5
+    found = metrics(constant, y), metrics(ranking, y)
+    assert (constant.argmax(1) == y).float().mean() == (ranking.argmax(1) == y).float().mean() == 0.8
+    assert found[0] == {"f1": pytest.approx(0.8 / 1.8), "auc": 0.5, "classes": 1.0}
+    assert found[1]["auc"] == 1.0 and found[1]["f1"] == found[0]["f1"]
+    assert all(np.isnan(value) for value in metrics(constant[:0], y[:0]).values())
+    one = metrics(constant, torch.zeros(100, dtype=torch.long))
+    assert np.isnan(one["auc"]) and one["f1"] == 1.0
+
+
+def test_metrics_of_several_labels_leave_out_a_label_that_no_node_or_every_node_has() -> None:
+    """Macro-averages over labels, from scikit-learn, label by label."""
+    rng = np.random.default_rng(1)
+    y = torch.from_numpy((rng.random((60, 5)) < 0.3).astype(np.float32))
+    y[:, 3], y[:, 4] = 0.0, 1.0
+    logits = torch.from_numpy(rng.normal(size=(60, 5)))
+    found = metrics(logits, y)
+    f1 = [f1_score(y[:, c].numpy(), (logits[:, c] > 0).numpy(), zero_division=0) for c in range(5)]
+    auc = [roc_auc_score(y[:, c].numpy(), logits[:, c].numpy()) for c in range(3)]
+    assert abs(found["f1"] - np.mean(f1)) < 1e-12 and abs(found["auc"] - np.mean(auc)) < 1e-12
+
+
+def test_majority_and_kept_predictions_are_those_of_the_runs_own_nodes() -> None:
+    """The share of the most frequent class, and the predicted class of each scored node at the best round."""
+    data, parts = task(5)
+    fed = Federation.of(data, parts, 0)
+    history = train(FedAvg(model=DROPPING, lr=0.05), fed, 4).history
+    kept, best = history.predictions(0), history.result(0)["before"]["best"]
+    for mask in ("val", "test"):
+        y = data.y[data[f"{mask}_mask"]]
+        assert abs(history.majority(0)[mask] - y.bincount().max().item() / len(y)) < 1e-12
+        columns = kept[mask]
+        assert set(columns) == {"node", "label", "before", "after"}
+        assert columns["label"] == data.y[columns["node"]].tolist()
+        assert sorted(columns["node"]) == data[f"{mask}_mask"].nonzero().squeeze(1).tolist()
+        right = np.mean(np.array(columns["before"]) == columns["label"])
+        assert abs(right - best[mask]) < 1e-12

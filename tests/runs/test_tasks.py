@@ -67,9 +67,9 @@ def test_options_reach_the_model_the_method_and_the_loop() -> None:
     assert made == FedAvg(
         model=models.GAT(features=7, classes=3, hidden=5, heads=2, dropout=0.5), lr=0.1, average="nodes"
     )
-    assert loop == {"rounds": 3, "series": ("val", "test")}
+    assert loop == {"rounds": 3, "series": ("val", "test"), "keep": ""}
     made, loop = tasks.method(Run(task="train", paper="test", method="FedSGD"), 7, 3)
-    assert made == FedSGD(model=models.GCN(features=7, classes=3)) and loop == {"rounds": 100, "series": ()}
+    assert made == FedSGD(model=models.GCN(features=7, classes=3)) and loop == {"rounds": 100, "series": (), "keep": ""}
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,28 @@ def test_the_result_has_scores_traffic_and_loss() -> None:
     """Both views at three rounds each, the ledger's totals and the last round's training loss, all finite."""
     (made,) = tasks.train([run()])
     result = made["result"]
-    assert set(result) == {"before", "after", "train_loss", "traffic", "facts"}
+    assert set(result) == {"before", "after", "train_loss", "traffic", "facts", "majority"}
     for view in ("before", "after"):
         assert set(result[view]) == {"last", "best", "best_loss"}
-        assert set(result[view]["best"]) == {"round", "val", "test", "val_clients", "test_clients", "val_loss"}
+        each = {"round", "val", "test", "val_clients", "test_clients", "val_loss"}
+        further = {f"{mask}_{name}" for mask in ("val", "test") for name in ("f1", "auc", "classes")}
+        assert set(result[view]["best_loss"]) == each
+        assert set(result[view]["best"]) == set(result[view]["last"]) == each | further
         assert result[view]["last"]["round"] == 3
     parameters = 7 * 5 + 5 + 5 * 3 + 3
     assert result["traffic"]["training"] == {"down.weights": 9 * parameters, "up.weights": 9 * parameters}
     assert all(math.isfinite(number) for number in numbers(result))
+
+
+def test_predictions_are_kept_where_a_run_asks_for_them() -> None:
+    """They give the recorded score again, and a run that does not ask for them keeps none."""
+    (kept,), (plain,) = tasks.train([run(keep="predictions")]), tasks.train([run()])
+    assert "series" not in plain and kept["result"] == plain["result"]
+    test = kept["series"]["predictions"]["test"]
+    right = [a == b for a, b in zip(test["label"], test["before"], strict=True)]
+    assert abs(sum(right) / len(right) - kept["result"]["before"]["best"]["test"]) < 1e-12
+    with pytest.raises(ArgumentError, match="option 'keep'.*Got 'prediction'"):
+        tasks.train([run(keep="prediction")])
 
 
 @pytest.mark.parametrize("method", ["FedAvg", "FedSGD", "Local"])

@@ -92,6 +92,18 @@ def test_elsewhere(store: Store, test: float | None, verdict: str) -> None:
     assert list(verification.verify(store, 1, workers=1)["verdict"]) == [verdict]
 
 
+def test_a_field_added_later_is_not_compared_and_a_lost_one_is(store: Store) -> None:
+    """A record of before further metrics were added verifies; one with a field that is computed no more differs."""
+    (record,) = engine.compute(runs(seeds=1))
+    name = next(name for name in record["result"] if name not in ("timing", "seconds"))
+    fewer = {key: value for key, value in record["result"].items() if key != name}
+    store.append("a", record | {"result": fewer})
+    assert set(verification.verify(store, 1, progress=False)["verdict"]) == {"identical"}
+    other = Store(store.folder.parent / "other")
+    other.append("a", record | {"result": record["result"] | {"former": 1.0}})
+    assert set(verification.verify(other, 1, progress=False)["verdict"]) == {"differs"}
+
+
 @pytest.mark.parametrize(("shifts", "verdict"), [((0.005, -0.004, 0), "close"), ((0.005, 0.004, 0.002), "differs")])
 def test_means_elsewhere(store: Store, shifts: tuple[float, ...], verdict: str) -> None:
     """On another machine the mean over runs of one method and data set may differ by 0.003."""

@@ -61,8 +61,9 @@ from fedrepro.engine.method import Method, State, Update
 from fedrepro.engine.nn.models import GCN
 from fedrepro.engine.nn.optim import Optimizer
 from fedrepro.engine.nn.sparse import Sparse
+from fedrepro.engine.scores import score
 from fedrepro.engine.traffic import BEFORE_TRAINING
-from fedrepro.engine.training import score, train
+from fedrepro.engine.training import train
 from fedrepro.errors import one_of, require
 from fedrepro.papers.fedsheafhn.hypernetwork import Hypernetwork, Shapes
 from fedrepro.papers.fedsheafhn.server import Server

@@ -63,8 +63,8 @@ from fedrepro.engine.nn import layers
 from fedrepro.engine.nn.models import MLP, Model
 from fedrepro.engine.nn.optim import OptimizerState
 from fedrepro.engine.nn.sparse import Sparse
+from fedrepro.engine.scores import score
 from fedrepro.engine.traffic import BEFORE_TRAINING
-from fedrepro.engine.training import score
 from fedrepro.errors import one_of, require
 from fedrepro.papers.fedstruct import network, powers, structure
 from fedrepro.papers.fedstruct.network import Exchanged
