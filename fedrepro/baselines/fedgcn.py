@@ -36,7 +36,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy.sparse import coo_matrix, csr_matrix, diags
 from torch import Tensor
 from torch_geometric.data import Data
@@ -89,8 +88,8 @@ class FedGCN(FedAvg):
         if self.hops == 0:
             return super().forward(weights, fed, state)
         x = layers.dropout(fed, fed.input, self.model.first_dropout, "layer1")
-        h = F.relu(layers.linear(fed, x, weights["layer1.weight"], weights["layer1.bias"]))
-        h = layers.dropout(fed, h, self.model.dropout, "layer2")
+        h = layers.linear(fed, x, weights["layer1.weight"], weights["layer1.bias"])
+        h = layers.relu_dropout(fed, h, self.model.dropout, "layer2")
         return layers.gcn(fed, h, weights["layer2.weight"], weights["layer2.bias"], kind="given", reach=0)
 
 

@@ -212,7 +212,7 @@ class FGGP(FedAvg):
             out = out + layers.per_node(fed, weights[f"layer{i}.bias"])
             if i < last:
                 h = out
-                x = layers.dropout(fed, F.relu(h), self.model.dropout, f"layer{i + 1}{name}")
+                x = layers.relu_dropout(fed, h, self.model.dropout, f"layer{i + 1}{name}")
         return h, out
 
     def _augmentor(self, weights: Weights, fed: Federation, graphs: Sequence[Graph]) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedrepro.engine.federation import Federation, Weights
@@ -100,7 +99,7 @@ def layer(model: Model, fed: Federation, h: Tensor | Sparse, weights: Weights, i
 
 def next_input(model: Model, fed: Federation, h: Tensor, i: int) -> Tensor:
     """Return the input of layer `i` from the output of the layer before it."""
-    return layers.dropout(fed, F.relu(h), model.dropout, f"layer{i}")
+    return layers.relu_dropout(fed, h, model.dropout, f"layer{i}")
 
 
 def embed(model: Model, weights: Weights, fed: Federation) -> Tensor:

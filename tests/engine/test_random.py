@@ -73,7 +73,8 @@ def test_a_number_does_not_depend_on_how_many_are_drawn() -> None:
     assert torch.equal(random.uniform((3, 4), "x", 1).flatten(), random.uniform((100,), "x", 1)[:12])
     assert torch.equal(random.normal((5,), "x", 1), random.normal((9,), "x", 1)[:5])
     assert not torch.equal(random.uniform((5,), "x", 1), random.uniform((5,), "x", 2))
-    block = random.uniform_block(slice(2, 5), slice(4, 6), 7, random.keys("x", 1))
+    block = torch.empty(3, 2, dtype=torch.float64)
+    random.uniform_block(slice(2, 5), slice(4, 6), 7, random.keys("x", 1), block)
     assert torch.equal(block, random.uniform((9, 7), "x", 1)[2:5, 4:6])
 
 

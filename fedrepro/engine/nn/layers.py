@@ -8,14 +8,14 @@ Sparse inputs take one block-diagonal product, dense inputs one product per slic
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedrepro.engine.federation import Federation, Weights
-from fedrepro.engine.nn import random
+from fedrepro.engine.nn import kernels, random
 from fedrepro.engine.nn.sparse import Edges, Sparse
 from fedrepro.errors import require
 
@@ -67,10 +67,39 @@ def dropout(fed: Federation, x: X, p: float, layer: str) -> X:
         return x
     key = random.row_keys(fed.node_key, "dropout", layer, *fed.clock)
     if isinstance(x, Sparse):
-        kept = random.keep(key[x.pattern.row], x.pattern.col % fed.features, p)
-        return x.with_values(x.value * kept / (1 - p))  # type: ignore[return-value]
-    by = random.scales(key[:, None], torch.arange(x.shape[1], device=x.device), p, x.dtype)
-    return x * by if x.requires_grad else by.mul_(x)  # type: ignore[return-value]
+        return x.dropped(key, fed.features, p)  # type: ignore[return-value]
+    column = torch.arange(x.shape[1], device=x.device)
+    if x.requires_grad or not kernels.compiled(x, x.numel()):
+        by = random.scales(key[:, None], column, p, x.dtype)
+        return x * by if x.requires_grad else by.mul_(x)  # type: ignore[return-value]
+    return kernels.scaled(  # type: ignore[return-value]
+        x.contiguous(), key, random.golden(column), random.at_least(p), random.factor(p, x.dtype)
+    )
+
+
+def relu_dropout(fed: Federation, h: Tensor, p: float, layer: str) -> Tensor:
+    """Return `dropout(fed, relu(h), p, layer)`, `[nodes, width]`, on a CPU in one pass over `h`."""
+    if fed.clock is None or p == 0 or not kernels.compiled(h, h.numel()):
+        return dropout(fed, F.relu(h), p, layer)
+    key = random.row_keys(fed.node_key, "dropout", layer, *fed.clock)
+    out: Tensor = _ReluDropout.apply(h, key, p)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _ReluDropout(torch.autograd.Function):
+    """The operation `relu_dropout`, whose slope is 0 where an entry is negative or dropped."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, row_key: Tensor, p: float) -> Tensor:
+        column = random.golden(torch.arange(h.shape[1]))
+        out, slope = kernels.rectified(h.contiguous(), row_key, column, random.at_least(p), random.factor(p, h.dtype))
+        ctx.save_for_backward(slope)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return grad * slope, None, None
 
 
 def gcn(

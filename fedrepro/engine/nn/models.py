@@ -122,7 +122,7 @@ class Model:
             x = layers.dropout(fed, fed.input, self.first_dropout, "layer1")
         h = self._layer(fed, x, weights, 1)
         for i in range(2, self.layers + 1):
-            h = self._layer(fed, layers.dropout(fed, F.relu(h), self.dropout, f"layer{i}"), weights, i)
+            h = self._layer(fed, layers.relu_dropout(fed, h, self.dropout, f"layer{i}"), weights, i)
         return h
 
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
@@ -187,7 +187,7 @@ class _Head(Model):
         name = f"layer{self.layers + 1}"
         h = self.embed(weights, fed)
         if not self.bare:
-            h = layers.dropout(fed, F.relu(h), self.dropout, name)
+            h = layers.relu_dropout(fed, h, self.dropout, name)
         return layers.linear(fed, h, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def embed(self, weights: Weights, fed: Federation) -> Tensor:

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedrepro.engine.nn import kernels
+
 # Numbers of 8 bytes computed at once, so that all passes over them stay in a CPU's cache.
 PIECE = 2**16
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -61,12 +63,16 @@ def uniform(shape: tuple[int, ...], *parts: int | str) -> Tensor:
     return torch.from_numpy(out).reshape(shape)
 
 
-def uniform_block(rows: slice, columns: slice, width: int, key: np.ndarray) -> Tensor:
-    """Return some rows and columns of `uniform((any, width), *parts)`, where `key` is `keys(*parts)`."""
-    out = np.empty((rows.stop - rows.start, columns.stop - columns.start))
+def uniform_block(rows: slice, columns: slice, width: int, key: np.ndarray, out: Tensor) -> None:
+    """Write some rows and columns of `uniform((any, width), *parts)` into `out`, where `key` is `keys(*parts)`."""
     row, column = (np.arange(part.start, part.stop, dtype=np.uint64) for part in (rows, columns))
-    _fill(out, (row * np.uint64(width) * _GOLDEN + key)[:, None] + column * _GOLDEN)
-    return torch.from_numpy(out)
+    first, second = row * np.uint64(width) * _GOLDEN + key, column * _GOLDEN
+    if kernels.compiled(out, out.numel()):
+        kernels.uniform(first, second, out)
+        return
+    numbers = np.empty(out.shape)
+    _fill(numbers, first[:, None] + second)
+    out.copy_(torch.from_numpy(numbers))
 
 
 def _fill(out: np.ndarray, places: np.ndarray) -> None:
@@ -105,27 +111,42 @@ def row_keys(node_key: Tensor, *call: int | str) -> Tensor:
     return (mixed >> 32).to(torch.int32)
 
 
+def golden(column: Tensor) -> Tensor:
+    """Return columns times the golden ratio, in 32-bit integers that wrap, as `kernels` takes them."""
+    return column.to(torch.int32) * _signed32(0x9E3779B9)
+
+
 def keep(row_key: Tensor, column: Tensor, p: float) -> Tensor:
     """Draw True with probability `1 - p` for each pair of a row key and a column, which broadcast together."""
     kept = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=torch.bool, device=row_key.device)
     for piece, number in _numbers(kept, row_key, column):
-        torch.ge(number, _at_least(p), out=piece)
+        torch.ge(number, at_least(p), out=piece)
     return kept
 
 
 def scales(row_key: Tensor, column: Tensor, p: float, dtype: torch.dtype) -> Tensor:
     """Return the factors of inverted dropout: `1 / (1 - p)` where `keep` is true, else 0."""
     integer = torch.int32 if dtype.itemsize == 4 else torch.int64
-    bits = (torch.ones((), dtype=dtype, device=row_key.device) / (1 - p)).view(integer)
+    bits = torch.tensor(factor(p, dtype), dtype=dtype, device=row_key.device).view(integer)
     out = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=integer, device=row_key.device)
+    made = out.view(dtype)
+    if kernels.compiled(made, out.numel()) and column.dim() == row_key.shape[-1] == 1:
+        flat = made.view(-1, len(column))
+        kernels.scales(row_key.flatten(), golden(column), at_least(p), factor(p, dtype), flat)
+        return made
     for piece, number in _numbers(out, row_key, column):
         # All bits or none, which saves a detour over a mask of booleans.
-        ones = number.ge_(_at_least(p)).neg_().to(integer)
+        ones = number.ge_(at_least(p)).neg_().to(integer)
         torch.bitwise_and(ones, bits, out=piece)
-    return out.view(dtype)
+    return made
 
 
-def _at_least(p: float) -> int:
+def factor(p: float, dtype: torch.dtype) -> float:
+    """Return `1 / (1 - p)` as rounded in a floating-point type."""
+    return float(torch.ones((), dtype=dtype) / (1 - p))
+
+
+def at_least(p: float) -> int:
     """Return the smallest 32-bit number whose pair is kept."""
     return int(-(2**31) + p * 2**32)
 
@@ -137,7 +158,7 @@ def _numbers(out: Tensor, row_key: Tensor, column: Tensor) -> Iterator[tuple[Ten
     """
     if out.numel() == 0:
         return
-    column = column.to(torch.int32) * _signed32(0x9E3779B9)
+    column = golden(column)
     rows = max(1, 2 * PIECE * len(out) // out.numel()) if out.device.type == "cpu" else len(out)
     for piece, *parts in zip(*(torch.split(x.expand_as(out), rows) for x in (out, row_key, column))):
         yield piece, _scramble(parts[0] + parts[1])

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedrepro.engine.nn import kernels, random
 from fedrepro.errors import require
 
 
@@ -52,6 +53,17 @@ class Pattern:
     def col_t(self) -> Tensor:
         """Return the rows of the entries in `order`."""
         return self.row[self.order]
+
+    @cached_property
+    def _numbers(self) -> dict[int, tuple[Tensor, Tensor]]:
+        return {}
+
+    def numbers(self, width: int) -> tuple[Tensor, Tensor]:
+        """Return `random.golden` of each entry's column modulo `width`, in row order and in the transpose's order."""
+        if width not in self._numbers:
+            number = random.golden(self.col % width)
+            self._numbers[width] = number, number[self.order]
+        return self._numbers[width]
 
 
 def pointers(sorted_index: Tensor, groups: int) -> Tensor:
@@ -132,6 +144,25 @@ class Sparse:
     def with_values(self, value: Tensor) -> Sparse:
         """Return the same pattern with other values `[entries]`."""
         return Sparse(self.pattern, value)
+
+    def dropped(self, row_key: Tensor, width: int, p: float) -> Sparse:
+        """Return the matrix after inverted dropout of its entries.
+
+        Args:
+            row_key: a 32-bit key per row, see `random.row_keys`.
+            width: columns of one block; an entry is kept by its column within the block.
+            p: probability of a zero.
+        """
+        pattern = self.pattern
+        if not kernels.compiled(self.value, len(self.value)):
+            kept = random.keep(row_key[pattern.row], pattern.col % width, p)
+            return self.with_values(self.value * kept / (1 - p))
+        by_row, by_column = pattern.numbers(width)
+        drawn = row_key, random.at_least(p), 1 - p
+        out = self.with_values(kernels.dropped(self.value, pattern.row, by_row, *drawn))
+        # The same entries once more, since sorting the result into the transpose's order takes longer.
+        out.value_t = kernels.dropped(self.value_t, pattern.col_t, by_column, *drawn)
+        return out
 
     def rows(self, index: Tensor) -> Sparse:
         """Return the rows that `index` names, in its order and with its repetitions."""
