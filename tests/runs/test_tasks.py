@@ -172,7 +172,7 @@ def test_predictions_are_kept_where_a_run_asks_for_them() -> None:
     test = kept["series"]["predictions"]["test"]
     right = [a == b for a, b in zip(test["label"], test["before"], strict=True)]
     assert abs(sum(right) / len(right) - kept["result"]["before"]["best"]["test"]) < 1e-12
-    with pytest.raises(ArgumentError, match="option 'keep'.*Got 'prediction'"):
+    with pytest.raises(ArgumentError, match=r"option 'keep'.*Got 'prediction'"):
         tasks.train([run(keep="prediction")])
 
 
