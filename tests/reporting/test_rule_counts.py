@@ -1,9 +1,9 @@
-"""The rule on printed and measured numbers of three papers, frozen in `rule_cells.csv`: its words against a plain program.
+"""The rule on printed and measured numbers of three papers, frozen in `rule_cells.csv`, against a plain program.
 
 The file has a row for each cell of FG-T1 (in three readings), GFL-T1, GFL-T2, FS-T2 and FS-T7, and for each cell of
-FS-T6 and FS-T8 with three runs; all numbers are in points. A cell of one run has
-the pooled standard deviation of its row, with ten degrees of freedom. The counts of whole tables, without a prior, came from a program that
-shares no code with this package. The store may grow without moving them.
+FS-T6 and FS-T8 with three runs; all numbers are in points. A cell of one run has the pooled standard deviation of its
+row, with ten degrees of freedom. The counts of whole tables, without a prior, came from a program that shares no code
+with this package. The store may grow without moving them.
 """
 
 from __future__ import annotations
