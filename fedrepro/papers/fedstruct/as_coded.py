@@ -1,15 +1,15 @@
-"""Train FedStruct's rows as the authors' public code does where the tables follow the text (FS-I1, FS-I2, FS-Q18).
+"""Train FedStruct's rows as the authors' public code does where the tables follow the text (FS-R1 to FS-R3, FS-Q18).
 
 The tables' main reading takes what the paper leaves open from the public code as it was understood when the runs were
 planned. Run piece by piece beside it, the code was found to differ in the following. The first three belong to
 FedStruct with a server that knows the graph, the last two to rows that it is compared with:
 
     last ReLU     The code has none between the last GraphSAGE layer of the structure branch and its linear classifier;
-                  the main reading has ReLU and dropout there (FS-I1, `KnownGraphAsCoded`)
+                  the main reading has ReLU and dropout there (FS-R1, `KnownGraphAsCoded`)
     orbits        The code standardizes the raw counts of 73 orbits; the main reading takes log(1 + count) of 15
-                  (FS-I2, `raw_graphlets`)
+                  (FS-R2, `raw_graphlets`)
     S untrained   The printed GNN+H2V on Chameleon looks like a Hop2Vec whose S stays as it was drawn. This is a guess
-                  from the printed numbers, and nothing in the code says so (FS-I2)
+                  from the printed numbers, and nothing in the code says so (FS-R3)
     FedGCN        The code hands out raw features of neighbourhoods and trains a GraphSAGE on them; the main reading has
                   FedGCN's own sums (FS-Q18, `RawNeighbours`)
     degrees       With one round of sums the second layer of FedGCN has the degrees of the whole graph on inner edges. A
