@@ -118,6 +118,16 @@ CASES = {
         {"width": 16, "structure_hidden": (16,), "structure_depth": 2, "prune": 10},
         off=(("FedStruct", {"structure": "none"}), ("Local", {})),
     ),
+    "FedStruct (as coded)": Case(
+        DGCN(FEATURES, CLASSES, hidden=16, depth=1),
+        {"width": 16, "structure_hidden": (16,), "backbone": "GraphSAGE"},
+        off=(("FedStruct", {"structure": "none"}), ("Local", {})),
+    ),
+    "FedGCN (raw neighbours)": Case(
+        GraphSAGE(FEATURES, CLASSES, hidden=16), signal=("received",), off=(("FedAvg", {}), ("Local", {}))
+    ),
+    # One round of sums gives a client rows of its own nodes only.
+    "FedGCN (local degrees)": Case(GCN_, off=(("FedGCN", {"hops": 0}), ("Local", {}))),
     "FedSage+": Case(SAGE_, SMALL, signal=("received",), off=(("FedSage+", {"neighbours": "none"}), ("Local", {}))),
     "pFedHN": Case(GCN_, {"local_epochs": 3, "server_lr": 0.003}, off=(one_description, ("Local", {}), ("FedAvg", {}))),
     "pFedGraph": Case(GCN_, {"local_epochs": 5, "alpha": 0.2}, off=(("pFedGraph", {"alpha": 1e9}), ("Local", {}))),

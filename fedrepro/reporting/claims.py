@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,8 @@ LEVEL = 0.05
 SHOWN, CONTRADICTED, UNDECIDED = "shown", "contradicted", "undecided"
 NOT_CHECKED = "cannot be checked here"
 NOT_TESTED = checks.NOT_TESTED
-VERDICTS = ("holds", "holds in part", "fails", UNDECIDED, NOT_CHECKED, NOT_TESTED)
+AT_HAND = "holds on every graph at hand"
+VERDICTS = ("holds", AT_HAND, "holds in part", "fails", UNDECIDED, NOT_CHECKED, NOT_TESTED)
 COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
 QUANTIFIERS = ("all", "most", "some")
 
@@ -65,13 +66,26 @@ class Difference:
         """Yield the name of each part with its difference and range."""
         frame = get(self.exhibit)
         other = get(self.minus_exhibit) if self.minus_exhibit else frame
-        for values in itertools.product(*self.per.values()):
-            where = dict(zip(self.per, values))
+        for name, where in self._cells():
             left = frames.scores(frame, {**where, **self.left}, self.value)
             right = 0 * left if self.minus is None else frames.scores(other, {**where, **self.minus}, self.value)
-            told = {column: self.labels.get(value, value) for column, value in where.items()}
-            name = self.name.format(**told) if self.name else ", ".join(map(str, told.values()))
             yield name, (statistics.common(left, right), self.above, self.below)
+
+    def absent(self, get: Get) -> Iterator[str]:
+        """Yield the names of the parts on graphs of which the exhibit has no run at all: they are not at hand."""
+        frame = get(self.exhibit)
+        stored = set(frame["dataset"].astype(str)) if "dataset" in frame else set()
+        for name, where in self._cells():
+            graph = {**where, **self.left}.get("dataset")
+            if graph is not None and graph not in stored:
+                yield name
+
+    def _cells(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the name of each part with its values of `per`."""
+        for values in itertools.product(*self.per.values()):
+            where = dict(zip(self.per, values))
+            told = {column: self.labels.get(value, value) for column, value in where.items()}
+            yield self.name.format(**told) if self.name else ", ".join(map(str, told.values())), where
 
 
 @dataclass(frozen=True)
@@ -122,10 +136,11 @@ class Claim:
             evidence, verdict = self.finding(get)
             return evidence, one_of(f"the verdict of {self.id}", verdict, VERDICTS)
         measured = [named for part in self.parts for named in part.parts(get)]
+        absent = {name for part in self.parts if isinstance(part, Difference) for name in part.absent(get)}
         names = [name for name, _ in measured]
         require(len(set(names)) == len(names), f"the parts of {self.id}", "one part for each name", names)
         return judge_claim(
-            dict(measured), quantifier=self.quantifier, unit=self.unit, scale=self.scale, digits=self.digits
+            dict(measured), absent, quantifier=self.quantifier, unit=self.unit, scale=self.scale, digits=self.digits
         )
 
 
@@ -136,13 +151,20 @@ def claims_table(claims: Sequence[Claim], get: Get, paper: str) -> pd.DataFrame:
 
 
 def judge_claim(
-    parts: Parts, *, quantifier: str = "all", unit: str = "points", scale: float = 1.0, digits: int = 1
+    parts: Parts,
+    absent: Collection[str] = (),
+    *,
+    quantifier: str = "all",
+    unit: str = "points",
+    scale: float = 1.0,
+    digits: int = 1,
 ) -> tuple[str, str]:
     """Return the evidence line and the verdict of a claim from its parts.
 
     Use None for a part with fewer than two comparable runs. It is listed as "not compared", and a claim about all parts
-    can then hold in part at most. A claim about most parts holds if more than half are shown, and fails if half or more
-    are contradicted. A claim about some parts holds if one is shown, and fails if all are contradicted.
+    can then hold in part at most. If all such parts are `absent`, on graphs that are not at hand, and all others are
+    shown, it holds on every graph at hand. A claim about most parts holds if more than half are shown, and fails if
+    half or more are contradicted. A claim about some parts holds if one is shown, and fails if all are contradicted.
 
     Raises:
         ArgumentError: an unknown quantifier.
@@ -169,7 +191,10 @@ def judge_claim(
         "most": 2 * against >= len(parts),
         "some": against == len(parts),
     }[quantifier]
-    verdict = "holds" if holds else "fails" if fails else "holds in part" if shown else UNDECIDED
+    at_hand = quantifier == "all" and shown == len(judged) and {*missing} <= {*absent}
+    verdict = (
+        "holds" if holds else AT_HAND if at_hand else "fails" if fails else "holds in part" if shown else UNDECIDED
+    )
     counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
     return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict
 

@@ -226,3 +226,22 @@ def test_claims_are_chosen_by_id() -> None:
     assert named(claims, ["X-C2", "X-C1"]) == claims[::-1]
     with pytest.raises(ArgumentError, match="X-C3"):
         named(claims, ["X-C3"])
+
+
+def test_a_graph_that_is_not_at_hand_does_not_keep_a_claim_from_holding_elsewhere() -> None:
+    """All parts shown but those on a graph without any run: it holds on every graph at hand, and says what lacks.
+
+    A graph with one run, which is at hand, still keeps it from that.
+    """
+    graphs = {"dataset": ("Cora", "Amazon Ratings")}
+    part = Difference("T1", {"method": "FedGAT"}, {"method": "FedAvg"}, graphs, above=0.0)
+    text, verdict = Claim("X-C2", "", "", [part]).judge(get)
+    assert verdict == "holds on every graph at hand" and text.endswith("not compared: Amazon Ratings")
+    one = pd.DataFrame([{"method": "FedGAT", "dataset": "Amazon Ratings", "seed": 0, "percent": 1.0}])
+    assert Claim("X-C2", "", "", [part]).judge(lambda _: pd.concat([FRAME, one]))[1] == "holds in part"
+    standin = one.assign(dataset="Amazon Ratings~standin")
+    assert Claim("X-C2", "", "", [part]).judge(lambda _: pd.concat([FRAME, standin]))[1] == verdict
+    worse = Difference("T1", {"method": "FedGAT"}, {"method": "FedAvg"}, graphs, above=5.0)
+    assert Claim("X-C2", "", "", [worse]).judge(get)[1] == "fails"
+    assert Claim("X-C2", "", "", [part]).judge(lambda _: pd.DataFrame())[1] == "cannot be checked here"
+    assert not list(Difference("T1", {"method": "FedGAT"}).absent(get))

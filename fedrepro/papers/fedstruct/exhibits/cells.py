@@ -58,6 +58,7 @@ def cell(
     split: str = SPLIT,
     *,
     name: str = "",
+    method: str = "",
     **more: Any,
 ) -> list[Cell]:
     """Return the runs of one cell of a table, or of a sweep around it.
@@ -68,15 +69,18 @@ def cell(
         partition, clients: of a federated row; a central one has neither.
         seeds: the repetitions, or their number.
         name: in place of the row's, for a reading.
-        more: options to add or to replace.
+        method: in place of the row's registered method, for a reading.
+        more: options to add or to replace; None takes one away.
     """
-    method, options = method_of(row, dataset)
+    usual, options = method_of(row, dataset)
+    method, options = method or usual, {**options, **more}
     whole: dict[str, Any] = {"method": method, "partition": partition, "clients": clients}
     if method == "Central":
         whole |= {"partition": "single", "clients": 1}
     repetitions = range(seeds) if isinstance(seeds, int) else seeds
     graph = {"dataset": dataset, "prepare": PREPARE, "split": split, "seed": list(repetitions)}
-    runs = sweep(task="train", paper="fedstruct", options={**options, **more}, **whole, **graph)
+    options = {option: value for option, value in options.items() if value is not None}
+    runs = sweep(task="train", paper="fedstruct", options=options, **whole, **graph)
     return [Cell(name or row, run) for run in runs]
 
 

@@ -157,6 +157,15 @@ def _quick_reading(cell: Cell) -> bool:
     return on("Cora")(cell) and cell.row != readings.CODE_NAME
 
 
+def _quick_further(cell: Cell) -> bool:
+    return on("Cora")(cell) and cell.run.partition == "random"
+
+
+@cache
+def _quick_known() -> frozenset[Cell]:
+    return frozenset(cell for cell in readings.combined() if on("Cora")(cell))
+
+
 TRAINED = {
     "FS-T2": Trained(cells.table2, on("Cora")),
     "FS-T6": Trained(partial(cells.table, cells.T6), on("Cora")),
@@ -172,7 +181,8 @@ TRAINED = {
     "FS-X2": Trained(cells.heterophily, on()),
     "FS-T2-readings": Trained(readings.readings, _quick_reading),
     "FS-M1": Trained(readings.open_choices, on()),
-    "FS-T8-readings": Trained(readings.combined, on("Cora")),
+    "FS-T6-readings": Trained(readings.further, _quick_further),
+    "FS-T8-readings": Trained(readings.known, lambda cell: cell in _quick_known()),
     "FS-Q5": Trained(readings.mended, lambda cell: on("Cora")(cell) and cell.row != "FedSage+ (2048)"),
     "FS-F4b-training": Trained(readings.deep, on()),
 }

@@ -82,6 +82,8 @@ def method_of(row: str, dataset: str) -> tuple[str, Options]:
         return "FedStruct", common | _structure(row, chosen)
     if row == "FedGCN-1hop (code)":  # the public code's reading: neighbours' features, GraphSAGE, FedAvg
         return "FedSage+", common | _backbone("GNN", chosen) | {"neighbours": "ideal", "average": "nodes"}
+    if row == "FedGCN-2hop (code)":  # the same with two hops
+        return "FedGCN (raw neighbours)", common | _backbone("GNN", chosen) | {"hops": 2, "average": "nodes"}
     if row.startswith("FedSage+"):
         return "FedSage+ (FedSGD)", common | _backbone("GNN", chosen) | _generator(row, chosen)
     if row.startswith("FedGCN-"):  # true sums of neighbours at the column's number of clients, FedGCN's own model

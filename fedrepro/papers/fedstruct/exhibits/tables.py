@@ -68,7 +68,11 @@ def _named(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
         for column_, kind in (("percent", "test"), ("validation", "val"))
     }
     layers = column("stack").map(lambda stack: len(stack) if isinstance(stack, tuple) else NAN)
-    depth = column("structure_depth").where(column("registered").eq("FedStruct"), layers).astype(float)
+    depth = (
+        column("structure_depth")
+        .where(column("registered").astype(str).str.startswith("FedStruct"), layers)
+        .astype(float)
+    )
     alone = 100 * column("facts.structure_test").astype(float)
     return runs.assign(method=names, **scores, propagations=depth, **{"structure only": alone})
 

@@ -1,0 +1,70 @@
+"""The other readings of FedStruct's main tables, row by row, as `readings.csv` lists them.
+
+`readings` has the runs. A reading changes some rows on three graphs; a row that it does not change is not in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.papers.fedstruct.exhibits import readings
+from fedrepro.papers.fedstruct.exhibits.cells import CLIENTS, HOP2VEC
+
+if TYPE_CHECKING:
+    from fedrepro.reporting.session import Notebook
+
+# The exhibits whose runs are readings of each main table.
+SOURCES = {
+    "FS-T2": ("FS-T2-readings", "FS-T6-readings"),
+    "FS-T6": ("FS-T2-readings", "FS-T6-readings"),
+    "FS-T7": ("FS-T2-readings", "FS-T6-readings"),
+    "FS-T8": ("FS-T2-readings", "FS-T8-readings"),
+}
+# The names of FedStruct (H2V)'s readings (FS-T2-readings) in `readings.csv`; one run without structure is no reading.
+OF_HOP2VEC = {
+    readings.CODE_NAME: "the code's epochs, rate and depth",
+    "softmax twice, as in the public code": "softmax twice",
+    "gradients weighted by all nodes, as in the public code": "gradients weighted by nodes",
+    "Eq. 15: S has the classes as columns (FS-Q6)": "Eq. 15",
+    "Appendix D's block budgets (FS-Q9)": "Appendix D's budgets",
+    "plain gradient descent (FS-Q10)": "plain gradient descent",
+}
+OTHERS = {"joined by a layer": "joined by a layer", "73 orbits": "73 orbits, logarithms"}
+_SHOWN = {spec: name for name, spec in readings.PARTS.items()}
+
+
+def others(nb: Notebook, exhibit_id: str) -> dict[str, pd.DataFrame]:
+    """Return the stored runs of each reading of a main table under the table's names, by the reading's name."""
+    return named({source: nb.stored(source) for source in SOURCES[exhibit_id]}, exhibit_id)
+
+
+def named(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.DataFrame]:
+    """Return the runs of each reading of a main table under the table's names, by the reading's name.
+
+    Args:
+        frames: an exhibit of `SOURCES` to its frame, as `tables.prepare` returns it.
+        exhibit_id: the main table.
+    """
+    parts = [_split(frame, source) for source, frame in frames.items() if len(frame)]
+    if not parts:
+        return {}
+    frame = pd.concat(parts, ignore_index=True)
+    frame["partition"] = frame["partition"].replace(_SHOWN)
+    coded = frame["reading"].eq(readings.CODE_FEDGCN) & frame["partition"].eq("random")
+    if exhibit_id == "FS-T2":  # the public code trains FedGCN with 10 clients, whatever the column
+        elsewhere = [frame[coded].assign(clients=count) for count in CLIENTS if count != 10]
+        frame = pd.concat([frame, *elsewhere], ignore_index=True)
+    if exhibit_id == "FS-T8":
+        frame["method"] = frame["method"].replace({HOP2VEC: "FedStruct (DGCN+H2V)"})  # one row (FS-Q2)
+    return {str(name): runs for name, runs in frame.groupby("reading", sort=False)}
+
+
+def _split(frame: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Return the frame with the row as `method`, and the reading's name in `readings.csv` as `reading`."""
+    if source == "FS-T2-readings":
+        return frame.assign(method=HOP2VEC, reading=frame["method"].map(OF_HOP2VEC)).dropna(subset="reading")
+    parts = frame["method"].astype(str).str.partition(", ")
+    known = {name: name for name in (*readings.CODED, readings.CODE_FEDGCN, readings.LOCAL_DEGREES, readings.SLACK)}
+    return frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")

@@ -1,0 +1,87 @@
+"""FedStruct's readings: listed, computed as they say, and put into the right rows of the main tables."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from fedrepro.papers.fedstruct.exhibits import by_reading, grids, readings, tables
+from fedrepro.papers.fedstruct.exhibits.settings import method_of
+from fedrepro.reporting import compare, exhibits
+from fedrepro.reporting import readings as listing
+from fedrepro.reporting.exhibits import registered
+from fedrepro.runs import tasks
+
+
+def frame_of(exhibit: str) -> pd.DataFrame:
+    """The exhibit's frame as if each of its runs had come out as 50%."""
+    rows = []
+    for run in registered()[exhibit].runs("paper"):
+        fields = {name: value for name, value in run.to_dict().items() if name != "options"}
+        scores = dict.fromkeys(("before.last.test", "after.last.test"), 0.5)
+        rows.append({"key": run.key, **fields, **run.options, "status": "ok", **scores})
+    return tables.prepare(pd.DataFrame(rows), exhibit)
+
+
+@pytest.fixture(scope="module")
+def frames() -> dict[str, pd.DataFrame]:
+    return {name: frame_of(name) for name in {name for names in by_reading.SOURCES.values() for name in names}}
+
+
+@pytest.mark.parametrize("exhibit", by_reading.SOURCES)
+def test_the_list_is_what_is_run(exhibit: str, frames: dict[str, pd.DataFrame]) -> None:
+    """`readings.csv` lists the readings that have runs in a printed cell, and no other; each says when it was fixed."""
+    known = listing.listed("fedstruct", exhibit).set_index("reading")
+    printed = exhibits.published("fedstruct")
+    printed = printed[printed["exhibit"].eq(exhibit)]
+    named = by_reading.named({name: frames[name] for name in by_reading.SOURCES[exhibit]}, exhibit)
+    in_cells = [
+        name
+        for name, runs in named.items()
+        if compare.table(runs, printed, on=["dataset", "clients", "partition", "method"], value="percent")["runs"].any()
+    ]
+    assert {*in_cells, listing.MAIN} == set(known.index)
+    assert set(known["fixed"]) <= {"before", "after"} and known["departures"].str.len().gt(10).all()
+
+
+def test_the_codes_fedgcn_stands_in_every_column(frames: dict[str, pd.DataFrame]) -> None:
+    """The public code trains FedGCN with 10 clients whatever the column: Table 2's others repeat its runs."""
+    named = by_reading.named({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T2")[readings.CODE_FEDGCN]
+    cora = named[named["dataset"].eq("Cora") & named["partition"].eq("random") & named["method"].eq("FedGCN-2hop")]
+    assert cora.groupby("clients").size().to_dict() == {5: 3, 10: 3, 20: 3}
+    elsewhere = by_reading.named({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T6")[readings.CODE_FEDGCN]
+    assert set(elsewhere["clients"]) == {10}
+
+
+def test_slack_stands_under_its_partition(frames: dict[str, pd.DataFrame]) -> None:
+    """Parts with the code's slack are compared with the printed cells of their partition, random ones have none."""
+    slack = by_reading.named({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T6")[readings.SLACK]
+    assert set(slack["partition"]) == {"louvain", "kmeans"}
+    specs = {cell.run.partition for cell in readings.further() if cell.row.endswith(readings.SLACK)}
+    assert specs == set(readings.PARTS.values())
+
+
+def test_a_reading_changes_what_it_names() -> None:
+    """A run as coded has the row's options but for those of its reading, and builds its method."""
+    for row, run in [*readings.coded(), *readings.further()]:
+        name, _, reading = row.partition(", ")
+        made, _ = tasks.method(run, features=20, classes=4)
+        assert made is not None
+        if reading in readings.CODED:
+            usual = method_of(name, run.dataset)[1]
+            changes = readings.CODED[reading][2]
+            kept = {option: value for option, value in usual.items() if option not in changes}
+            assert run.options == {**kept, **{o: v for o, v in changes.items() if v is not None}}
+
+
+def test_nothing_stored_gives_no_reading() -> None:
+    """A fresh clone has no reading, and no error."""
+    empty = {name: tables.prepare(pd.DataFrame(), name) for name in by_reading.SOURCES["FS-T8"]}
+    assert by_reading.named(empty, "FS-T8") == {}
+
+
+def test_quick_runs_no_reading_of_a_large_graph() -> None:
+    """The readings of a quick run are on Cora under the random partition."""
+    for name in ("FS-T6-readings", "FS-T8-readings"):
+        quick = grids.GRIDS[name].runs("quick")
+        assert quick and {(run.dataset, run.partition, run.seed) for run in quick} == {("Cora", "random", 0)}
