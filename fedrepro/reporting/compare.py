@@ -15,8 +15,9 @@ import pandas as pd
 
 from fedrepro.errors import one_of, require
 from fedrepro.reporting import rule
+from fedrepro.reporting.frames import check_columns
 from fedrepro.reporting.priors import prior
-from fedrepro.reporting.statistics import quantile
+from fedrepro.reporting.statistics import numbers, quantile
 
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
@@ -119,23 +120,6 @@ def verdict(
     return Verdict(judged[bool(redrawn)], mean, sd, runs, *measured, judged[True], judged[False], why)
 
 
-def numbers(name: str, values: Any) -> np.ndarray:
-    """Return a list of finite numbers as an array.
-
-    Raises:
-        ArgumentError: it is no list, or an entry is no finite number.
-    """
-    require(
-        isinstance(values, Sequence | np.ndarray | pd.Series) and not isinstance(values, str), name, "a list", values
-    )
-    try:
-        found = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        found = np.array([math.nan])
-    require(found.ndim == 1 and bool(np.isfinite(found).all()), name, "finite numbers", list(values))
-    return found
-
-
 def as_sd(spread: float, kind: str, runs: int) -> float:
     """Return a printed spread as a standard deviation over runs."""
     if kind == "ci95":
@@ -214,6 +198,7 @@ def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
         return {}
     for column in [*on, value]:
         one_of("column", column, frame.columns)
+    check_columns(frame, ("value",), value=value)
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
     found: dict[tuple[tuple[str, ...], bool], list[float]] = {}
