@@ -89,6 +89,8 @@ def one_of(argument: str, given: T, allowed: Iterable[T]) -> T:
     if isinstance(given, Hashable) and given in choices:
         return given
     listed = ", ".join(repr(choice) for choice in choices)
+    if len(listed) > 2 * LONGEST:
+        listed = f"{listed[: 2 * LONGEST].rpartition(', ')[0]}, ... ({len(choices)} in all)"
     raise ArgumentError(f"{argument} must be one of {listed}. Got {_shown(given)}.{did_you_mean(given, choices)}")
 
 

@@ -116,7 +116,7 @@ def _check_labels(y: Tensor, need: Callable[[bool, str], None], name: str) -> No
         need(int(used[0]) <= 0, f"y must be classes from 0 upwards, got {int(used[0])} as the first; give y - y.min()")
         if len(used) <= int(used[-1]):
             empty = f"{int(used[-1]) + 1 - len(used)} of its {int(used[-1]) + 1} classes have no node"
-            _tell(f"Data set {name!r}: {empty}. To number those that have, give torch.unique(y, return_inverse=True)[1].")
+            _tell(f"Data set {name!r}: {empty}. torch.unique(y, return_inverse=True)[1] numbers those that have.")
         return
     need(bool(((y == 0) | (y == 1)).all()), "y of several labels a node must hold 0 and 1")
     one_hot = bool((y.sum(1) == 1).all())

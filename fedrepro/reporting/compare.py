@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedrepro.errors import one_of, require
@@ -83,8 +82,10 @@ def verdict(
     """
     one_of("spread_kind", spread_kind, SPREAD_KINDS)
     scores = numbers("ours", ours)
-    target = math.nan if published is None else float(published)
-    printed = math.nan if spread is None else float(spread)
+    target, printed = (
+        math.nan if value is None else numbers(name, [value], finite=False)[0]
+        for name, value in (("published", published), ("spread", spread))
+    )
     require(not math.isinf(target), "published", "a finite number, NaN or None", published)
     require(not printed < 0, "spread", "at least 0", spread)
     require(point > 0, "point", "above 0", point)
@@ -194,11 +195,12 @@ def last_digit(printed: str) -> float:
 
 def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], list[float]]:
     """Scores by cell and by whether they come from a stand-in."""
+    require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", type(frame).__name__)
     if frame.empty:
         return {}
-    for column in [*on, value]:
-        one_of("column", column, frame.columns)
     check_columns(frame, ("value",), value=value)
+    for column in on:
+        one_of("on", column, list(frame.columns))
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
     found: dict[tuple[tuple[str, ...], bool], list[float]] = {}

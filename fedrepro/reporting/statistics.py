@@ -76,7 +76,7 @@ def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the t interval of a mean.
 
     Raises:
-        ArgumentError: there is no value, a value is no number, or the level is not between 0 and 1.
+        ArgumentError: there is no value, a value is not a number, or the level is not between 0 and 1.
     """
     scores = numbers("values", values, finite=False)
     _check_level(level)

@@ -24,7 +24,7 @@ from fedrepro.errors import DataError, one_of, require
 from fedrepro.runs import executors, process, records
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
-from fedrepro.runs.store import Store
+from fedrepro.runs.store import Store, file_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -248,7 +248,7 @@ def execute(
     runs = list(runs)
     _check_runs(runs)
     require(isinstance(store, Store), "store", "a Store", store)
-    require(isinstance(file, str), "file", "the notebook's name, a string", file)
+    file_name(file)
     for name, number in (("workers", workers), ("side_by_side", side_by_side)):
         positive = isinstance(number, int) and not isinstance(number, bool) and number >= 1
         require(positive or (number is None and name == "workers"), name, "an integer >= 1", number)
@@ -315,7 +315,7 @@ def execute(
 
 
 def _check_names(runs: Iterable[Run]) -> None:
-    """Raise unless every name and option is known, see `tasks.check`; of runs that differ in seed alone, look at one."""
+    """Raise unless `tasks.check` knows every name and option. Of runs that differ in seed alone one is looked at."""
     cells = {(r.task, r.method, r.dataset, r.prepare, r.split, r.partition, r.options): r for r in runs}
     for run in cells.values():
         if run.task == "train" or run.dataset or run.partition:

@@ -36,7 +36,7 @@ def masks(train: Any, other: Any = None) -> dict[str, Any]:
     [
         ({"y": torch.tensor([0.5, 1.5, 0, 1])}, "y must be whole numbers"),
         ({"y": torch.tensor([0.0, 1.0, 0.0, 2.0])}, r"y must be integers, .* got torch.float32; give y.long\(\)"),
-        ({"y": torch.tensor([1, 2, 1, 2])}, r"y must be classes from 0 upwards, got 1 as the first; give y - y.min\(\)"),
+        ({"y": torch.tensor([1, 2, 1, 2])}, r"y must be classes from 0 .* got 1 as the first; give y - y.min\(\)"),
         ({"y": torch.ones(4, requires_grad=True)}, r"y must carry no gradient; give y.detach\(\)"),
         ({"x": torch.eye(4, requires_grad=True)}, r"x must carry no gradient; give x.detach\(\)"),
         ({"x": torch.full((4, 2), 1e300, dtype=torch.float64)}, "x has entries that are not finite as float32"),
@@ -127,7 +127,7 @@ def test_an_error_of_the_package_stays_as_it_is() -> None:
         (5, Data, "name must be a string. Got 5"),
         ("", dict, "name must be a name that no real"),
         ("mine", 5, "loader must be a function that returns a Data, such as `lambda: data`. Got 5"),
-        ("mine", Data(x=torch.eye(2)), "loader must be a function that returns a Data, such as `lambda: data`. Got Data"),
+        ("mine", Data(x=torch.eye(2)), "loader must be a function .* such as `lambda: data`. Got Data"),
         ("mine", lambda a, b: 1, "loader must be a function of nothing or of the seed"),
         ("mine", lambda *, seed: 1, "loader must be a function of nothing or of the seed"),
         ("mine", lambda **more: 1, "loader must be a function of nothing or of the seed"),
