@@ -11,11 +11,36 @@ FedreproError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
 LONGEST = 400  # characters of a value in a message
+
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "average": ("aggregation", "weighting", "client_weights"),
+    "clients": ("num_clients", "n_clients", "parties", "hosts", "participants", "workers", "k"),
+    "dataset": ("data", "graph", "graph_name"),
+    "dropout": ("drop", "dropout_rate", "p_drop", "drop_prob"),
+    "heads": ("num_heads", "n_heads", "attention_heads", "nheads"),
+    "hidden": ("hidden_dim", "hidden_channels", "hidden_size", "hidden_units", "nhid", "width", "units", "dim"),
+    "layers": ("num_layers", "n_layers", "depth", "gnn_layers"),
+    "local_epochs": ("epochs", "local_steps", "local_iterations", "inner_steps", "num_epochs", "e"),
+    "lr": ("learning_rate", "eta", "step_size", "local_lr", "client_lr", "alpha_lr"),
+    "method": ("algorithm", "algo", "strategy", "name"),
+    "model": ("network", "net", "backbone", "architecture", "arch", "gnn"),
+    "mu": ("proximal", "proximal_mu", "prox"),
+    "optimizer": ("optim", "solver", "opt"),
+    "participation": ("fraction", "client_fraction", "sample_rate", "fraction_fit", "frac", "c"),
+    "partition": ("partitioner", "division", "splitter", "clustering"),
+    "prepare": ("preprocess", "preprocessing", "transform", "normalize", "normalization"),
+    "rounds": ("num_rounds", "n_rounds", "communication_rounds", "comm_rounds", "global_rounds", "global_epochs", "t"),
+    "seed": ("random_state", "random_seed", "rng", "seeds"),
+    "split": ("train_split", "masks", "train_ratio", "ratio"),
+    "weight_decay": ("wd", "l2", "decay", "regularization", "l2_reg", "lambda"),
+}
+"""Other words of the field for fields and options of a run, for messages."""
 
 
 class FedreproError(Exception):
@@ -43,8 +68,12 @@ class DivergedError(FedreproError, ArithmeticError):
 
 
 def did_you_mean(given: object, allowed: Iterable[object]) -> str:
-    """Return `" Did you mean 'metis'?"` if there is a near match, else an empty string."""
+    """Return `" Did you mean 'metis'?"` if there is a synonym or a near match, else an empty string."""
     names = {str(name).lower(): str(name) for name in allowed}
+    word = re.sub(r"[\s-]+", "_", str(given)[:LONGEST].lower())
+    for name, others in SYNONYMS.items():
+        if word in others and name in names:
+            return f" Did you mean {names[name]!r}?"
     near = difflib.get_close_matches(str(given)[:LONGEST].lower(), names, n=1, cutoff=0.5)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
@@ -60,6 +89,8 @@ def one_of(argument: str, given: T, allowed: Iterable[T]) -> T:
     if isinstance(given, Hashable) and given in choices:
         return given
     listed = ", ".join(repr(choice) for choice in choices)
+    if len(listed) > 2 * LONGEST:
+        listed = f"{listed[: 2 * LONGEST].rpartition(', ')[0]}, ... ({len(choices)} in all)"
     raise ArgumentError(f"{argument} must be one of {listed}. Got {_shown(given)}.{did_you_mean(given, choices)}")
 
 

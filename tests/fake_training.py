@@ -30,6 +30,7 @@ def fake_training(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     fake = types.ModuleType("fedrepro.runs.tasks")
     fake.train = train  # type: ignore[attr-defined]
+    fake.check = lambda run: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedrepro.runs.tasks", fake)
     monkeypatch.setattr(fedrepro.runs, "tasks", fake, raising=False)
     return calls

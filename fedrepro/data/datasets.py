@@ -128,15 +128,15 @@ def register(name: str, loader: Callable[..., Data]) -> None:
     Args:
         name: the name for a `Run`, not one of `NAMES`.
         loader: a function of nothing or of the seed. It returns a `Data` with `x`, `y`, `edge_index` and, if the graph
-            has a split, all of `train_mask`, `val_mask` and `test_mask`, `[nodes]` or `[nodes, splits]`. Edges have no
-            weights. Each `load` calls it and checks its graph.
+            has a split, all of `train_mask`, `val_mask` and `test_mask`, `[nodes]` or `[nodes, splits]`. Labels are
+            integers from 0 upwards, and edges have neither weights nor attributes. Each `load` calls it and checks its
+            graph.
 
     Raises:
         ArgumentError: the name is no string or is taken by a real data set or a stand-in, or the loader cannot be
             called with nothing or with the seed.
     """
     require(isinstance(name, str), "name", "a string", name)
-    require(callable(loader), "loader", "a function that returns a Data", loader)
     add(name, own.checked(name, loader))
 
 
@@ -320,6 +320,22 @@ def assemble(name: str, steps: str = "", split_name: str = "", seed: int = 0) ->
     if split_name:
         data = split(data, split_name, seed)
     return prepare(data, mark + after)
+
+
+def check(name: str, steps: str = "", split_name: str = "") -> None:
+    """Raise unless `assemble` knows a graph, steps and split by these names. Nothing is loaded.
+
+    Raises:
+        ArgumentError: the message names what is not known.
+    """
+    generator = registry.generator(name)
+    if generator:
+        importlib.import_module(generator.partition(":")[0])  # which adds its graphs
+    one_of("data set", name, [*NAMES, *(f"{real}~standin" for real in NAMES), *_own])
+    for step in steps.split("+") if steps else []:
+        one_of("prepare step", step, STEPS)
+    if split_name not in ("", "public"):
+        _percentages(10**5, split_name, 0)
 
 
 def describe() -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,9 +27,12 @@ def checked(name: str, loader: Callable[..., Data]) -> Callable[..., Data]:
         loader: a function of nothing or of the seed.
 
     Raises:
-        ArgumentError: the loader takes something else. The loader that is returned raises `DataError` where `loader`
-            fails, or where its graph would be changed by the conversion.
+        ArgumentError: the loader takes something else, or is a graph itself. The loader that is returned raises
+            `DataError` where `loader` fails, or where its graph would be changed by the conversion, and warns of
+            labels that are sound and seldom meant.
     """
+    called = "a function that returns a Data, such as `lambda: data`"  # a Data can be called, to iterate over it
+    require(callable(loader) and not isinstance(loader, Data), "loader", called, loader)
     require(_suits(loader), "loader", "a function of nothing or of the seed", loader)
 
     @functools.wraps(loader)
@@ -77,12 +81,17 @@ def check(data: Any, name: str) -> None:
         need(x.shape[1] > 0, "x has no columns; a graph without features takes one of ones")
         values = x if x.layout == torch.strided else x.coalesce() if x.layout == torch.sparse_coo else x
         finite = values if values.layout == torch.strided else values.values()
-        need(bool(torch.isfinite(finite).all()), "x has entries that are not finite")
+        need(bool(torch.isfinite(finite.float()).all()), "x has entries that are not finite as float32")
     if isinstance(edges, Tensor):
         number = not edges.is_floating_point() and not edges.is_complex() and edges.dtype != torch.bool
         need(number, f"edge_index must be integers [2, edges], got {edges.dtype}")
+    for key in ("edge_attr", "edge_weight"):
+        unused = f"{key} is not used: methods weigh edges by degree, so leave it out, `del data.{key}`"
+        need(data.get(key) is None, unused)
+    for key in ("x", "y"):
+        need(not getattr(data.get(key), "requires_grad", False), f"{key} must carry no gradient; give {key}.detach()")
     if isinstance(y, Tensor) and y.dim() in (1, 2) and len(y):
-        _check_labels(y, need)
+        _check_labels(y, need, name)
     masks = {f"{part}_mask": data.get(f"{part}_mask") for part in PARTS}
     for key, mask in masks.items():
         need(mask is None or isinstance(mask, Tensor), f"{key} must be a tensor, got {type(mask).__name__}")
@@ -96,13 +105,26 @@ def check(data: Any, name: str) -> None:
     need(len(set(splits.values())) <= 1, f"masks must have as many splits each, but {told}")
 
 
-def _check_labels(y: Tensor, need: Callable[[bool, str], None]) -> None:
+def _check_labels(y: Tensor, need: Callable[[bool, str], None], name: str) -> None:
     need(not y.is_complex() and bool(torch.isfinite(y).all()), f"y must be finite real numbers, got {y.dtype}")
     need(bool((y == y.round()).all()) if y.is_floating_point() else True, "y must be whole numbers, one class a node")
     if y.dim() == 1 or y.shape[1] == 1:
+        need(not y.is_floating_point(), f"y must be integers, one class a node, got {y.dtype}; give y.long()")
         most = max(len(y), CLASSES)
         need(int(y.max()) < most, f"y must be classes below {most}, got {int(y.max())}; number them from 0 upwards")
+        used = torch.unique(y)
+        need(int(used[0]) <= 0, f"y must be classes from 0 upwards, got {int(used[0])} as the first; give y - y.min()")
+        if len(used) <= int(used[-1]):
+            empty = f"{int(used[-1]) + 1 - len(used)} of its {int(used[-1]) + 1} classes have no node"
+            _tell(f"Data set {name!r}: {empty}. torch.unique(y, return_inverse=True)[1] numbers those that have.")
         return
     need(bool(((y == 0) | (y == 1)).all()), "y of several labels a node must hold 0 and 1")
     one_hot = bool((y.sum(1) == 1).all())
     need(not one_hot, "y is one-hot and would be scored as several labels a node, by F1; give classes, y.argmax(1)")
+    if bool((y.sum(1) <= 1).all()):
+        told = "no node has two labels, but y has several columns, so that scores are F1"
+        _tell(f"Data set {name!r}: {told}. For one class a node give a y of one dimension.")
+
+
+def _tell(text: str) -> None:
+    warnings.warn(text, stacklevel=2)

@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.reporting import effects, exhibits, rule
+from fedrepro.reporting import effects, exhibits, files, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
@@ -41,7 +41,7 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}.csv"
         if path.is_file():
-            frame = pd.read_csv(path, dtype={"clients": str, "published": str, "setting": str})
+            frame = files.read(path, dtype={"clients": str, "published": str, "setting": str})
             point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
             frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
             frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
@@ -56,7 +56,7 @@ def leads(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}-effects.csv"
         if path.is_file():
-            frames.append(pd.read_csv(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
+            frames.append(files.read(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
 
 
@@ -119,7 +119,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
     path = folder / paper / "claims.csv"
-    claims = Counter(pd.read_csv(path)["verdict"]) if path.is_file() else Counter[str]()
+    claims = Counter(files.read(path)["verdict"]) if path.is_file() else Counter[str]()
     return {
         "printed": len(table),
         "tested": len(tested),

@@ -23,14 +23,12 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     Raises:
         ArgumentError: there is no such exhibit, it compares with no printed number, or has no such data set.
     """
-    import pandas as pd
-
-    from fedrepro.reporting import exhibits
+    from fedrepro.reporting import exhibits, files
 
     paper = exhibits.find(exhibit_id).paper
     path = paths.figures() / paper / f"{exhibit_id}.csv"
     require(path.is_file(), "exhibit", f"one that was drawn, {path}", exhibit_id)
-    table = pd.read_csv(path, dtype={"clients": str, "setting": str, "published": str}, keep_default_na=False)
+    table = files.read(path, dtype={"clients": str, "setting": str, "published": str}, keep_default_na=False)
     require({"published", "verdict"} <= set(table), "exhibit", "a table with printed numbers", exhibit_id)
     if dataset:
         table = table[table["dataset"].eq(one_of("--dataset", dataset, list(table["dataset"].unique())))]

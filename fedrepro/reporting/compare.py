@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedrepro.errors import one_of, require
 from fedrepro.reporting import rule
+from fedrepro.reporting.frames import check_columns
 from fedrepro.reporting.priors import prior
-from fedrepro.reporting.statistics import quantile
+from fedrepro.reporting.statistics import numbers, quantile
 
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
@@ -82,8 +82,10 @@ def verdict(
     """
     one_of("spread_kind", spread_kind, SPREAD_KINDS)
     scores = numbers("ours", ours)
-    target = math.nan if published is None else float(published)
-    printed = math.nan if spread is None else float(spread)
+    target, printed = (
+        math.nan if value is None else numbers(name, [value], finite=False)[0]
+        for name, value in (("published", published), ("spread", spread))
+    )
     require(not math.isinf(target), "published", "a finite number, NaN or None", published)
     require(not printed < 0, "spread", "at least 0", spread)
     require(point > 0, "point", "above 0", point)
@@ -117,23 +119,6 @@ def verdict(
     why = "; ".join(note for note, holds in notes.items() if holds)
     measured = (float(chosen.difference), float(chosen.half90), float(chosen.half95), float(chosen.p))
     return Verdict(judged[bool(redrawn)], mean, sd, runs, *measured, judged[True], judged[False], why)
-
-
-def numbers(name: str, values: Any) -> np.ndarray:
-    """Return a list of finite numbers as an array.
-
-    Raises:
-        ArgumentError: it is no list, or an entry is no finite number.
-    """
-    require(
-        isinstance(values, Sequence | np.ndarray | pd.Series) and not isinstance(values, str), name, "a list", values
-    )
-    try:
-        found = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        found = np.array([math.nan])
-    require(found.ndim == 1 and bool(np.isfinite(found).all()), name, "finite numbers", list(values))
-    return found
 
 
 def as_sd(spread: float, kind: str, runs: int) -> float:
@@ -210,10 +195,12 @@ def last_digit(printed: str) -> float:
 
 def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], list[float]]:
     """Scores by cell and by whether they come from a stand-in."""
+    require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", type(frame).__name__)
     if frame.empty:
         return {}
-    for column in [*on, value]:
-        one_of("column", column, frame.columns)
+    check_columns(frame, ("value",), value=value)
+    for column in on:
+        one_of("on", column, list(frame.columns))
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
     found: dict[tuple[tuple[str, ...], bool], list[float]] = {}

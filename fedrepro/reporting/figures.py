@@ -177,6 +177,8 @@ def heat(
     except (TypeError, ValueError):
         raise ArgumentError(f"matrix must be numbers [rows, columns]. Got {matrix!r}.") from None
     require(values.ndim == 2 and values.size > 0, "matrix", "two-dimensional and not empty", values.shape)
+    for name, given, count in (("rows", rows, len(values)), ("columns", columns, values.shape[1])):
+        require(given is None or len(given) == count, name, f"{count} names, or None", given)
     with _axes(axes, title, "", "") as ax:
         # Thousands of vector cells would make a file that no browser opens quickly.
         sns.heatmap(

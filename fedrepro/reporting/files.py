@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro import paths
-from fedrepro.errors import require
+from fedrepro.errors import StoreError, require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,6 +90,18 @@ def csv_text(frame: pd.DataFrame) -> str:
     columns = [[_cell(value) for value in frame.iloc[:, place].tolist()] for place in range(frame.shape[1])]
     writer.writerows(zip(*columns))
     return text.getvalue()
+
+
+def read(path: Path, **arguments: Any) -> pd.DataFrame:
+    """Return a table that `save` wrote; `arguments` are those of `pandas.read_csv`.
+
+    Raises:
+        StoreError: it cannot be read, or is no table.
+    """
+    try:
+        return pd.read_csv(path, **arguments)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"Cannot read {path}: {error}.") from error
 
 
 def machine(value: float) -> str:

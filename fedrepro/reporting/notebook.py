@@ -83,8 +83,8 @@ def _cells(path: Path) -> list[Any]:
     try:
         return list(nbformat.read(path, as_version=4).cells)  # type: ignore[no-untyped-call]
     except Exception as error:  # of many kinds, by where a file stops being a notebook
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ArgumentError(f"notebook must be a readable .ipynb file. Got {str(path)!r}: {told}") from error
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
+        raise ArgumentError(f"notebook must be a readable .ipynb file. Got {str(path)!r}: {told}.") from error
 
 
 def read(path: Path) -> Source:
@@ -138,16 +138,19 @@ def parameters(path: Path) -> dict[str, Any]:
     cells = [cell for cell in _cells(path) if "parameters" in cell.metadata.get("tags", [])]
     require(len(cells) == 1, path.name, "a notebook with one cell tagged 'parameters'", len(cells))
     defaults: dict[str, Any] = {}
-    for node in ast.parse(cells[0].source).body:
+    allowed = f"the parameters cell of {path.name} must hold one-line `name = literal`"
+    try:
+        body = ast.parse(cells[0].source).body
+    except SyntaxError as error:
+        raise ArgumentError(f"{allowed}. Got {(error.text or '').strip()!r}: {error.msg}.") from None
+    for node in body:
         line = ast.unparse(node)
         simple = isinstance(node, ast.Assign) and len(node.targets) == 1 and node.lineno == node.end_lineno
         try:
             assert simple and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             defaults[node.targets[0].id] = ast.literal_eval(node.value)
         except (AssertionError, ValueError):
-            raise ArgumentError(
-                f"the parameters cell of {path.name} must hold one-line `name = literal`. Got {line!r}."
-            ) from None
+            raise ArgumentError(f"{allowed}. Got {line!r}.") from None
     return defaults
 
 

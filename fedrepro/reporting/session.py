@@ -384,7 +384,7 @@ def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[
     with FileLock(path.with_suffix(".lock")):
         merged: dict[str, Mapping[Any, Any]] = {}
         if path.exists():
-            old = pd.read_csv(path, dtype=str, keep_default_na=False)
+            old = files.read(path, dtype=str, keep_default_na=False)
             merged = {row["id"]: row for row in old.to_dict("records")}
         merged |= {row["id"]: row for row in records}
         ordered = [merged[key] for key in sorted(merged, key=natural)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 from scipy.stats import false_discovery_control, linregress, permutation_test
 
-from fedrepro.errors import require
+from fedrepro.errors import ArgumentError, require
 
 EXACT_PAIRS = 12  # above it, 2^pairs sign patterns are too many to list
 
@@ -47,13 +47,39 @@ class Slope(NamedTuple):
     points: int
 
 
+def numbers(name: str, values: Any, *, finite: bool = True) -> np.ndarray:
+    """Return a list of numbers as an array.
+
+    Args:
+        name: of the argument, for the message.
+        finite: whether NaN and infinity are refused.
+
+    Raises:
+        ArgumentError: it is no list, or an entry is no (finite) number.
+    """
+    listed = isinstance(values, Sequence | np.ndarray | pd.Series) and not isinstance(values, str)
+    require(listed, name, "a list", values)
+    allowed = "finite numbers" if finite else "numbers"
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} must be {allowed}. Got {list(values)!r}.") from None
+    require(found.ndim == 1 and bool(not finite or np.isfinite(found).all()), name, allowed, list(values))
+    return found
+
+
+def _check_level(level: float) -> None:
+    require(isinstance(level, int | float) and 0 < level < 1, "level", "a number between 0 and 1", level)
+
+
 def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the t interval of a mean.
 
     Raises:
-        ArgumentError: there is no value.
+        ArgumentError: there is no value, a value is not a number, or the level is not between 0 and 1.
     """
-    scores = np.asarray(values, dtype=float)
+    scores = numbers("values", values, finite=False)
+    _check_level(level)
     runs = len(scores)
     require(runs > 0, "values", "at least one number", values)
     mean = float(scores.mean())
@@ -72,11 +98,10 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     Raises:
         ArgumentError: the lengths differ, there are fewer than two pairs, or a score is not finite.
     """
-    require(len(a) == len(b), "b", f"as long as a, {len(a)}", len(b))
-    require(len(a) >= 2, "a", "at least two scores", a)
-    for name, scores in (("a", a), ("b", b)):
-        require(bool(np.isfinite(np.asarray(scores, dtype=float)).all()), name, "finite scores", list(scores))
-    gaps = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
+    left, right = numbers("a", a), numbers("b", b)
+    require(len(left) == len(right), "b", f"as long as a, {len(left)}", len(right))
+    require(len(left) >= 2, "a", "at least two scores", a)
+    gaps = left - right
     mean, low, high, pairs = interval(gaps, level=level)
     p = 2 * tail(abs(mean), float(gaps.std(ddof=1)) / math.sqrt(pairs), pairs - 1) if mean else 1.0
     return Paired(mean, low, high, min(p, 1.0), _signflip(gaps) if pairs <= EXACT_PAIRS else math.nan, pairs)
@@ -101,8 +126,9 @@ def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slo
     Raises:
         ArgumentError: a value is not positive, the lengths differ, or `x` has fewer than two values.
     """
-    require(len(x) == len(y), "y", f"as long as x, {len(x)}", len(y))
-    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    xs, ys = numbers("x", x, finite=False), numbers("y", y, finite=False)
+    require(len(xs) == len(ys), "y", f"as long as x, {len(xs)}", len(ys))
+    _check_level(level)
     require(bool((xs > 0).all() and (ys > 0).all()), "x and y", "positive", (list(x), list(y)))
     require(len(set(xs.tolist())) > 1, "x", "at least two different values", list(x))
     fit = linregress(np.log(xs), np.log(ys))

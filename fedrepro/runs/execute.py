@@ -24,7 +24,7 @@ from fedrepro.errors import DataError, one_of, require
 from fedrepro.runs import executors, process, records
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
-from fedrepro.runs.store import Store
+from fedrepro.runs.store import Store, file_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -240,14 +240,15 @@ def execute(
         runs whose graph cannot be had.
 
     Raises:
-        ArgumentError: an argument has a wrong type or is out of range, or `cuda` without a GPU.
+        ArgumentError: an argument has a wrong type or is out of range, a run to be computed has a name or an option
+            that is not known, or `cuda` without a GPU. Nothing is computed then.
         StoreError: a record cannot be written; those before it are kept.
         DataError: with `strict`.
     """
     runs = list(runs)
     _check_runs(runs)
     require(isinstance(store, Store), "store", "a Store", store)
-    require(isinstance(file, str), "file", "the notebook's name, a string", file)
+    file_name(file)
     for name, number in (("workers", workers), ("side_by_side", side_by_side)):
         positive = isinstance(number, int) and not isinstance(number, bool) and number >= 1
         require(positive or (number is None and name == "workers"), name, "an integer >= 1", number)
@@ -258,6 +259,8 @@ def execute(
     wanted = list({run.key: run for run in runs}.values())
     store.refresh()
     missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]
+    if missing and budget != 0:
+        _check_names(missing)
     failed_before = {run.key: store.failure(run.key) for run in missing}
     claimed: set[str] = set()
     unavailable: list[dict[str, Any]] = []
@@ -309,6 +312,16 @@ def execute(
     frame.attrs["failed"] = [_trouble(failure) for failure in failures]
     frame.attrs["unavailable"] = unavailable
     return frame
+
+
+def _check_names(runs: Iterable[Run]) -> None:
+    """Raise unless `tasks.check` knows every name and option. Of runs that differ in seed alone one is looked at."""
+    cells = {(r.task, r.method, r.dataset, r.prepare, r.split, r.partition, r.options): r for r in runs}
+    for run in cells.values():
+        if run.task == "train" or run.dataset or run.partition:
+            from fedrepro.runs import tasks
+
+            tasks.check(run)
 
 
 def _trouble(record: Record) -> dict[str, Any]:

@@ -220,7 +220,7 @@ class Store:
                 minute. Nothing of the records is left in the file, and all that was there can be read.
             ArgumentError: a file name with other characters, or a record that is no JSON or could not be read back.
         """
-        name = _file_name(file)
+        name = file_name(file)
         written = b"".join(lines.write(self._referring(record), name) for record in records)
         if not written:
             return
@@ -229,6 +229,7 @@ class Store:
         self.refresh()
 
     def _referring(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        require(isinstance(record, Mapping), "record", "a mapping of names to JSON values", record)
         where = record.get("environment")
         return {**record, "environment": self.environment(where)} if isinstance(where, Mapping) else record
 
@@ -358,7 +359,13 @@ def _reason(error: OSError) -> str:
     return text
 
 
-def _file_name(file: str) -> str:
+def file_name(file: str) -> str:
+    """Return the name in the folder of a file that is named for a notebook.
+
+    Raises:
+        ArgumentError: it is no string, or has other characters than names of notebooks have.
+    """
+    require(isinstance(file, str), "file", "the notebook's name, a string", file)
     name = file.replace("/", "-").removesuffix(".jsonl") + ".jsonl"
     plain = re.fullmatch(r"\w[\w.~-]*", name) is not None and name != ENVIRONMENTS
     require(plain, "file", f"a name of letters, digits, '.', '~', '_' and '-', not {ENVIRONMENTS}", file)

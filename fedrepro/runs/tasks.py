@@ -21,6 +21,7 @@ from fedrepro.errors import ArgumentError, DivergedError, did_you_mean, one_of, 
 from fedrepro.runs.run import Run
 
 SERIES = ("val", "test")  # what `series=True` keeps
+FEATURES, CLASSES = 1433, 7  # of any graph: what `check` builds a method for
 CHOICES = (*SERIES, "val_clients", "test_clients", "val_loss", "clients")
 
 
@@ -65,6 +66,24 @@ def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any
     for name, value in given.items():
         _typed(name, value, built)
     return built(model=network, **given), loop
+
+
+def check(run: Run) -> None:
+    """Raise unless each name in a run, and each option of a training run, is known and has a sound value.
+
+    Nothing is loaded or trained. What depends on the graph, such as whether it has so many nodes, is told when it is
+    loaded. The options of another task are its function's own.
+
+    Raises:
+        ArgumentError: the message names the field or the option, what is allowed, and what was given.
+    """
+    if run.task == "train" or run.dataset:
+        datasets.check(run.dataset, run.prepare, run.split)
+    if run.partition:
+        partition.parse(run.partition)
+    if run.task == "train":
+        rounds = method(run, FEATURES, CLASSES)[1]["rounds"]
+        require(rounds >= 1, "option 'rounds'", "an integer >= 1", rounds)
 
 
 def _taken(options: dict[str, Any], kind: type[Model]) -> dict[str, Any]:

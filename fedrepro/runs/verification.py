@@ -119,7 +119,7 @@ def verify(
     """
     import pandas as pd
 
-    require(n >= 1, "n", "an integer >= 1", n)
+    require(isinstance(n, int) and n >= 1, "n", "an integer >= 1", n)
     store.refresh()
     chosen, old = _sample(store, n, seed)
     batches = {tuple(run.key for run in runs): runs for runs in map(_beside, chosen)}

@@ -35,6 +35,14 @@ def masks(train: Any, other: Any = None) -> dict[str, Any]:
     ("changes", "message"),
     [
         ({"y": torch.tensor([0.5, 1.5, 0, 1])}, "y must be whole numbers"),
+        ({"y": torch.tensor([0.0, 1.0, 0.0, 2.0])}, r"y must be integers, .* got torch.float32; give y.long\(\)"),
+        ({"y": torch.tensor([1, 2, 1, 2])}, r"y must be classes from 0 .* got 1 as the first; give y - y.min\(\)"),
+        ({"y": torch.ones(4, requires_grad=True)}, r"y must carry no gradient; give y.detach\(\)"),
+        ({"x": torch.eye(4, requires_grad=True)}, r"x must carry no gradient; give x.detach\(\)"),
+        ({"x": torch.full((4, 2), 1e300, dtype=torch.float64)}, "x has entries that are not finite as float32"),
+        ({"edge_attr": torch.rand(2)}, "edge_attr is not used: .* leave it out, `del data.edge_attr`"),
+        ({"edge_attr": torch.rand(2, 3)}, "edge_attr is not used"),
+        ({"edge_weight": torch.rand(2)}, "edge_weight is not used"),
         ({"y": torch.tensor([0, 1, math.nan, 1])}, "y must be finite real numbers"),
         ({"y": torch.zeros(4, dtype=torch.complex64)}, "y must be finite real numbers"),
         ({"y": torch.tensor([0, 1, 2, 10**12])}, "y must be classes below 1000, got 1000000000000"),
@@ -62,8 +70,8 @@ def test_what_would_be_changed_is_refused(changes: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("changes", "classes"),
     [
-        ({"y": torch.tensor([0.0, 1.0, 0.0, 2.0])}, 3),
-        ({"y": torch.tensor([[0], [1], [0], [999]])}, 1000),
+        ({"y": torch.tensor([0, 1, 0, 2], dtype=torch.uint8)}, 3),
+        ({"y": torch.tensor([[0], [1], [0], [2]])}, 3),
         ({"y": torch.tensor([True, False, True, False])}, 2),
         ({"y": torch.tensor([[1, 1], [0, 1], [1, 0], [0, 0]])}, 2),
         ({"x": torch.ones(4, 1, dtype=torch.bool)}, 2),
@@ -76,6 +84,19 @@ def test_what_would_be_changed_is_refused(changes: dict[str, Any], message: str)
 def test_sound_graphs_pass(changes: dict[str, Any], classes: int) -> None:
     """Whole numbers in another type, several labels a node, masks of zeros and ones and no edges are all right."""
     assert load(**changes).num_classes == classes
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (torch.tensor([0, 1, 0, 999]), "'mine': 997 of its 1000 classes have no node.*return_inverse"),
+        (torch.eye(4)[:, :2], "'mine': no node has two labels.* F1.* y of one dimension"),
+    ],
+)
+def test_labels_that_are_seldom_meant_are_said_aloud(y: torch.Tensor, message: str) -> None:
+    """Classes without nodes, and columns that no node has two of, load with a warning that says how to mend it."""
+    with pytest.warns(UserWarning, match=message):
+        load(y=y)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +126,8 @@ def test_an_error_of_the_package_stays_as_it_is() -> None:
     [
         (5, Data, "name must be a string. Got 5"),
         ("", dict, "name must be a name that no real"),
-        ("mine", 5, "loader must be a function that returns a Data"),
+        ("mine", 5, "loader must be a function that returns a Data, such as `lambda: data`. Got 5"),
+        ("mine", Data(x=torch.eye(2)), "loader must be a function .* such as `lambda: data`. Got Data"),
         ("mine", lambda a, b: 1, "loader must be a function of nothing or of the seed"),
         ("mine", lambda *, seed: 1, "loader must be a function of nothing or of the seed"),
         ("mine", lambda **more: 1, "loader must be a function of nothing or of the seed"),

@@ -114,8 +114,8 @@ def test_constant_gaps_have_an_interval_of_no_width(gap: float, p: float) -> Non
     [
         ([1.0, 2.0], [1.0], "b must be as long as a"),
         ([1.0], [1.0], "a must be at least two scores"),
-        ([1.0, 2.0], [1.0, math.nan], "b must be finite scores"),
-        ([1.0, math.inf], [1.0, 2.0], "a must be finite scores"),
+        ([1.0, 2.0], [1.0, math.nan], "b must be finite numbers"),
+        ([1.0, math.inf], [1.0, 2.0], "a must be finite numbers"),
     ],
 )
 def test_paired_names_what_is_wrong(a: list[float], b: list[float], message: str) -> None:

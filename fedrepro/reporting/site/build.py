@@ -16,8 +16,9 @@ from typing import Any
 
 import fedrepro
 from fedrepro import paths
-from fedrepro.errors import FedreproError, require
+from fedrepro.errors import FedreproError, one_of, require
 from fedrepro.paths import replace_file
+from fedrepro.reporting.session import CHOICES
 from fedrepro.reporting.site import docstrings, sources
 
 STATIC = Path(__file__).parent / "static"
@@ -60,8 +61,9 @@ def build(profile: str = "") -> Built:
 
     Raises:
         FedreproError: a package of the extra `site` is missing, or Sphinx could not finish.
-        ArgumentError: this is no checkout.
+        ArgumentError: this is no checkout, or there is no such profile.
     """
+    one_of("profile", profile, ("", *CHOICES["profile"]))
     start = time.monotonic()
     try:
         for name in ("sphinx", "myst-nb", "pydata-sphinx-theme"):
