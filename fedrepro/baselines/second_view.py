@@ -147,7 +147,7 @@ def second_view(z: Tensor, graph: Graph, blend: float, *key: int | str) -> tuple
     with torch.no_grad():
         for block, gram, u in zip(graph.blocks, grams, draws):
             torch.mm(z[block.rows], z[block.columns].T, out=gram)
-            u.copy_(random.uniform_block(block.rows, block.columns, len(z), drawn_by))
+            u.copy_(random.uniform_block(block.rows, block.columns, len(z), drawn_by, z.device))
             p = _probability(gram, factor, block, blend)
             drawn = torch.gt(u, p.neg_().add_(1), out=p)
             if block.diagonal:
