@@ -26,6 +26,7 @@ from fedrepro.baselines.personal import squared_distance
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State, Update
+from fedrepro.engine.nn.sparse import groups_of, sum_groups
 from fedrepro.errors import require
 
 
@@ -58,8 +59,7 @@ class FedProx(FedAvg):
     def aggregate(self, state: State, update: Update) -> State:
         """Average as FedAvg does, and keep the mean distance that the clients moved."""
         distance = squared_distance(update.after, update.before).sqrt() * update.active
-        total = torch.zeros(update.fed.runs, dtype=distance.dtype, device=distance.device)
-        drift = total.index_add(0, update.fed.run, distance)
+        drift = sum_groups(distance, groups_of(update.fed.run, update.fed.runs))
         count = torch.bincount(update.fed.run[update.active], minlength=update.fed.runs)
         return replace(super().aggregate(state, update), more=drift / count)
 

@@ -20,6 +20,10 @@ def chunk_of(fed: Federation) -> slice:
     Raises:
         ArgumentError: the clients are not consecutive.
     """
+    return fed.cached("chunk", lambda: _chunk_of(fed))  # type: ignore[no-any-return]
+
+
+def _chunk_of(fed: Federation) -> slice:
     sizes = torch.tensor([len(source.parts) for source in fed.sources], device=fed.device)
     index = (sizes.cumsum(0) - sizes)[fed.run] + fed.number
     first, last = int(index[0]), int(index[-1])

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedrepro.engine.nn.sparse import groups_of, sum_groups
 from fedrepro.errors import require
 
 
@@ -23,9 +24,8 @@ def class_means(h: Tensor, label: Tensor, weight: Tensor, group: Tensor, groups:
         h: `[nodes, width]`.
         label, weight, group: `[nodes]`.
     """
-    cell = group * classes + label
-    total = h.new_zeros(groups * classes, h.shape[1]).index_add(0, cell, weight[:, None] * h)
-    size = h.new_zeros(groups * classes).index_add(0, cell, weight)
+    cells = groups_of(group * classes + label, groups * classes)
+    total, size = sum_groups(weight[:, None] * h, cells), sum_groups(weight, cells)
     mean = total / torch.where(size > 0, size, 1.0)[:, None]
     return mean.view(groups, classes, -1)
 
@@ -77,8 +77,7 @@ def finch(points: Tensor) -> Tensor:
 def cluster_means(points: Tensor, label: Tensor) -> Tensor:
     """Return the mean of each cluster: `[clusters, width]`."""
     count = torch.bincount(label)
-    total = points.new_zeros(len(count), points.shape[1]).index_add(0, label, points)
-    return total / count[:, None]
+    return sum_groups(points, groups_of(label, len(count))) / count[:, None]
 
 
 def _link(points: Tensor) -> Tensor:
@@ -131,5 +130,6 @@ class Bank(NamedTuple):
         similarity = F.normalize(h, dim=1) @ rows.T
         best = similarity.topk(min(nearest, len(rows)), dim=1)
         share = torch.softmax(best.values / temperature, dim=1)
-        votes = h.new_zeros(len(h), len(self.rows)).scatter_add(1, label[best.indices], share)
-        return votes.clamp(min=1e-12).log()
+        row = torch.arange(len(h), device=h.device)[:, None]
+        cells = groups_of((row * len(self.rows) + label[best.indices]).flatten(), len(h) * len(self.rows))
+        return sum_groups(share.flatten(), cells).view(len(h), -1).clamp(min=1e-12).log()

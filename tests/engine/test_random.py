@@ -78,6 +78,17 @@ def test_a_number_does_not_depend_on_how_many_are_drawn() -> None:
     assert torch.equal(block, random.uniform((9, 7), "x", 1)[2:5, 4:6])
 
 
+def test_blocks_have_the_same_bits_on_every_device() -> None:
+    """The 64-bit integers of torch, which a GPU takes, give NumPy's numbers, for keys with and without the top bit."""
+    keys = [random.keys("x", number) for number in range(6)]
+    assert {int(key) >> 63 for key in keys} == {0, 1}
+    for key in keys:
+        part = slice(70, 95), slice(2000, 2100), 2708, key
+        here = torch.empty(part[0].stop - part[0].start, part[1].stop - part[1].start, dtype=torch.float64)
+        random.uniform_block(*part, here)
+        assert torch.equal(random._uniform_block(*part, "cpu"), here)
+
+
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.6, 0.95])
 def test_entries_are_kept_with_probability_one_minus_p(p: float) -> None:
     """The share of kept entries is 1 - p overall, and in each row and column within six standard errors."""

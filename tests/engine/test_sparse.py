@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedrepro.engine.nn.sparse import Edges, Pattern, Sparse
+from fedrepro.engine.nn.sparse import Edges, Pattern, Sparse, groups_of, sum_groups
 from fedrepro.errors import ArgumentError
 
 F64 = torch.float64
@@ -166,3 +166,19 @@ def test_a_value_that_is_no_number_stays_in_its_row() -> None:
     out = sparse(a) @ b
     assert torch.equal(out.isnan().all(1), touched)
     assert 0 < int(touched.sum()) < 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (16,), (33,), (3, 5)])
+def test_groups_are_summed_as_index_add_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Sums over unsorted groups, an empty one among them, and their gradient are those of `index_add` to the bit."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(500, *shape, generator=draw, dtype=dtype).requires_grad_()
+    index = torch.randint(6, (500,), generator=draw)
+    made = sum_groups(rows, groups_of(index, 7))
+    expected = rows.new_zeros(7, *shape).index_add(0, index, rows)
+    assert torch.equal(made, expected)
+    (grad,), (wanted,) = (torch.autograd.grad(sums.square().sum(), [rows]) for sums in (made, expected))
+    assert torch.equal(grad, wanted)
+    assert not torch.equal(sum_groups(rows.flip(0), groups_of(index.flip(0), 7)), expected)
+    assert torch.equal(sum_groups(rows[:0], groups_of(index[:0], 7)), torch.zeros(7, *shape, dtype=dtype))

@@ -64,7 +64,13 @@ def uniform(shape: tuple[int, ...], *parts: int | str) -> Tensor:
 
 
 def uniform_block(rows: slice, columns: slice, width: int, key: np.ndarray, out: Tensor) -> None:
-    """Write some rows and columns of `uniform((any, width), *parts)` into `out`, where `key` is `keys(*parts)`."""
+    """Write some rows and columns of `uniform((any, width), *parts)` into `out`, where `key` is `keys(*parts)`.
+
+    They are computed on the device of `out`, with the same bits everywhere.
+    """
+    if out.device.type != "cpu":
+        out.copy_(_uniform_block(rows, columns, width, key, out.device))
+        return
     row, column = (np.arange(part.start, part.stop, dtype=np.uint64) for part in (rows, columns))
     first, second = row * np.uint64(width) * _GOLDEN + key, column * _GOLDEN
     if kernels.compiled(out, out.numel()):
@@ -73,6 +79,26 @@ def uniform_block(rows: slice, columns: slice, width: int, key: np.ndarray, out:
     numbers = np.empty(out.shape)
     _fill(numbers, first[:, None] + second)
     out.copy_(torch.from_numpy(numbers))
+
+
+def _uniform_block(rows: slice, columns: slice, width: int, key: np.ndarray, device: torch.device | str) -> Tensor:
+    """Compute `uniform_block` in torch's 64-bit integers, which wrap as NumPy's unsigned ones do."""
+    golden, start = _signed64(int(_GOLDEN)), _signed64(int(key))
+    row, column = (torch.arange(part.start, part.stop, device=device) for part in (rows, columns))
+    x = (row * width * golden + start)[:, None] + column * golden
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        x ^= _shifted(x, shift)
+        x *= _signed64(factor)
+    return _shifted(x, 11).double().add_(0.5).mul_(2.0**-53)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Shift 64-bit integers to the right as if they had no sign."""
+    return (x >> bits).bitwise_and_(2 ** (64 - bits) - 1)
+
+
+def _signed64(number: int) -> int:
+    return (number & 2**64 - 1) - ((number & 2**63) << 1)
 
 
 def _fill(out: np.ndarray, places: np.ndarray) -> None:

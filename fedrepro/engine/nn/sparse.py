@@ -9,6 +9,7 @@ more than the product.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -302,3 +303,23 @@ class _SumByTarget(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad[ctx.pattern.col], None
+
+
+def groups_of(index: Tensor, groups: int) -> Pattern:
+    """Return the pattern by which `sum_groups` sums rows, from the group of each row `[rows]`."""
+    count = torch.arange(len(index) + 1, device=index.device)
+    return Pattern((len(index), groups), count, count[:-1], index)
+
+
+def sum_groups(rows: Tensor, by: Pattern) -> Tensor:
+    """Sum rows by group in the order of the rows, `[groups, ...]` from `[rows, ...]`.
+
+    On a CPU the result is that of `index_add`, to the last bit. On a GPU `index_add` adds in the order in which threads
+    arrive, and this function adds in the same order as on a CPU.
+
+    Args:
+        by: the groups, from `groups_of`.
+    """
+    width = math.prod(rows.shape[1:])
+    total: Tensor = _SumByTarget.apply(rows.reshape(len(rows), width), by)  # type: ignore[no-untyped-call]
+    return total.reshape(-1, *rows.shape[1:])

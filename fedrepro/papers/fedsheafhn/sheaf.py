@@ -29,6 +29,7 @@ from torch import Tensor
 from fedrepro.engine.federation import Weights
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import glorot
+from fedrepro.engine.nn.sparse import groups_of, sum_groups
 from fedrepro.errors import one_of, require
 
 Drop = Callable[[Tensor, float, str], Tensor]  # dropout of a tensor with a probability, at a place of this name
@@ -123,8 +124,7 @@ def laplacian(first: Tensor, second: Tensor, pairs: Tensor, nodes: int) -> Tenso
     across = first.mT @ second
     index = torch.cat([u * nodes + u, v * nodes + v, u * nodes + v, v * nodes + u])
     blocks = torch.cat([first.mT @ first, second.mT @ second, -across, -across.mT])
-    empty = first.new_zeros(nodes * nodes, *first.shape[1:])
-    return empty.index_add(0, index, blocks).view(nodes, nodes, *first.shape[1:])
+    return sum_groups(blocks, groups_of(index, nodes * nodes)).view(nodes, nodes, *first.shape[1:])
 
 
 def normalised(blocks: Tensor, augmented: bool, diagonal: bool) -> Tensor:

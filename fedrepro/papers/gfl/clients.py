@@ -21,7 +21,7 @@ from fedrepro.engine.client_graphs import Source
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import MLP
-from fedrepro.engine.nn.sparse import Sparse
+from fedrepro.engine.nn.sparse import Pattern, Sparse, groups_of, sum_groups
 from fedrepro.errors import one_of
 
 PROPAGATIONS = ("appnp", "truncated", "printed", "none")
@@ -174,6 +174,11 @@ class Graph:
         return slice(None) if bool(used.all()) else used.nonzero().squeeze(1)
 
     @cached_property
+    def by_node(self) -> Pattern:
+        """The samples at `held`, grouped by their node."""
+        return groups_of(self.node[self.held], len(self.a))
+
+    @cached_property
     def x_held(self) -> Tensor | Sparse:
         """The features of the samples that make up the means."""
         if isinstance(self.held, slice):
@@ -203,8 +208,7 @@ class Graph:
 
     def means(self, values: Tensor) -> Tensor:
         """Return the mean over each node's samples, `[nodes, width]`, of values at `held`, `[held samples, width]`."""
-        weighted = self.share[self.held, None] * values
-        return values.new_zeros(len(self.a), values.shape[1]).index_add_(0, self.node[self.held], weighted)
+        return sum_groups(self.share[self.held, None] * values, self.by_node)
 
 
 def group_untrained(fed: Federation) -> tuple[Federation, list[Tensor]]:

@@ -69,15 +69,17 @@ class Host:
         return np.concatenate([target, loop]), np.concatenate([source, loop]), weight
 
     @cached_property
-    def _bags(self) -> tuple[Tensor, ...]:
-        """Return neighbours, row pointers and degrees as tensors."""
-        graph = self.whole
-        return tuple(torch.from_numpy(part) for part in (graph.col, graph.ptr.astype(np.int32), graph.degree))
+    def _bags(self) -> dict[torch.device, tuple[Tensor, ...]]:
+        """Return neighbours, row pointers and degrees as tensors, by the device that has asked for them."""
+        return {}
 
     @torch.no_grad()
     def spread(self, h: Tensor, layer: str) -> Tensor:
         """Propagate `[nodes, width]` over all edges, without a gradient and without storing a weight per edge."""
-        col, ptr, degree = (part.to(h.device) for part in self._bags)
+        if h.device not in self._bags:
+            parts = self.whole.col, self.whole.ptr.astype(np.int32), self.whole.degree
+            self._bags[h.device] = tuple(torch.from_numpy(part).to(h.device) for part in parts)
+        col, ptr, degree = self._bags[h.device]
         if layer == "saint":
             sums = F.embedding_bag(col, h, ptr, mode="sum", include_last_offset=True)
             return sums / degree.clamp(min=1)[:, None].to(h.dtype)

@@ -46,7 +46,7 @@ from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Step, Update
 from fedrepro.engine.nn import layers, random
 from fedrepro.engine.nn.models import GCN
-from fedrepro.engine.nn.sparse import Sparse
+from fedrepro.engine.nn.sparse import Sparse, groups_of, sum_groups
 from fedrepro.errors import one_of, require
 from fedrepro.papers.feras.saint.hosts import Host, hold_every_node, hosts, sharing_hosts
 from fedrepro.papers.feras.saint.network import LAYERS, Network, View, rows_of
@@ -199,7 +199,7 @@ class GraphSAINT(Method):
             h = self.share(sample, h, i, state, t)
         assert h is not None
         losses = layers.node_losses(self.network.dense(weights, sample.fed, h), sample.fed.batch.y)
-        return losses.new_zeros(fed.clients).index_add(0, sample.fed.batch.batch, losses * sample.share)
+        return sum_groups(losses * sample.share, groups_of(sample.fed.batch.batch, fed.clients))
 
     def share(self, sample: Sample, h: Tensor, layer: int, state: State, t: int) -> Tensor:
         """Return the embeddings `[nodes, width]` that hosts use after a convolution; here those they computed."""
