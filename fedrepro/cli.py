@@ -188,6 +188,7 @@ def run_(
     engine: Annotated[str | None, typer.Option(help="local, dask or slurm", autocompletion=_choices("engine"))] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
     jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores)")] = None,
+    again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
     budget: Annotated[
         float | None,
         typer.Option(metavar="MINUTES", help="compute missing runs for so long instead, small graphs first"),
@@ -210,14 +211,9 @@ def run_(
         from fedrepro.reporting.budget import fill
 
         return fill(notebooks, budget, side_by_side, given)
-    failed = 0
-    jobs = executors.cores() if jobs is None else jobs
-    for end in notebook.run_all(notebooks, given, jobs=jobs):
-        failed += bool(end.error)
-        print(f"{'FAILED' if end.error else 'ok':6s} {end.name:28s} {end.seconds:6.1f} s", flush=True)
-        if end.error:
-            print(f"       {end.error}", file=sys.stderr, flush=True)
-    return 1 if failed else 0
+    from fedrepro.reporting.budget import told
+
+    return told(notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again))
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -1,10 +1,10 @@
-"""Compute for some minutes what the exhibits of notebooks lack, without executing the notebooks."""
+"""Do the work of `fedrepro run`: tell how notebooks end, or compute for some minutes what their exhibits lack."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import DamagedError, one_of, require
@@ -13,6 +13,35 @@ from fedrepro.reporting.session import check_parameter
 
 if TYPE_CHECKING:
     from fedrepro.runs.run import Run
+
+
+def told(ends: Iterable[notebook.Outcome]) -> int:
+    """Print a line as each notebook ends, and a summary.
+
+    Returns:
+        1 if a notebook failed, else 0.
+    """
+    start = time.monotonic()
+    all_ = []
+    for end in ends:
+        all_.append(end)
+        word = "FAILED" if end.error else "same" if end.unchanged else "ok"
+        runs = f"{end.done} of {end.wanted} runs" if end.wanted else ""
+        print(f"{word:6s} {end.name:28s} {end.seconds:6.1f} s  {runs}".rstrip(), flush=True)
+        if end.error:
+            print(f"       {end.error}", file=sys.stderr, flush=True)
+    failed = sum(bool(end.error) for end in all_)
+    same = sum(end.unchanged for end in all_)
+    parts = [
+        f"{len(all_) - failed - same} executed",
+        f"{same} unchanged" if same else "",
+        f"{failed} failed" if failed else "",
+    ]
+    runs = f"; {sum(end.done for end in all_)} of {sum(end.wanted for end in all_)} runs are in the store"
+    print(f"{', '.join(filter(None, parts))} in {time.monotonic() - start:.0f} s{runs}")
+    if same:
+        print("Those unchanged are what a run would give again; --again runs them all the same.")
+    return 1 if failed else 0
 
 
 def fill(names: Sequence[str], minutes: float, beside: int, given: Mapping[str, Any]) -> int:
