@@ -1,4 +1,4 @@
-"""The command `fedrepro`: list, data, run, status, show, compare, verify, check, merge, report, site, --version.
+"""The command `fedrepro`; `fedrepro --help` says what it can do, and `fedrepro COMMAND --help` how.
 
 Errors of the package end as one line on stderr and exit status 2. A failed notebook or check, or a damaged file of a
 graph, is status 1. A signal that ends the command is one line, and status 128 and its number, as in a shell.
@@ -6,7 +6,6 @@ graph, is status 1. A signal that ends the command is one line, and status 128 a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -14,28 +13,47 @@ import shlex
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
 
 import fedrepro
 from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
-from fedrepro.reporting import notebook
+from fedrepro.reporting import notebook, terminal
 from fedrepro.reporting.session import CHOICES, check_parameter
 from fedrepro.runs import executors
 
 if TYPE_CHECKING:
-    from fedrepro.runs.run import Run
     from fedrepro.runs.store import Store
+
+app = typer.Typer(
+    name="fedrepro",
+    help="Five papers on federated learning over graphs, replicated.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
+    command: Any = typer.main.get_command(app)
+    if "_FEDREPRO_COMPLETE" in os.environ:  # a shell asks what could come next
+        command.main(prog_name="fedrepro")
     try:
-        with _signals():
-            return command(options)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        # Not `command.main`, which would take an interrupt for its own.
+        with _signals(), command.make_context("fedrepro", given) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as end:
+        return end.exit_code
+    except TyperException as error:
+        told = " ".join(error.format_message().split())
+        where = getattr(getattr(error, "ctx", None), "command_path", "fedrepro")
+        print(f"fedrepro: {told} `{where} --help` says what there is.", file=sys.stderr)
+        return 2
     except FedreproError as error:
         print(f"fedrepro: {error}", file=sys.stderr)
         return 1 if isinstance(error, DamagedError) else 2
@@ -69,106 +87,133 @@ def _signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fedrepro", description="Five papers on federated graph learning, replicated."
-    )
-    parser.add_argument("--version", action="version", version=f"fedrepro {fedrepro.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(command=command)
-        return sub
-
-    add("list", list_, "notebooks and exhibits; methods, data sets and partitions")
-    data = add("data", data_, "which graphs are here, which would be downloaded, and their licences")
-    data.add_argument("--fetch", metavar="NAME", help="download this one")
-    run = add("run", run_, "execute notebooks, or compute what their exhibits lack")
-    run.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", help="all, a paper, or paper/n-section")
-    run.add_argument("-p", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the notebook")
-    run.add_argument("--profile", help="smoke, quick or paper")
-    run.add_argument("--device", help="auto, cpu or cuda")
-    run.add_argument("--engine", help="local, dask or slurm")
-    run.add_argument("--jobs", type=int, help="notebooks at once (default: cores)")
-    run.add_argument(
-        "--budget",
-        type=float,
-        metavar="MINUTES",
-        help="compute missing runs for so long instead, seeds 0, 1, ..., small graphs first",
-    )
-    run.add_argument(
-        "--side-by-side",
-        type=int,
-        default=1,
-        metavar="SEEDS",
-        help="with --budget: train so many seeds of a cell as one batch; cell by cell, then, not seed by seed",
-    )
-    status = add("status", status_, "per exhibit: runs done, stale, failed, missing, and the time they will take")
-    status.add_argument("--profile", default="paper", help="smoke, quick or paper (default)")
-    status.add_argument("--json", action="store_true", help="for programs")
-    show = add("show", show_, "one stored record, and the command that rebuilds it")
-    show.add_argument("key", metavar="KEY", help="key of a run, or its first characters; or the ID of a main table")
-    show.add_argument("cell", nargs="*", metavar="VALUE", help='the values of its cell: Cora "FedStruct (H2V)" 10')
-    compare = add("compare", compare_, "the printed numbers of an exhibit beside ours, with their words")
-    compare.add_argument("exhibit", metavar="EXHIBIT", help="such as FS-T6")
-    compare.add_argument("--dataset", default="", help="one graph")
-    verify = add("verify", verify_, "recompute stored runs, stale ones first, and compare")
-    verify.add_argument("-n", type=int, default=5, metavar="N", help="how many (default 5)")
-    check = add("check", check_, "read the whole store, and name what is torn, damaged or without a checksum")
-    check.add_argument("--seal", action="store_true", help="first give the lines without a checksum one")
-    merge = add("merge", merge_, "add the results of another store, such as one filled on a second machine")
-    merge.add_argument("folder", metavar="FOLDER", help="the other store's folder")
-    add("report", report_, "rewrite the gallery and the state of every exhibit")
-    site = add("site", site_, "build the site from the executed notebooks, the gallery and the docstrings")
-    site.add_argument("--profile", default="quick", help="smoke: from the notebooks of the smoke runs")
-    return parser
+def _notebooks(incomplete: str) -> list[str]:
+    sources = notebook.find()
+    known = ["all", *dict.fromkeys(source.paper for source in sources), *(source.name for source in sources)]
+    return [name for name in known if name.startswith(incomplete)]
 
 
-def list_(options: argparse.Namespace) -> int:
-    from fedrepro import registry
-    from fedrepro.data import datasets, partition
+def _exhibits(incomplete: str) -> list[str]:
     from fedrepro.reporting.exhibits import registered
 
-    print("notebooks")
-    for source in notebook.find():
-        print(f"  {source.name:28s} {source.title}")
-        with_runs = [exhibit.id for exhibit in registered().values() if exhibit.notebook == source.name]
-        if ids := with_runs or source.exhibits:
-            print(f"  {'':28s} {' '.join(ids)}")
-    for task in registry.TASKS:
-        if names := registry.names(task):
-            print(f"\n{'methods' if task == 'train' else task}\n  {', '.join(names)}")
-    print(f"\ndata sets (name~standin: a synthetic graph of its shape)\n  {', '.join(datasets.NAMES)}")
-    print(f"\npartitions\n  {', '.join(partition.PARTITIONS)}")
-    return 0
+    known = [name for each in registered().values() for name in (each.id, each.paper, each.notebook)]
+    return [name for name in dict.fromkeys(known) if name.startswith(incomplete)]
 
 
-def data_(options: argparse.Namespace) -> int:
-    from fedrepro.data import datasets
+def _graphs(incomplete: str) -> list[str]:
+    from fedrepro.data.sources import SOURCES
 
-    if options.fetch:
-        print(datasets.fetch(options.fetch))
+    return [name for name in SOURCES if name.startswith(incomplete)]
+
+
+def _choices(name: str) -> Any:
+    return lambda incomplete: [choice for choice in CHOICES[name] if choice.startswith(incomplete)]
+
+
+Notebooks = Annotated[
+    list[str],
+    typer.Argument(metavar="NOTEBOOK", help="all, a paper, or paper/n-section", autocompletion=_notebooks),
+]
+Exhibits = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]", help="an exhibit, a paper or a notebook", autocompletion=_exhibits),
+]
+Profile = Annotated[str, typer.Option(help="smoke, quick or paper", autocompletion=_choices("profile"))]
+
+
+@app.callback(invoke_without_command=True)
+def _bare(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False
+) -> None:
+    """Five papers on federated learning over graphs, replicated."""
+    if version:
+        print(f"fedrepro {fedrepro.__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
     else:
-        print(datasets.describe().to_string(index=False))
-    return 0
+        return
+    raise typer.Exit()
 
 
-def run_(options: argparse.Namespace) -> int:
-    given = dict(_pair(text) for text in options.p)
-    for name in ("profile", "device", "engine"):
-        if (value := getattr(options, name)) is not None:
+@app.command("list")
+def list_(
+    what: Annotated[
+        str,
+        typer.Argument(help="a kind, such as methods or exhibits, or a paper", autocompletion=_exhibits),
+    ] = "",
+) -> None:
+    """List notebooks and exhibits; methods, data sets and partitions."""
+    from fedrepro.reporting.listing import show
+
+    show(what)
+
+
+@app.command("data")
+def data_(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="all about one graph", autocompletion=_graphs)] = "",
+    fetch: Annotated[str, typer.Option(metavar="NAME", help="download this one", autocompletion=_graphs)] = "",
+) -> None:
+    """Say which graphs are here, which would be downloaded, and their licences."""
+    from fedrepro.data import catalogue
+
+    if fetch:
+        from fedrepro.data import datasets
+
+        print(datasets.fetch(fetch))
+        return
+    rows = {row["name"]: row for row in catalogue.rows()}
+    if name:
+        terminal.table(("", name), rows[one_of("data set", name, rows)].items())
+        return
+    shown = ("name", "here", "download_MB", "nodes", "undirected_edges", "features", "classes", "licence")
+    heads = ("name", "here", "MB", "nodes", "edges", "features", "classes", "licence")
+    cells = [
+        ["yes" if row[key] is True else "no" if row[key] is False else row[key] for key in shown]
+        for row in rows.values()
+    ]
+    terminal.table(heads, cells, right=heads[2:7], whole=heads[:2])
+    print("\n`fedrepro data NAME` says where a graph is; `--fetch NAME` downloads it.")
+
+
+@app.command("run")
+def run_(
+    notebooks: Notebooks,
+    parameters: Annotated[
+        list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="a parameter of the notebook")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="smoke, quick or paper", autocompletion=_choices("profile"))
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda", autocompletion=_choices("device"))] = None,
+    engine: Annotated[str | None, typer.Option(help="local, dask or slurm", autocompletion=_choices("engine"))] = None,
+    seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
+    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores)")] = None,
+    again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="compute missing runs for so long instead, small graphs first"),
+    ] = None,
+    side_by_side: Annotated[
+        int,
+        typer.Option(metavar="SEEDS", help="with --budget: seeds of a cell trained as one batch; cell by cell, then"),
+    ] = 1,
+) -> int:
+    """Execute notebooks, or compute what their exhibits lack."""
+    given = dict(_pair(text) for text in parameters or ())
+    for name, value in (("profile", profile), ("device", device), ("engine", engine)):
+        if value is not None:
             given[name] = one_of(f"--{name}", value, CHOICES[name])
-    if options.budget is not None:
-        return _fill(options.notebooks, options.budget, options.side_by_side, given)
-    failed = 0
-    jobs = executors.cores() if options.jobs is None else options.jobs
-    for end in notebook.run_all(options.notebooks, given, jobs=jobs):
-        failed += bool(end.error)
-        print(f"{'FAILED' if end.error else 'ok':6s} {end.name:28s} {end.seconds:6.1f} s", flush=True)
-        if end.error:
-            print(f"       {end.error}", file=sys.stderr, flush=True)
-    return 1 if failed else 0
+    if seeds is not None:
+        given["seeds"] = check_parameter("seeds", seeds, 0)
+    if given.get("device") == "cuda" and given.get("engine", "local") == "local":
+        executors.resolved("cuda")  # said before anything is started
+    if budget is not None:
+        from fedrepro.reporting.budget import fill
+
+        return fill(notebooks, budget, side_by_side, given)
+    from fedrepro.reporting.budget import told
+
+    return told(notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again))
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -177,62 +222,8 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, notebook.parse(value)
 
 
-def _fill(names: Sequence[str], minutes: float, beside: int, given: dict[str, Any]) -> int:
-    """Compute missing runs of the notebooks' exhibits until the time is up.
-
-    Returns:
-        1 if a run failed or a file of a graph is damaged, else 0.
-    """
-    require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
-    require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
-    settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
-    for name, value in given.items():
-        default = settings[one_of("with --budget, a parameter", name, settings)]
-        settings[name] = check_parameter(name, value, default)
-    end = time.monotonic() + 60 * minutes
-    work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
-    computed = failed = 0
-    damaged: dict[str, None] = {}
-    for name, runs in _portions(work, beside):
-        left = (end - time.monotonic()) / 60
-        if left > 0:
-            at_work = notebook.begin(name, **settings)
-            try:
-                frame = at_work.execute(runs, left, beside)
-            except DamagedError as error:  # the runs of other graphs are computed all the same
-                damaged[str(error)] = None
-                frame = at_work.stored(runs)
-            computed += len(frame)
-            failed += len(frame.attrs["failed"])
-    print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
-    for text in damaged:
-        print(f"fedrepro: {text}", file=sys.stderr)
-    return 1 if failed or damaged else 0
-
-
-def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
-    from fedrepro.reporting.exhibits import registered
-    from fedrepro.runs.store import opened
-
-    store = opened()
-    wanted = settings["profile"], settings["seeds"]
-    runs = [run for exhibit in registered().values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
-    return [run for run in dict.fromkeys(runs) if run.key not in store]
-
-
-def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[Run]]]:
-    """Yield one notebook in one portion, which `execute` orders; several in turn, seed by seed."""
-    if len(work) == 1 or beside > 1:
-        return list(work.items())
-    seeds = sorted({run.seed for runs in work.values() for run in runs})
-    return [(name, [run for run in runs if run.seed == seed]) for seed in seeds for name, runs in work.items()]
-
-
-def _store() -> Store:
-    """Open the store, and name on the error stream what of it is left out or has no checksum."""
-    from fedrepro.runs.store import Store
-
-    store = Store()
+def _faulty(store: Store) -> Store:
+    """Name on the error stream what of a store is left out or has no checksum, and return it."""
     for fault in store.faults:
         print(f"fedrepro: {fault}, and is left out", file=sys.stderr)
     for fault in store.unsealed:
@@ -240,25 +231,37 @@ def _store() -> Store:
     return store
 
 
-def status_(options: argparse.Namespace) -> int:
-    from fedrepro.reporting.exhibits import registered
-    from fedrepro.runs import verification
+def _store() -> Store:
+    from fedrepro.runs.store import Store
 
-    one_of("--profile", options.profile, CHOICES["profile"])
-    store = _store()
-    rows = [
-        {"exhibit": exhibit.id, "notebook": exhibit.notebook, "title": exhibit.title}
-        | verification.status(store, exhibit.runs(options.profile))
-        for exhibit in registered().values()
-    ]
-    if options.json:
-        print(json.dumps({"profile": options.profile, "exhibits": rows}, indent=1))
-        return 0
-    print(f"{'exhibit':9s}   done wanted  stale failed missing   time left  what")
-    for row in rows:
-        counts = " ".join(f"{row[name]:6d}" for name in ("done", "wanted", "stale", "failed", "missing"))
-        print(f"{row['exhibit']:9s} {counts} {_clock(row['seconds_missing']):>12s}  {row['title']}")
-    return 0
+    return _faulty(Store())
+
+
+@app.command("status")
+def status_(
+    names: Exhibits = None,
+    profile: Profile = "paper",
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+) -> None:
+    """Count per exhibit the runs done, stale, failed and missing, and the time they will take."""
+    from fedrepro.reporting import state
+    from fedrepro.runs.index import Index
+
+    one_of("--profile", profile, CHOICES["profile"])
+    rows = state.rows(_faulty(Index()), profile, names or ())
+    if as_json:
+        print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
+        return
+    counts = ("done", "wanted", "stale", "failed", "missing")
+    terminal.table(
+        ("exhibit", *counts, "time left", "what"),
+        [
+            (row["exhibit"], *(row[name] for name in counts), _clock(row["seconds_missing"]), row["title"])
+            for row in rows
+        ],
+        right=(*counts, "time left"),
+        whole=("exhibit", *counts, "time left"),
+    )
 
 
 def _clock(seconds: float | None) -> str:
@@ -268,51 +271,83 @@ def _clock(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
 
 
-def compare_(options: argparse.Namespace) -> int:
+@app.command("compare")
+def compare_(
+    exhibit: Annotated[str, typer.Argument(metavar="EXHIBIT", help="such as FS-T6", autocompletion=_exhibits)],
+    dataset: Annotated[str, typer.Option(help="one graph", autocompletion=_graphs)] = "",
+) -> None:
+    """Put the printed numbers of an exhibit beside ours, with their words."""
     from fedrepro.reporting import cells
 
-    print(cells.compared(options.exhibit, options.dataset).to_string(index=False))
-    return 0
+    terminal.frame(cells.compared(exhibit, dataset))
 
 
-def show_(options: argparse.Namespace) -> int:
-    if options.cell:
-        from fedrepro.reporting import cells
+@app.command("show")
+def show_(
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="the first characters of a run's key, or an exhibit", autocompletion=_exhibits
+        ),
+    ],
+    cell: Annotated[
+        list[str] | None, typer.Argument(metavar="[VALUE]", help='values of its cell: Cora "FedStruct (H2V)" 10')
+    ] = None,
+) -> None:
+    """Print one stored record and the command that rebuilds it, or the runs behind an exhibit or one of its numbers."""
+    from fedrepro.reporting import cells
+    from fedrepro.reporting.exhibits import registered
 
-        frame = cells.runs_behind(options.key, options.cell)
-        print(frame.to_string(index=False))
-        print(f"\n# a run and the command that computes it again:\nfedrepro show {frame['key'].iloc[0]}")
-        return 0
-    found = _store().find(options.key)
-    require(bool(found), "KEY", "the start of a stored key", options.key)
+    if cell or (key and not _is_key(key) and key in registered()):
+        frame = cells.runs_behind(key, cell or ())
+        terminal.frame(frame.assign(key=frame["key"].str[:16]), whole=("key",))
+        if (stored := frame["key"][frame["key"].ne("")]).size:
+            print(f"\n# a run and the command that computes it again:\nfedrepro show {stored.iloc[0]}")
+        return
+    from fedrepro.runs.store import Store
+
+    found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
+    require(bool(found), "KEY", "the start of a stored key, or an exhibit", key)
     if len(found) > 1:
         first = ", ".join(record["key"][:16] for record in found[:5])
-        raise ArgumentError(f"KEY must name one record. Got {options.key!r}, which {len(found)} begin with: {first}.")
+        raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
     print(json.dumps(record, indent=1, ensure_ascii=False))
     if "verified" in record["result"]:
         print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
-        return 0
+        return
     code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
     code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
     print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
-    return 0
 
 
-def verify_(options: argparse.Namespace) -> int:
+def _is_key(text: str) -> bool:
+    return not set(text) - set("0123456789abcdef")
+
+
+@app.command("verify")
+def verify_(number: Annotated[int, typer.Option("-n", metavar="N", help="how many")] = 5) -> int:
+    """Recompute stored runs, stale ones first, and compare."""
     from fedrepro.runs import verification
 
-    require(options.n >= 1, "-n", "an integer >= 1", options.n)
-    frame = verification.verify(_store(), options.n)
-    print(frame.to_string(index=False) if len(frame) else "the store has no runs to verify")
+    require(number >= 1, "-n", "an integer >= 1", number)
+    frame = verification.verify(_store(), number)
+    if len(frame):
+        terminal.frame(frame, whole=("verdict",))
+    else:
+        print("the store has no runs to verify")
     return 1 if set(frame["verdict"]) & {"differs", "failed", "damaged"} else 0
 
 
-def check_(options: argparse.Namespace) -> int:
+@app.command("check")
+def check_(
+    seal: Annotated[bool, typer.Option("--seal", help="first give the lines without a checksum one")] = False,
+) -> int:
+    """Read the whole store, and name what is torn, damaged or without a checksum."""
     from fedrepro.runs.store import Store
 
     store = Store()
-    if options.seal:
+    if seal:
         print(f"{store.seal()} lines were given a checksum")
     faults = store.check()
     for fault in faults:
@@ -321,29 +356,37 @@ def check_(options: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
-def merge_(options: argparse.Namespace) -> int:
+@app.command("merge")
+def merge_(folder: Annotated[str, typer.Argument(metavar="FOLDER", help="the other store's folder")]) -> int:
+    """Add the results of another store, such as one filled on a second machine."""
     from fedrepro.runs.merge import merge
 
-    merged = merge(options.folder, _store())
+    merged = merge(folder, _store())
     print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
     for fault in merged.refused:
         print(f"refused: {fault}")
     return 1 if merged.refused else 0
 
 
-def report_(options: argparse.Namespace) -> int:
+@app.command("report")
+def report_(
+    papers: Annotated[
+        list[str] | None, typer.Argument(metavar="[PAPER]", help="only the pages of these papers")
+    ] = None,
+) -> None:
+    """Rewrite the gallery and the state of every exhibit."""
     from fedrepro.reporting import report
 
-    for path in report.write():
+    for path in report.write(only=papers or ()):
         print(path)
-    return 0
 
 
-def site_(options: argparse.Namespace) -> int:
+@app.command("site")
+def site_(profile: Profile = "quick") -> None:
+    """Build the site from the executed notebooks, the gallery and the docstrings."""
     from fedrepro.reporting.site.build import build
 
-    built = build(one_of("--profile", options.profile, CHOICES["profile"]))
+    built = build(one_of("--profile", profile, CHOICES["profile"]))
     for line in built.warnings:
         print(f"fedrepro: {line}", file=sys.stderr)
     print(f"The site is built. Open {built.start.as_uri()}")
-    return 0

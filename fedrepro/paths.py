@@ -8,11 +8,13 @@ from pathlib import Path
 
 from fedrepro.errors import StoreError
 
+_PLACE = Path(__file__).resolve().parent.parent
+CHECKOUT = _PLACE if (_PLACE / "pyproject.toml").is_file() else None  # None for an installed copy
+
 
 def root() -> Path:
     """Return the checkout that this package was imported from, or the current directory for an installed copy."""
-    checkout = Path(__file__).resolve().parent.parent
-    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+    return CHECKOUT or Path.cwd()
 
 
 def store() -> Path:
@@ -28,6 +30,13 @@ def figures() -> Path:
 def smoke() -> Path:
     """Return where two-round results and their figures go, apart from the real ones: `build/smoke`."""
     return root() / "build" / "smoke"
+
+
+def cache() -> Path:
+    """Return where what can be worked out again is kept: `build/cache`, or the user's cache without a checkout."""
+    if CHECKOUT:
+        return root() / "build" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedrepro"
 
 
 def raw_folders() -> list[Path]:

@@ -115,6 +115,12 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("bench", "training"): Entry("fedrepro.papers.engine.bench:training"),
 }
 
+# The names of `fedrepro.data.partition.PARTITIONS`, which needs torch.
+PARTITIONS = (
+    "single", "random", "louvain", "kmeans", "metis", "overlapping-metis", "dirichlet", "private-public",
+    "one-node-per-client", "blocks",
+)  # fmt: skip
+
 # The function that trains a run with any method.
 TRAIN = "fedrepro.runs.tasks:train"
 

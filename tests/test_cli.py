@@ -140,7 +140,7 @@ def test_budget_computes_what_is_missing(
     assert cli.main(["run", "fedgat", *arguments]) == 0
     assert asked == [("fedgat-6-experiments.jsonl", exhibits[1:])]
     assert "7 of 7 missing runs computed" in capsys.readouterr().out
-    assert not (paths.root() / "build").exists()
+    assert not (paths.root() / "build" / "notebooks").exists()
 
 
 def test_a_failed_run_of_a_budget_is_status_1(
@@ -264,9 +264,109 @@ def test_report_writes_the_galleries(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """`fedrepro --version` prints the version that pyproject.toml, CITATION.cff and CHANGELOG.md name."""
-    with pytest.raises(SystemExit) as end:
-        cli.main(["--version"])
+    assert cli.main(["--version"]) == 0
     version = capsys.readouterr().out.split()[-1]
     texts = {name: (paths.root() / name).read_text(encoding="utf-8") for name in RELEASE}
-    assert end.value.code == 0
     assert all(line.format(version) in texts[name] for name, line in RELEASE.items())
+
+
+def test_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """`fedrepro` without a command lists the commands."""
+    assert cli.main([]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("list", "run", "status", "--install-completion"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "x", "--sedes", "2"], "No such option: --sedes (Possible options: --seeds)"),
+        (["run"], "Missing argument 'NOTEBOOK'"),
+        (["verify", "-n", "many"], "Invalid value for '-n'"),
+        (["stauts"], "No such command 'stauts'"),
+        (["status", "FG-T99"], "Got 'FG-T99'. Did you mean"),
+        (["list", "metods"], "Did you mean 'methods'"),
+        (["report", "fedgta"], "Did you mean 'fedgat'"),
+        (["data", "Coar"], "Did you mean 'Cora'"),
+    ],
+)
+def test_wrong_words_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong option, argument or filter is one line that names it, and status 2."""
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and len(printed.err.splitlines()) == 1 and printed.out == ""
+
+
+def test_filters_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    """`list`, `status`, `data` and `report` take names, and print what they name and nothing else."""
+    assert cli.main(["list", "methods"]) == 0
+    text = capsys.readouterr().out
+    assert "FedGAT" in text and "Cora" not in text and "metis" not in text
+    assert cli.main(["list", "gfl"]) == 0
+    text = capsys.readouterr().out
+    assert "gfl/6-experiments" in text and "fedgat/" not in text
+    assert cli.main(["status", "FG-T1", "engine/4-speed"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:] if line[0] != " "] == ["FG-T1", "EN-4"]
+    assert cli.main(["data", "Cora"]) == 0
+    text = capsys.readouterr().out
+    assert "10556" in text and "PubMed" not in text
+    assert cli.main(["report", "gfl"]) == 0
+    assert (paths.figures() / "gfl/README.md").is_file() and not (paths.figures() / "feras/README.md").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "exhibits"], ["data"], ["status", "fedgat"], ["show", "FG-A1"]]
+)
+def test_tables_fit_the_terminal(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In 80 columns no line of a table is longer; the titles of `list` are lines of text."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= 80 for line in lines if "?" not in line and not line.startswith("fedrepro show"))
+
+
+def test_seeds_and_a_missing_gpu(
+    exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--seeds` is a parameter; `--device cuda` without a GPU is refused before a notebook is started."""
+    given: list[Any] = []
+    monkeypatch.setattr(notebook, "run_all", lambda names, parameters, *, jobs: given.append(parameters) or [])
+    assert cli.main(["run", "fedgat", "--seeds", "2"]) == 0 and given == [{"seeds": 2}]
+    assert cli.main(["run", "fedgat", "--seeds", "-1"]) == 2
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for arguments in (["--device", "cuda"], ["-p", "device=cuda"], ["--device", "cuda", "--budget", "1"]):
+        assert cli.main(["run", "fedgat", *arguments]) == 2
+        assert "device must be 'auto' or 'cpu' where no GPU is found" in capsys.readouterr().err
+    assert len(given) == 1
+
+
+def test_show_lists_the_keys_of_an_exhibit(capsys: pytest.CaptureFixture[str]) -> None:
+    """`show ID` lists the runs of an exhibit with their state and keys, `show ID VALUE` those that have the value."""
+    from fedrepro.reporting.exhibits import registered
+
+    runs = registered()["FG-A1"].runs("paper")
+    Store().append("fedgat-4-algorithm", record(runs[0]))
+    assert cli.main(["show", "FG-A1"]) == 0
+    text = capsys.readouterr().out
+    assert all(run.key[:16] in text for run in runs) and f"fedrepro show {runs[0].key}" in text
+    assert cli.main(["show", "FG-A1", "nothing"]) == 2
+    assert "Got 'nothing'" in capsys.readouterr().err
+
+
+def test_partitions_are_listed_as_they_are() -> None:
+    """The names that need no torch are those of the partitions."""
+    from fedrepro import registry
+    from fedrepro.data import partition
+
+    assert tuple(partition.PARTITIONS) == registry.PARTITIONS
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["data"], ["status"], ["show", "FG-A1"]])
+def test_looking_needs_no_torch(arguments: list[str]) -> None:
+    """What only looks imports neither torch nor what compiles grammars of addresses."""
+    code = f"import sys; from fedrepro import cli; assert cli.main({arguments}) == 0; "
+    code += "assert not {'torch', 'rfc3987_syntax', 'jsonschema'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

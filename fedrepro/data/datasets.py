@@ -28,9 +28,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fedrepro import paths, registry
-from fedrepro.data import formats, own, sources
+from fedrepro.data import catalogue, formats, own, sources
 from fedrepro.data.formats import PARTS, csr_matrix, csr_tensor, pack, standard, unpack
-from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, DamagedError, one_of, require
 
 if TYPE_CHECKING:
@@ -348,26 +347,7 @@ def describe() -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
-    for name, source in sources.SOURCES.items():
-        shape, folder = SHAPES[name], sources.locate(source)
-        download = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
-        rows.append(
-            {
-                "name": name,
-                "here": folder is not None,
-                "folder": str(folder or ""),
-                "download_MB": source.megabytes,
-                "download": download if source.urls else "by hand",
-                "licence": source.licence,
-                "origin": source.origin,
-                "nodes": shape.nodes,
-                "directed_edges": shape.edges,
-                "undirected_edges": shape.pairs,
-                "features": shape.features,
-                "classes": shape.labels or len(shape.classes),
-            }
-        )
+    rows = catalogue.rows()
     rows += [{"name": name, "here": True, "folder": "registered"} for name in _own]
     return pd.DataFrame(rows)
 

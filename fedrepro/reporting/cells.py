@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.reporting import state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,31 +36,50 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     return table[[name for name in SHOWN if name in table]]
 
 
-def runs_behind(exhibit_id: str, cell: Sequence[str]) -> pd.DataFrame:
-    """Return the stored runs behind one number of a main table: its cell, seed, score, when it was computed, and key.
+def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the runs behind an exhibit, or behind one number of it, with their keys.
 
     Args:
         cell: values that the cell's columns have, such as `["Cora", "FedStruct (H2V)", "10"]`, in any order.
 
-    Raises:
-        ArgumentError: the exhibit is no main table, or no stored run has all these values.
-    """
-    from fedrepro.reporting.session import begin, main_runs
+    Returns:
+        For a main table its stored runs under the paper's names: cell, seed, score, when it was computed, and key. For
+        another exhibit all its runs: fields, state (`done`, `failed` or `missing`), and key.
 
-    notebook = begin(f"{_paper(exhibit_id)}/show", profile="paper", device="cpu", seeds=0, engine="local")
-    frame, _, layout = main_runs(notebook, exhibit_id)
-    names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
-    text = frame[names].astype(str)
+    Raises:
+        ArgumentError: there is no such exhibit, or no run has all these values.
+    """
+    import pandas as pd
+
+    from fedrepro.reporting import exhibits
+    from fedrepro.runs import cache, codehash
+    from fedrepro.runs.index import Index
+
+    paper = exhibits.find(exhibit_id).paper
+    if paper in exhibits.papers() and exhibit_id in exhibits.study(paper).tables:
+        of = cache.state([*cache.below(paths.store(), (".jsonl",)), *cache.below(codehash.root(), cache.READ)])
+        frame = pd.DataFrame(**cache.kept(f"show-{exhibit_id}", of, lambda: _main(exhibit_id).to_dict("split")))
+    else:
+        store, runs = Index(), state.wanted("paper")[exhibit_id]
+        told = {key: "done" if key in store else "failed" if store.failure(key) else "missing" for key in runs}
+        rows = [[*fields, told[key], key] for key, fields in runs.items()]
+        frame = pd.DataFrame(rows, columns=[*state.FIELDS, "state", "key"])
+    text = frame.drop(columns=["seed", "key"]).astype(str)
     for value in cell:
         chosen = text.eq(str(value)).any(axis=1)
         if not chosen.any():
-            known = sorted({entry for name in names for entry in text[name]})
+            known = sorted({entry for name in text if text[name].dtype == object for entry in text[name]})
             raise ArgumentError(f"The cell of {exhibit_id} must be named by {', '.join(known)}. Got {value!r}.")
         frame, text = frame[chosen], text[chosen]
-    return frame[[*names, "seed", layout.value, "when", "key"]].sort_values([*names, "seed"])
+    return frame
 
 
-def _paper(exhibit_id: str) -> str:
+def _main(exhibit_id: str) -> pd.DataFrame:
     from fedrepro.reporting import exhibits
+    from fedrepro.reporting.session import begin, main_runs
 
-    return exhibits.find(exhibit_id).paper
+    paper = exhibits.find(exhibit_id).paper
+    notebook = begin(f"{paper}/show", profile="paper", device="cpu", seeds=0, engine="local")
+    frame, _, layout = main_runs(notebook, exhibit_id)
+    names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
+    return frame[[*names, "seed", layout.value, "when", "key"]].sort_values([*names, "seed"])

@@ -2,7 +2,7 @@
 
 An exhibit is one row of `papers/<paper>/exhibits.csv` and one `Grid` of `papers/<paper>/exhibits`. The row holds the
 exhibit's ID, the paper's label, its kind, its notebook and its title. The grid holds the runs in the paper's setting
-and the part of them that the other profiles compute. Listing exhibits needs neither torch nor a graph.
+and the part of them that the other profiles compute. Listing exhibits needs neither torch nor a graph, and no grid.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _value(run: Run, name: str) -> Any:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """An exhibit: its ID, its paper, its label there, its kind, the notebook that draws it, its title and its grid."""
+    """An exhibit: its ID, its paper, its label there, its kind, the notebook that draws it, and its title."""
 
     id: str
     paper: str
@@ -115,7 +115,12 @@ class Exhibit:
     kind: str
     notebook: str
     title: str
-    grid: Grid
+
+    @property
+    def grid(self) -> Grid:
+        """Return the exhibit's grid; the paper's grids are imported for it."""
+        grid: Grid = paper_module(self.paper).GRIDS[self.id]
+        return grid
 
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
         """Return the runs of a profile, see `Grid.runs`."""
@@ -165,15 +170,11 @@ def listed(paper: str) -> list[dict[str, str]]:
 @cache
 def registered() -> dict[str, Exhibit]:
     """Return every exhibit by its ID, in the order of the papers and their lists."""
-    exhibits = {}
-    for paper in folders():
-        grids = paper_module(paper).GRIDS
-        for row in listed(paper):
-            id_ = row["id"]
-            exhibits[id_] = Exhibit(
-                id_, paper, row["label"], row["kind"], f"{paper}/{row['notebook']}", row["title"], grids[id_]
-            )
-    return exhibits
+    return {
+        row["id"]: Exhibit(row["id"], paper, row["label"], row["kind"], f"{paper}/{row['notebook']}", row["title"])
+        for paper in folders()
+        for row in listed(paper)
+    }
 
 
 def find(exhibit_id: str) -> Exhibit:

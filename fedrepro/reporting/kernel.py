@@ -2,11 +2,18 @@
 
 `python -m fedrepro.reporting.kernel -f FILE` is such a kernel. ipykernel, too, looks whether the process above is still
 there, but not while a cell holds the interpreter's lock, nor if that process has ended before the kernel is ready.
+
+In a process that was forked from a warm one, which has imported what notebooks need, the kernel is forked as well: it
+saves the seconds of these imports. Elsewhere it is a new interpreter.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import importlib
+import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -15,15 +22,42 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+from fedrepro.reporting import trace
 from fedrepro.runs import executors
 
+# What notebooks import that takes long, and what runs them. Importing these starts no thread and no GPU.
+HEAVY = (
+    "torch", "torch_geometric.data", "torch_geometric.utils", "pandas", "matplotlib.pyplot", "seaborn", "scipy.stats",
+    "sklearn.metrics", "networkx", "ipywidgets", "ipykernel.kernelapp", "ipykernel.pylab.backend_inline",
+    "matplotlib_inline.backend_inline", "papermill", "nbconvert", "pandas.io.formats.style", "IPython.core.completer",
+)  # fmt: skip
 LOOK_SECONDS = 0.1
 # What this process has begun and must not leave: kernel managers, and files and folders.
 _started: list[Any] = []
 _unfinished: set[Path] = set()
+warm = False  # whether this process, or the one it was forked from, has imported `HEAVY`
+
+
+def warm_up() -> None:
+    """Import what notebooks need, in a process from which others are forked."""
+    global warm
+    for name in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    warm = True
+
+
+def processes() -> dict[str, Any]:
+    """Return how a pool starts processes that run notebooks: each forked from a warm one, where that is safe."""
+    if sys.platform != "linux":
+        return {"mp_context": multiprocessing.get_context("spawn")}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fedrepro.reporting.warm"])
+    return {"mp_context": context, "max_tasks_per_child": 1}
 
 
 @contextlib.contextmanager
@@ -39,6 +73,7 @@ def manager() -> Iterator[type]:
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
+    ready = Forked() if warm else None  # now: later this process has threads and sockets
     with scratch("fedrepro-") as folder:
         path = str(Path(folder) / "kernel")  # the files are path-1, path-2, ...
         files = os.name == "posix" and len(os.fsencode(f"{path}-99")) <= zmq.IPC_PATH_MAX_LEN
@@ -49,6 +84,19 @@ def manager() -> Iterator[type]:
                 _started.append(self)
                 if files:
                     self.transport, self.ip = "ipc", path
+
+            async def _async_interrupt_kernel(self) -> None:
+                """Do nothing: only a shutdown interrupts, and a kernel at rest logs that as an error."""
+
+            async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
+                if ready is None:
+                    await super()._async_launch_kernel(kernel_cmd, **kw)
+                    return
+                at = kernel_cmd.index(__name__) + 1
+                ready.start(kernel_cmd[at:], kw["env"], kw.get("cwd") or os.getcwd())
+                local: Any = self.provisioner
+                local.process, local.pid, local.pgid = ready, ready.pid, ready.pid
+                self._reconcile_connection_info(local.connection_info)
 
             @property
             def kernel_spec(self) -> KernelSpec:
@@ -127,6 +175,71 @@ def _kill(started: Any) -> None:
             os.killpg(group, signal.SIGKILL)
 
 
+class Forked:
+    """A kernel forked from this process that waits for its connection file, as `subprocess.Popen` shows a process."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self) -> None:
+        reader, self._writer = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(self._writer)
+            _begin_forked(reader)
+        os.close(reader)
+        self.returncode: int | None = None
+
+    def start(self, arguments: list[str], variables: dict[str, str], folder: str) -> None:
+        """Let the kernel begin, with the arguments, the environment and the folder of a new process."""
+        variables = variables | {"JPY_PARENT_PID": str(os.getpid())}
+        with os.fdopen(self._writer, "w", encoding="utf-8") as pipe:
+            json.dump([arguments, variables, str(folder)], pipe)
+
+    def poll(self) -> int | None:
+        return self.wait(os.WNOHANG)
+
+    def wait(self, options: int = 0) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _begin_forked(reader: int) -> None:
+    """Wait in a forked process for what `Forked.start` writes, be that kernel, and end."""
+    os.setsid()
+    _started.clear()
+    _unfinished.clear()
+    # One's own: that of the processes above would tell at their end what a kernel that was killed has left.
+    tracker: Any = resource_tracker._resource_tracker
+    tracker._fd = tracker._pid = None
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
+    status = 1
+    try:
+        with os.fdopen(reader, encoding="utf-8") as pipe:
+            text = pipe.read()  # nothing, if the process above has ended
+        if text:
+            arguments, variables, folder = json.loads(text)
+            os.environ.clear()
+            os.environ.update(variables)
+            os.chdir(folder)
+            sys.argv = [__name__, *arguments]
+            status = main()
+            atexit._run_exitfuncs()
+    finally:
+        os._exit(status)
+
+
 def main() -> int:
     """Be a kernel until a client ends it, or until the process above has ended; return the exit status."""
     parent = int(os.environ.get("JPY_PARENT_PID", "0"))
@@ -136,9 +249,12 @@ def main() -> int:
         process = os.fork()
         if process:
             return _watch(process, parent)
+        # Of what was imported before the fork the default is another one.
+        sys.argv.append(f"--IPKernelApp.parent_handle={os.environ['JPY_PARENT_PID']}")
     from ipykernel.kernelapp import launch_new_instance
 
-    launch_new_instance()
+    with trace.kept(os.environ.get(trace.FILE, "")):
+        launch_new_instance()
     return 0
 
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
-from fedrepro.reporting import kernel
+from fedrepro.reporting import kernel, stamps, trace
 from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter, natural
 from fedrepro.runs import executors
+from fedrepro.runs.index import Index
 
 __all__ = [
     "CHOICES",
@@ -77,11 +81,11 @@ class Source:
         return f"{self.paper}/{self.section}"
 
 
-def _cells(path: Path) -> list[Any]:
-    import nbformat
-
+def _cells(path: Path) -> list[SimpleNamespace]:
+    """Read the cells of a file as they are: nbformat would check them, and takes long to import."""
     try:
-        return list(nbformat.read(path, as_version=4).cells)  # type: ignore[no-untyped-call]
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return [SimpleNamespace(**cell | {"source": "".join(cell["source"])}) for cell in cells]
     except Exception as error:  # of many kinds, by where a file stops being a notebook
         told = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
         raise ArgumentError(f"notebook must be a readable .ipynb file. Got {str(path)!r}: {told}.") from error
@@ -135,7 +139,7 @@ def parameters(path: Path) -> dict[str, Any]:
     Raises:
         ArgumentError: no such cell, or a line that is no simple assignment.
     """
-    cells = [cell for cell in _cells(path) if "parameters" in cell.metadata.get("tags", [])]
+    cells = [cell for cell in _cells(path) if "parameters" in cell.metadata.get("tags", ())]
     require(len(cells) == 1, path.name, "a notebook with one cell tagged 'parameters'", len(cells))
     defaults: dict[str, Any] = {}
     allowed = f"the parameters cell of {path.name} must hold one-line `name = literal`"
@@ -176,9 +180,9 @@ def parse(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def _environment(profile: str, jobs: int) -> Iterator[None]:
+def _environment(profile: str, jobs: int, traced: Path | None = None) -> Iterator[None]:
     """Set what the kernel inherits; `smoke` sees an empty store, raw graphs only in `data/raw`, and no network."""
-    changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", trace.FILE: str(traced or "")}
     if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
         # two processes a core at worst, so that the last notebook is not left with one core
         changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
@@ -294,30 +298,41 @@ def run(
     failed = output.with_suffix(".failed.ipynb")
     partial = output.with_suffix(f".{os.getpid()}.partial.ipynb")
     kernel.remove_abandoned(output)
-    for stale in (output, output.with_suffix(".html"), failed):
+    traced = partial.with_suffix(".trace")
+    for stale in (output, output.with_suffix(".html"), stamps.path(output), failed):
         stale.unlink(missing_ok=True)
-    with kernel.unfinished(partial):
-        with _environment(mode, jobs):
+    with kernel.unfinished(partial), kernel.unfinished(traced):
+        with _environment(mode, jobs, traced):
             failure = _execute(source.path, partial, values)
         if failure:
             partial.replace(failed)
             raise NotebookError(source.name, *failure, failed)
         partial.replace(output)
-    _html(output)
+        _html(output)
+        if mode != "smoke":
+            stamps.write(output, source.path, values, traced)
     return output
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of one notebook of `run_all`; `error` is empty if it succeeded."""
+    """The end of one notebook of `run_all`; `error` is empty if it succeeded.
+
+    `done` of the runs that it wanted, `wanted`, are in the store. `unchanged` says that it was not run again.
+    """
 
     name: str
     seconds: float
     error: str = ""
+    done: int = 0
+    wanted: int = 0
+    unchanged: bool = False
 
 
 def _begin() -> None:
     """Settle a process that will run notebooks: import what that needs, once, and end with the process above."""
+    # The checker of JSON schemas would compile grammars of addresses, which no notebook has.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     import nbconvert
     import papermill
 
@@ -332,19 +347,27 @@ def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) ->
         run(source.path, values, output=output, jobs=jobs)
     except Exception as caught:  # one notebook's failure must not end the others
         error = str(caught) if isinstance(caught, FedreproError) else f"{type(caught).__name__}: {caught}"
-    return Outcome(source.name, time.monotonic() - start, error)
+    return Outcome(source.name, time.monotonic() - start, error, *stamps.counts(output, Index()))
 
 
-def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *, jobs: int = 1) -> Iterator[Outcome]:
+def run_all(
+    names: Sequence[str], parameters: Mapping[str, Any] | None = None, *, jobs: int = 1, again: bool = True
+) -> Iterator[Outcome]:
     """Execute notebooks, `jobs` at a time, each in a separate process; yield each as it ends.
 
-    If the caller is interrupted, or does not ask for the next outcome, kernels and processes are ended at once.
+    On Linux these processes and their kernels are forked from one that has imported what notebooks need. If the caller
+    is interrupted, or does not ask for the next outcome, kernels and processes are ended at once.
+
+    Args:
+        names: as for `select`.
+        parameters: as for `run`.
+        jobs: how many at a time.
+        again: whether notebooks are run, too, whose executed copy is what they would give again, see `stamps`.
 
     Raises:
         ArgumentError: before any is started, if a name or a parameter is wrong for one of them.
     """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
 
     whole = isinstance(jobs, int) and not isinstance(jobs, bool)
     require(whole and jobs >= 1, "jobs", "an integer >= 1", jobs)
@@ -352,13 +375,19 @@ def run_all(names: Sequence[str], parameters: Mapping[str, Any] | None = None, *
     values = dict(parameters or {})
     for source in sources:
         check_parameters(source.path, values)
-    jobs = min(jobs, len(sources))
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin)
+    copies = {source: executed_copy(source, values.get("profile", "")) for source in sources}
+    store = Index()
+    for source in [] if again else sources:
+        given = check_parameters(source.path, values)
+        if stamps.unchanged(copies[source], source.path, given, store):
+            yield Outcome(source.name, 0.0, "", *stamps.counts(copies[source], store), unchanged=True)
+            del copies[source]
+    if not copies:
+        return
+    jobs = min(jobs, len(copies))
+    pool = ProcessPoolExecutor(jobs, **kernel.processes(), initializer=_begin)
     try:
-        ends = {
-            pool.submit(_attempt, source, values, executed_copy(source, values.get("profile", "")), jobs): source
-            for source in sources
-        }
+        ends = {pool.submit(_attempt, source, values, copy, jobs): source for source, copy in copies.items()}
         for end in as_completed(ends):
             try:
                 yield end.result()

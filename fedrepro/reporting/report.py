@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedrepro import paths
-from fedrepro.errors import StoreError
+from fedrepro.errors import StoreError, one_of
 from fedrepro.reporting import answer, exhibits, files, reading, readings
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS
@@ -58,16 +58,18 @@ class Drawn:
         return " ".join(f"[{kind}]({self.id}.{kind})" for kind in kinds)
 
 
-def write(folder: Path | str | None = None) -> list[Path]:
+def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Path]:
     """Write the gallery of every paper and the page above them.
 
     Args:
         folder: the figures; default `paths.figures()`.
+        only: the papers whose pages are written, besides the page above them; default all.
 
     Returns:
         The files written.
 
     Raises:
+        ArgumentError: a paper has no gallery.
         StoreError: a file cannot be read or written.
     """
     place = Path(folder or paths.figures())
@@ -77,7 +79,8 @@ def write(folder: Path | str | None = None) -> list[Path]:
     written = []
     written += _pictures(place, papers)
     written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
-    for paper in [*papers, *others]:
+    chosen = {one_of("paper", name, [*papers, *others]) for name in only}
+    for paper in [name for name in [*papers, *others] if not chosen or name in chosen]:
         text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper])
         guide = reading.page(paper, place / paper) if paper in papers else ""
         if guide:

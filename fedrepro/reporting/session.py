@@ -31,6 +31,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
 SCORES = "accuracy|F1"  # the metrics that a main table compares
 PARAMETERS = ("profile", "device", "seeds", "engine")
 
+# The keys of the runs that this process asked the store for, and of those that it wanted computed, see `trace`.
+asked: set[str] = set()
+executed: set[str] = set()
+
 COLUMNS: dict[str, tuple[str, ...]] = {
     "checks": ("id", "statement", "measured", "bound", "verdict"),
     "claims": ("id", "paper", "claim", "check", "evidence", "verdict"),
@@ -229,8 +233,12 @@ class Notebook:
     def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
         from fedrepro.runs import execute as engine
 
+        runs = list(runs)
+        keys = {run.key for run in runs}
+        asked.update(keys)
+        executed.update(keys if budget is None else ())
         return engine.execute(
-            list(runs),
+            runs,
             store=self.store,
             file=self.file,
             executor=None if self.engine == "local" else self.engine,

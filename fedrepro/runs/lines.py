@@ -76,12 +76,11 @@ def read(line: bytes, file: str) -> tuple[Record, bool]:
         LineError: the line is no record, or damaged.
     """
     line = line.removesuffix(b"\r")
-    sealed = line[-_LENGTH:].startswith(_MARK) and line.endswith(_END)
+    sealed = _sealed(line)
+    if sealed and not intact(line):
+        raise LineError("has a wrong checksum")
     if sealed:
-        body = line[:-_LENGTH]
-        if b"%08x" % zlib.crc32(body) != line[-10:-2]:
-            raise LineError("has a wrong checksum")
-        line = body + b"}"
+        line = line[:-_LENGTH] + b"}"
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -94,6 +93,15 @@ def read(line: bytes, file: str) -> tuple[Record, bool]:
     if not (sealed or described or fits(record)):
         raise LineError("has a key that is not its run's")
     return record, sealed
+
+
+def _sealed(line: bytes) -> bool:
+    return line[-_LENGTH:].startswith(_MARK) and line.endswith(_END)
+
+
+def intact(line: bytes) -> bool:
+    """Return whether a line has a checksum, and the right one."""
+    return _sealed(line) and b"%08x" % zlib.crc32(line[:-_LENGTH]) == line[-10:-2]
 
 
 def _complete(record: Record) -> bool:

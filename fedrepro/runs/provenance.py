@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import textwrap
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import registry
+from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
@@ -51,6 +53,7 @@ ASIDE = (
     "fedrepro.reporting.session",
     "fedrepro.reporting.statistics",
     "fedrepro.reporting.style",
+    "fedrepro.runs.cache",
     "fedrepro.runs.claims",
     "fedrepro.runs.codehash",
     "fedrepro.runs.execute",
@@ -88,7 +91,28 @@ def fingerprint(task: str, method: str, dataset: str = "") -> str:
 
 @cache
 def hash_code(*targets: str, own: str = "") -> str:
-    """Return the hash of all that definitions `"module:name"` reach, and of some source; computed once a process."""
+    """Return the hash of all that definitions `"module:name"` reach, and of some source.
+
+    It is computed once a process, and without `own` not before a file of the package has changed.
+    """
+    if own:
+        return _hash_code(targets, own)
+    package, known = _known()
+    name = " ".join(targets)
+    if name not in known:
+        known |= {name: _hash_code(targets)} | (kept.load("fingerprints", package) or {})
+        kept.save("fingerprints", package, known)
+    return known[name]
+
+
+@cache
+def _known() -> tuple[str, dict[str, str]]:
+    """Return the state of the package, and the hashes that are kept for it."""
+    package = kept.package()
+    return package, kept.load("fingerprints", package) or {}
+
+
+def _hash_code(targets: Iterable[str], own: str = "") -> str:
     definitions = (codehash.definition(target) for target in targets)
     return codehash.hash_of([found for found in definitions if found is not None], ASIDE, own)
 

@@ -55,13 +55,15 @@ class Store:
 
     Args:
         folder: where the files are; default `paths.store()`. It need not exist before something is written.
+        containing: a text without which an intact line is not read further, such as the start of a key.
 
     Raises:
         StoreError: a file in the folder cannot be read.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, containing: str = "") -> None:
         self.folder = Path(folder) if folder is not None else paths.store()
+        self._containing = containing.encode()
         self._odd: list[Fault] = []
         self._forget()
         self.refresh()
@@ -88,7 +90,7 @@ class Store:
 
     def refresh(self) -> None:
         """Read what this or another process has written since the last look."""
-        try:
+        with told(self.folder, "read"):
             present = self._present()
             for name, file in self._files.items():
                 stat = present.get(name)
@@ -102,8 +104,7 @@ class Store:
                 if unread and not self._read(self.folder / name, file):
                     self._forget()
                     return self.refresh()
-        except OSError as error:
-            raise StoreError(f"{str(error.filename or self.folder)!r} cannot be read: {_reason(error)}.") from error
+        return None
 
     def _present(self) -> dict[str, os.stat_result]:
         found, self._odd = {}, []
@@ -139,6 +140,8 @@ class Store:
         return True
 
     def _take(self, file: str, number: int, line: bytes, faults: list[Fault], unsealed: list[int]) -> None:
+        if self._containing not in line and lines.intact(line):
+            return
         try:
             record, sealed = lines.read(line, file)
         except lines.LineError as error:
@@ -148,7 +151,10 @@ class Store:
             unsealed.append(number)
         if file == ENVIRONMENTS:
             self.environments[record["hash"]] = record["environment"]
-            return
+        else:
+            self._keep(record, file, number)
+
+    def _keep(self, record: Record, file: str, number: int) -> None:
         kept = self._done if record["status"] == "ok" else self._failed
         age = (str(record.get("when", "")), file, number)
         if record["key"] not in kept or age >= kept[record["key"]][0]:
@@ -256,7 +262,7 @@ class Store:
         Raises:
             StoreError: nothing can be written in the folder.
         """
-        with _told(self.folder / claims.FILE):
+        with told(self.folder / claims.FILE):
             return claims.claims_of(self.folder).claim(key)
 
     def release(self, key: str) -> None:
@@ -304,15 +310,15 @@ class Store:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        with _told(self.folder / name):
+        with told(self.folder / name):
             paths.make_folder(self.folder)
             with FileLock(self.folder / LOCK, timeout=LOCK_SECONDS, poll_interval=0.01):
                 yield
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Raise a `StoreError` that says why a file cannot be written, for an error of the system or a lock."""
+def told(path: Path, what: str = "written") -> Iterator[None]:
+    """Raise a `StoreError` that says why a file cannot be written or read, for an error of the system or a lock."""
     try:
         yield
     except Timeout as error:
@@ -322,7 +328,8 @@ def _told(path: Path) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be written: {_reason(error)}.") from error
+        place = error.filename or path if what == "read" else path
+        raise StoreError(f"{str(place)!r} cannot be {what}: {_reason(error)}.") from error
 
 
 def _append_lines(path: Path, written: bytes) -> None:

@@ -7,8 +7,9 @@ import math
 import random
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
@@ -23,6 +24,7 @@ from fedrepro.runs.store import Store
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+Cell = tuple[str, str, str]  # task, method and data set
 VERIFIED = "verify.jsonl"
 POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
 SEVERAL = 3
@@ -34,55 +36,81 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
     A record is cleared if, with the code as it is now, runs of its task, method and data set were
     recomputed and all of them agreed.
     """
+    holds = _judge(store)
+    return [record for record in (store if records is None else records) if not holds(record)]
+
+
+def _judge(store: Store) -> Callable[[Record], bool]:
+    """Return the function that tells whether a finished record still holds."""
     verdicts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for record in store:
         if is_finding(record):
             verdicts[(*record["result"]["cell"], record["fingerprint"])].add(record["result"]["verdict"])
 
-    def holds(record: Record) -> bool:
+    @cache
+    def now(*cell: str) -> str | None:
         try:
-            now = provenance.fingerprint(*(record["run"][name] for name in ("task", "method", "dataset")))
+            return provenance.fingerprint(*cell)
         except ArgumentError:
+            return None
+
+    def holds(record: Record) -> bool:
+        cell = _cell(record)
+        code = now(*cell)
+        if code is None:
             return is_finding(record)
-        found = verdicts.get((*_cell(record), now), set())
-        return record["fingerprint"] == now or (bool(found) and found <= {"identical", "close"})
+        found = verdicts.get((*cell, code), set())
+        return record["fingerprint"] == code or (bool(found) and found <= {"identical", "close"})
 
-    return [record for record in (store if records is None else records) if not holds(record)]
+    return holds
 
 
-def _cell(record: Record) -> tuple[str, str, str]:
+def _cell(record: Record) -> Cell:
     return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
 
 
 def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
-    """Count how many of some runs are done, stale, failed or missing.
+    """Count how many of some runs are done, stale, failed or missing, see `statuses`."""
+    return statuses(store, {"": {run.key: (run.task, run.method, run.dataset) for run in runs}})[""]
+
+
+def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str, dict[str, Any]]:
+    """Count, for each of several exhibits, how many of its runs are done, stale, failed or missing.
+
+    Args:
+        wanted: by name of the exhibit, the keys of its runs with their task, method and data set.
 
     Returns:
-        `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
+        For each name `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
         missing), and `seconds_missing`: the median of the store for the same data set and method, else for
         the method, else for all, summed over the missing runs; None where the store is empty.
     """
-    wanted = {run.key: run for run in runs}
-    done = [record for key in wanted if (record := store.get(key)) is not None]
-    missing = [run for key, run in wanted.items() if key not in store]
     times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
-    for record in store if missing else ():
-        if is_finding(record):
-            continue
-        task, method, dataset = _cell(record)
-        for cell in ((task, method, dataset), (task, method), ()):
-            times[cell].append(record["seconds"])
-    medians = {cell: statistics.median(seconds) for cell, seconds in times.items()}
-    cells = [((run.task, run.method, run.dataset), (run.task, run.method), ()) for run in missing]
-    seconds = [next((medians[level] for level in levels if level in medians), None) for levels in cells]
-    return {
-        "done": len(done),
-        "wanted": len(wanted),
-        "stale": len(stale(store, done)),
-        "failed": sum(store.failure(run.key) is not None for run in missing),
-        "missing": len(missing),
-        "seconds_missing": None if None in seconds else sum(time for time in seconds if time is not None),
-    }
+    for record in store:
+        if not is_finding(record):
+            task, method, dataset = _cell(record)
+            for level in ((task, method, dataset), (task, method), ()):
+                times[level].append(record["seconds"])
+    medians = {level: statistics.median(seconds) for level, seconds in times.items()}
+    holds = _judge(store)
+
+    def one(cells: Mapping[str, Cell]) -> dict[str, Any]:
+        done = [record for key in cells if (record := store.get(key)) is not None]
+        missing = [key for key in cells if key not in store]
+        seconds = [
+            next((medians[level] for level in (cells[key], cells[key][:2], ()) if level in medians), None)
+            for key in missing
+        ]
+        return {
+            "done": len(done),
+            "wanted": len(cells),
+            "stale": sum(not holds(record) for record in done),
+            "failed": sum(store.failure(key) is not None for key in missing),
+            "missing": len(missing),
+            "seconds_missing": None if None in seconds else sum(time for time in seconds if time is not None),
+        }
+
+    return {name: one(cells) for name, cells in wanted.items()}
 
 
 def verify(

@@ -73,6 +73,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     exhibits.registered.cache_clear()
     provenance.hash_code.cache_clear()
+    provenance._known.cache_clear()
 
 
 def test_a_paper_is_one_folder(toy: Path) -> None:

@@ -43,9 +43,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Run]]:
         frame.attrs = {"failed": [], "unavailable": []}
         return frame
 
-    exhibit = Exhibit("TO-T1", "toy", "Table 1", "table", "toy/1-toy", "Accuracy", Grid(paper))
+    exhibit = Exhibit("TO-T1", "toy", "Table 1", "table", "toy/1-toy", "Accuracy")
     module = SimpleNamespace(
-        CLAIMS=CLAIMS, prepare=lambda frame, id_: frame.assign(percent=100 * frame["test"], id=id_)
+        GRIDS={"TO-T1": Grid(paper)},
+        CLAIMS=CLAIMS,
+        prepare=lambda frame, id_: frame.assign(percent=100 * frame["test"], id=id_),
     )
     monkeypatch.setattr("fedrepro.runs.execute.execute", execute)
     monkeypatch.setattr(exhibits, "find", lambda _: exhibit)

@@ -64,6 +64,7 @@ def register(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
 def forget() -> None:
     codehash.load_module.cache_clear()
     provenance.hash_code.cache_clear()
+    provenance._known.cache_clear()
 
 
 def look(task: str = "check") -> str:

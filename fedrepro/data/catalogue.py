@@ -1,0 +1,33 @@
+"""Say which real graphs are here, and where the others come from. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrepro.data import sources
+from fedrepro.data.shapes import SHAPES
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return one row a real data set, with the columns that `datasets.describe` lists."""
+    found = []
+    for name, source in sources.SOURCES.items():
+        shape, folder = SHAPES[name], sources.locate(source)
+        download = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
+        found.append(
+            {
+                "name": name,
+                "here": folder is not None,
+                "folder": str(folder or ""),
+                "download_MB": source.megabytes,
+                "download": download if source.urls else "by hand",
+                "licence": source.licence,
+                "origin": source.origin,
+                "nodes": shape.nodes,
+                "directed_edges": shape.edges,
+                "undirected_edges": shape.pairs,
+                "features": shape.features,
+                "classes": shape.labels or len(shape.classes),
+            }
+        )
+    return found

@@ -1,0 +1,95 @@
+"""Do the work of `fedrepro run`: tell how notebooks end, or compute for some minutes what their exhibits lack."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.errors import DamagedError, one_of, require
+from fedrepro.reporting import notebook
+from fedrepro.reporting.session import check_parameter
+
+if TYPE_CHECKING:
+    from fedrepro.runs.run import Run
+
+
+def told(ends: Iterable[notebook.Outcome]) -> int:
+    """Print a line as each notebook ends, and a summary.
+
+    Returns:
+        1 if a notebook failed, else 0.
+    """
+    start = time.monotonic()
+    all_ = []
+    for end in ends:
+        all_.append(end)
+        word = "FAILED" if end.error else "same" if end.unchanged else "ok"
+        runs = f"{end.done} of {end.wanted} runs" if end.wanted else ""
+        print(f"{word:6s} {end.name:28s} {end.seconds:6.1f} s  {runs}".rstrip(), flush=True)
+        if end.error:
+            print(f"       {end.error}", file=sys.stderr, flush=True)
+    failed = sum(bool(end.error) for end in all_)
+    same = sum(end.unchanged for end in all_)
+    parts = [
+        f"{len(all_) - failed - same} executed",
+        f"{same} unchanged" if same else "",
+        f"{failed} failed" if failed else "",
+    ]
+    runs = f"; {sum(end.done for end in all_)} of {sum(end.wanted for end in all_)} runs are in the store"
+    print(f"{', '.join(filter(None, parts))} in {time.monotonic() - start:.0f} s{runs}")
+    if same:
+        print("Those unchanged are what a run would give again; --again runs them all the same.")
+    return 1 if failed else 0
+
+
+def fill(names: Sequence[str], minutes: float, beside: int, given: Mapping[str, Any]) -> int:
+    """Compute missing runs of the notebooks' exhibits until the time is up.
+
+    Returns:
+        1 if a run failed or a file of a graph is damaged, else 0.
+    """
+    require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
+    require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
+    settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
+    for name, value in given.items():
+        default = settings[one_of("with --budget, a parameter", name, settings)]
+        settings[name] = check_parameter(name, value, default)
+    end = time.monotonic() + 60 * minutes
+    work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
+    computed = failed = 0
+    damaged: dict[str, None] = {}
+    for name, runs in _portions(work, beside):
+        left = (end - time.monotonic()) / 60
+        if left > 0:
+            at_work = notebook.begin(name, **settings)
+            try:
+                frame = at_work.execute(runs, left, beside)
+            except DamagedError as error:  # the runs of other graphs are computed all the same
+                damaged[str(error)] = None
+                frame = at_work.stored(runs)
+            computed += len(frame)
+            failed += len(frame.attrs["failed"])
+    print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
+    for text in damaged:
+        print(f"fedrepro: {text}", file=sys.stderr)
+    return 1 if failed or damaged else 0
+
+
+def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
+    from fedrepro.reporting.exhibits import registered
+    from fedrepro.runs.store import opened
+
+    store = opened()
+    wanted = settings["profile"], settings["seeds"]
+    runs = [run for exhibit in registered().values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
+    return [run for run in dict.fromkeys(runs) if run.key not in store]
+
+
+def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[Run]]]:
+    """Yield one notebook in one portion, which `execute` orders; several in turn, seed by seed."""
+    if len(work) == 1 or beside > 1:
+        return list(work.items())
+    seeds = sorted({run.seed for runs in work.values() for run in runs})
+    return [(name, [run for run in runs if run.seed == seed]) for seed in seeds for name, runs in work.items()]

@@ -1,0 +1,45 @@
+"""Print what there is: notebooks, exhibits, methods, checks, data sets and partitions. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from fedrepro import registry
+from fedrepro.data.shapes import SHAPES
+from fedrepro.errors import one_of
+from fedrepro.reporting import notebook, terminal
+
+KINDS = ("notebooks", "exhibits", "methods", "checks", "attacks", "benchmarks", "datasets", "partitions")
+TASKS = {"methods": ("train",), "checks": ("check", "partition", "traffic"), "attacks": ("attack",)}
+TASKS |= {"benchmarks": ("bench",)}
+
+
+def show(what: str = "") -> None:
+    """Print all there is, or only what is of a kind or of a paper.
+
+    Raises:
+        ArgumentError: there is no such kind and no such paper.
+    """
+    from fedrepro.reporting.exhibits import registered
+
+    papers = dict.fromkeys(source.paper for source in notebook.find())
+    one_of("WHAT", what, ["", *KINDS, *papers])
+    paper = what if what in papers else ""
+    if what == "exhibits":
+        known = [(each.id, each.notebook, each.title) for each in registered().values()]
+        terminal.table(("exhibit", "notebook", "title"), known, whole=("exhibit", "notebook"))
+    if what in ("", "notebooks", paper):
+        print("notebooks")
+        for source in notebook.find():
+            if paper in ("", source.paper):
+                with_runs = [exhibit.id for exhibit in registered().values() if exhibit.notebook == source.name]
+                print(f"  {source.name:28s} {source.title}")
+                terminal.lines(with_runs or source.exhibits, 4)
+    for kind, tasks in TASKS.items():
+        if what in ("", kind):
+            print(f"\n{kind}" if not what else kind)
+            terminal.lines([name for task in tasks for name in registry.names(task)], between=",")
+    if what in ("", "datasets"):
+        print(f"{'' if what else chr(10)}data sets (name~standin: a synthetic graph of its shape)")
+        terminal.lines(list(SHAPES), between=",")
+    if what in ("", "partitions"):
+        print(f"{'' if what else chr(10)}partitions")
+        terminal.lines(registry.PARTITIONS, between=",")

@@ -1,0 +1,121 @@
+"""Tell whether a notebook would give again what its executed copy holds, so that it need not be run.
+
+Next to an executed copy stands a stamp: the hash of the notebook's source, its parameters, the versions it ran under,
+the graphs that were here, and, from the trace of its kernel (`trace`), the files that it read and wrote and the runs
+that it asked for. A file counts by its content, a run by the checksum of its record and by the fingerprint of the code
+behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+from fedrepro import paths
+from fedrepro.errors import ArgumentError
+from fedrepro.runs import codehash, lines, provenance
+from fedrepro.runs.index import Index
+
+# Tables that several notebooks of a paper write together, each its own rows.
+SHARED = ("claims.csv", "checks.csv", "deviations.csv")
+# What only starts notebooks or prints does not change what is in them.
+STARTS = ("cli.py", "__main__.py", *(f"reporting/{name}.py" for name in ("kernel", "notebook", "stamps", "trace")))
+
+
+def path(output: Path) -> Path:
+    """Return where the stamp of an executed copy is."""
+    return output.with_suffix(".stamp.json")
+
+
+def write(output: Path, source: Path, values: Mapping[str, Any], traced: Path) -> None:
+    """Write the stamp of a copy that was just executed; leave none if its trace is missing."""
+    path(output).unlink(missing_ok=True)
+    with suppress(OSError, ValueError):
+        told = json.loads(traced.read_text(encoding="utf-8"))
+        written = {each for each in told["written"] if Path(each).name not in SHARED}
+        left_out = {str(codehash.root() / name) for name in STARTS} | {*told["written"]}
+        stamp = {
+            "inputs": _inputs(source, values),
+            "read": {each: _hash(each) for each in told["read"] if each not in left_out},
+            "written": {each: _hash(each) for each in written},
+            "shared": sorted({*told["written"]} - written),
+            "asked": told["asked"],
+            "executed": told["executed"],
+            "runs": _runs(Index(), told["asked"]),
+        }
+        paths.replace_file(path(output), json.dumps(stamp).encode())
+
+
+def unchanged(output: Path, source: Path, values: Mapping[str, Any], store: Index) -> bool:
+    """Return whether the executed copy of a notebook is what a run would give again."""
+    _hash.cache_clear()
+    try:
+        stamp = json.loads(path(output).read_text(encoding="utf-8"))
+        files = {**stamp["read"], **stamp["written"]}
+        return (
+            output.is_file()
+            and output.with_suffix(".html").is_file()
+            and stamp["inputs"] == _inputs(source, values)
+            and all(map(os.path.isfile, stamp["shared"]))
+            and not any(store.failure(key) for key in stamp["executed"])
+            and all(_hash(each) == known for each, known in files.items())
+            and stamp["runs"] == _runs(store, stamp["asked"])
+        )
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def counts(output: Path, store: Index) -> tuple[int, int]:
+    """Return how many of the runs that a notebook wants the store has, and how many it wants."""
+    with suppress(OSError, ValueError, KeyError):
+        keys = json.loads(path(output).read_text(encoding="utf-8"))["executed"]
+        return sum(key in store for key in keys), len(keys)
+    return 0, 0
+
+
+def _inputs(source: Path, values: Mapping[str, Any]) -> str:
+    """Return the hash of a notebook, its parameters, the versions, the folders, and which graphs are here."""
+    here = provenance.environment("")
+    places = {name: os.environ.get(name, "") for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES", "FEDREPRO_DATA")}
+    told = [sorted(values.items()), here, places, _graphs()]
+    return hashlib.sha256(source.read_bytes() + lines.canonical(told).encode()).hexdigest()
+
+
+def _graphs() -> list[str]:
+    from fedrepro.data import sources
+
+    return [name for name, source in sources.SOURCES.items() if sources.locate(source) is not None]
+
+
+@once
+def _hash(file: str) -> str:
+    """Return the hash of a file's content, or nothing where there is none."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _runs(store: Index, keys: Iterable[str]) -> str:
+    """Return a hash of what the store has of some runs, of the code behind them, and of what verifications found."""
+    found, cells = [], set()
+    for key in keys:
+        record = store.get(key) or store.failure(key)
+        found.append((key, record["sum"] if record else 0))
+        if record:
+            cells.add(tuple(record["run"][name] for name in ("task", "method", "dataset")))
+    told = [each["sum"] for each in store if lines.is_finding(each) and tuple(each["result"]["cell"]) in cells]
+    return f"{zlib.crc32(repr((sorted(found), sorted(told), [_code(cell) for cell in sorted(cells)])).encode()):08x}"
+
+
+def _code(cell: tuple[str, ...]) -> str:
+    with suppress(ArgumentError):
+        return provenance.fingerprint(*cell)
+    return ""

@@ -1,0 +1,64 @@
+"""Print tables that fit a terminal; where there is none, 80 columns or `$COLUMNS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = (), whole: Iterable[str] = ()
+) -> None:
+    """Print rows under their columns; what does not fit is folded inside its cell.
+
+    Args:
+        columns: the headings.
+        rows: the cells, which are printed as they are.
+        right: columns aligned at the right.
+        whole: columns that are never folded, such as names.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    right, whole = set(right), set(whole)
+    shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name in columns:
+        justify: Any = "right" if name in right else "left"
+        shown.add_column(Text(name), justify=justify, no_wrap=name in whole, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    Console(highlight=False).print(shown)
+
+
+def frame(given: pd.DataFrame, whole: Iterable[str] = ()) -> None:
+    """Print a frame. What is the same in all of its rows is said once, above."""
+    import pandas as pd
+
+    text = given.map(lambda value: f"{value:.4g}" if isinstance(value, float) and value == value else value)
+    text = text.astype(object).where(given.notna(), "").astype(str)
+    text = text[[name for name in text if text[name].ne("").any()]]
+    kept = [name for name in text if len(text) < 2 or text[name].nunique() > 1]
+    for name in [name for name in text if name not in kept]:
+        print(f"{name}: {text[name].iloc[0]}")
+    right = [name for name in kept if pd.api.types.is_numeric_dtype(given[name])]
+    if kept:
+        table(kept, text[kept].values.tolist(), right, whole)
+
+
+def lines(words: Sequence[str], indent: int = 2, between: str = "") -> None:
+    """Print names, separated by a space behind `between`, in lines that fit; a name is never broken."""
+    from rich.console import Console
+
+    width, line = Console().width, " " * indent
+    *first, last = words or [""]
+    for word in [*(f"{word}{between}" for word in first), last]:
+        if len(line) + len(word) > width and line.strip():
+            print(line.rstrip())
+            line = " " * indent
+        line += f"{word} "
+    if line.strip():
+        print(line.rstrip())

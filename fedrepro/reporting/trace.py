@@ -1,0 +1,59 @@
+"""Note what a notebook reads and writes, so that it need not run again before something of it has changed.
+
+A kernel notes the files of the checkout that it opens or replaces, the modules of this package that it has imported,
+and the runs that its notebook asked the store for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedrepro import paths
+
+FILE = "FEDREPRO_TRACE"  # names the file that the trace is written to
+LEFT_OUT = ("build", "data", ".git", ".ipynb_checkpoints", "__pycache__")
+
+
+@contextlib.contextmanager
+def kept(file: str) -> Iterator[None]:
+    """Trace this process until the end of the block, and write the trace to a file; do nothing without one."""
+    if not file:
+        yield
+        return
+    root, figures = str(paths.root()), str(paths.figures())
+    read: set[str] = set()
+    written: set[str] = set()
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str | os.PathLike):
+            flags = arguments[2] or 0
+            (written if flags & (os.O_WRONLY | os.O_RDWR) else read).add(os.path.abspath(arguments[0]))
+        elif event == "os.rename" and isinstance(arguments[1], str | os.PathLike):
+            written.add(os.path.abspath(arguments[1]))
+
+    sys.addaudithook(note)
+    yield
+    # Other sources of the package are read for fingerprints, which count by themselves.
+    modules = {
+        getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if name.startswith("fedrepro")
+    }
+    read = {each for each in read if not each.endswith(".py")} | {os.path.abspath(each) for each in modules if each}
+    session: Any = sys.modules.get("fedrepro.reporting.session")
+    told = {
+        "read": sorted(each for each in read if _counts(each, root, figures)),
+        "written": sorted(each for each in written if each.startswith(figures + os.sep) and os.path.isfile(each)),
+        "asked": sorted(session.asked) if session else [],
+        "executed": sorted(session.executed) if session else [],
+    }
+    Path(file).write_text(json.dumps(told), encoding="utf-8")
+
+
+def _counts(path: str, root: str, figures: str) -> bool:
+    inside = path.startswith(root + os.sep) and Path(path).relative_to(root).parts[0] not in LEFT_OUT
+    return (inside or path.startswith(figures + os.sep)) and not path.endswith((".pyc", ".lock", ".partial"))

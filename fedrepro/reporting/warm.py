@@ -1,0 +1,20 @@
+"""Warm a process by being imported: it then has what notebooks need, and those forked from it have it at once."""
+
+import atexit
+import os
+import sys
+
+os.environ["OMP_NUM_THREADS"] = "1"  # a second thread of torch would be lost in a fork
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # see `notebook._begin`
+
+from fedrepro.reporting import kernel  # noqa: E402
+
+kernel.warm_up()
+
+
+def _end(server: int = os.getpid()) -> None:
+    if os.getpid() == server:
+        os._exit(0)  # freeing what was imported takes seconds, and nothing is left to be done
+
+
+atexit.register(_end)

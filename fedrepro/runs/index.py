@@ -1,0 +1,63 @@
+"""Read of a store what commands count, without the results: an index, which is kept until a file changes."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from fedrepro.runs import cache, lines
+from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
+from fedrepro.runs.store import Store, _File, told
+
+_SLIM = ("key", "status", "when", "seconds", "fingerprint")
+
+
+class Index(Store):
+    """A store for reading whose records have no result, but for what verifications found.
+
+    Of the run a record has only task, method and data set. `sum` is the CRC-32 of its line.
+
+    Raises:
+        StoreError: a file in the folder cannot be read.
+    """
+
+    def refresh(self) -> None:
+        """Read the files that have changed since they were indexed."""
+        self._forget()
+        name = f"index-{zlib.crc32(str(self.folder.resolve()).encode()):08x}"
+        before: dict[str, Any] = cache.load(name, "files") or {}
+        now = {}
+        with told(self.folder, "read"):
+            for file, stat in self._present().items():
+                of = cache.state([self.folder / file])
+                known = before.get(file)
+                entry = known if of and known and known["of"] == of else self._scanned(file, of)
+                self._files[file] = place = _File(stat.st_ino)
+                place.faults = [Fault(file, number, what) for number, what in entry["faults"]]
+                place.unsealed = entry["unsealed"]
+                for number, record in entry["records"]:
+                    self._keep(record, file, number)
+                now[file] = entry
+        if now != before:
+            cache.save(name, "files", {file: entry for file, entry in now.items() if entry["of"]})
+
+    def _scanned(self, file: str, of: str) -> dict[str, Any]:
+        faults, unsealed, records = [], [], []
+        for number, line in enumerate((self.folder / file).read_bytes().split(b"\n"), 1):
+            if line.strip():
+                try:
+                    record, sealed = lines.read(line, file)
+                except lines.LineError as error:
+                    faults.append((number, str(error)))
+                    continue
+                if not sealed:
+                    unsealed.append(number)
+                if file != ENVIRONMENTS:
+                    records.append((number, _slim(record) | {"sum": zlib.crc32(line)}))
+        return {"of": of, "faults": faults, "unsealed": unsealed, "records": records}
+
+
+def _slim(record: Record) -> Record:
+    run = {name: record["run"][name] for name in ("task", "method", "dataset")}
+    result = record["result"] if lines.is_finding(record) else {}
+    return {name: record.get(name) for name in _SLIM} | {"run": run, "result": result}
