@@ -32,6 +32,7 @@ _NAMES = {
     "sweep": "runs.run",
 }
 _MODULES = {
+    "across": "across",
     "compare": "reporting.compare",
     "datasets": "data.datasets",
     "exhibits": "reporting.exhibits",

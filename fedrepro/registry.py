@@ -113,6 +113,8 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("bench", "FedSheafHN-server"): Entry("fedrepro.papers.fedsheafhn.theory.clients:server_cost"),
     ("bench", "rounds"): Entry("fedrepro.papers.engine.bench:rounds", on_device=True),
     ("bench", "training"): Entry("fedrepro.papers.engine.bench:training"),
+    ("bench", "across-cost"): Entry("fedrepro.across.messages:cost"),
+    ("attack", "across-leak"): Entry("fedrepro.across.attacker:leak"),
 }
 
 # The names of `fedrepro.data.partition.PARTITIONS`, which needs torch.

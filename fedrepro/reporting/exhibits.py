@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("smoke", "quick", "paper")
 OURS = "ours"  # the kind of an exhibit that no paper has
+ACROSS = "across"  # the room above the papers, which lists its exhibits as they do
 
 SMOKE_ROUNDS, SMOKE_HIDDEN, SMOKE_CLIENTS = 2, 16, 5
 
@@ -127,16 +128,21 @@ class Exhibit:
         return self.grid.runs(profile, seeds)
 
 
+def _package(paper: str) -> ModuleType:
+    """Import and return the package of a paper, or of the room that compares all methods."""
+    return importlib.import_module(f"fedrepro.{paper}" if paper == ACROSS else f"fedrepro.papers.{paper}")
+
+
 def folders() -> list[str]:
-    """Return the folders of `fedrepro.papers`: the papers in their order, and the suite's own exhibits."""
+    """Return all folders with exhibits: the papers in their order, the suite's own, and the comparison of methods."""
     package = importlib.import_module("fedrepro.papers")
     present = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    return [name for name in package.ORDER if name in present] + sorted(present - set(package.ORDER))
+    return [name for name in package.ORDER if name in present] + sorted(present - set(package.ORDER)) + [ACROSS]
 
 
 def papers() -> dict[str, str]:
     """Return the printed name of each paper by its folder; a folder without `NAME` is no paper."""
-    packages = {name: importlib.import_module(f"fedrepro.papers.{name}") for name in folders()}
+    packages = {name: _package(name) for name in folders()}
     return {name: package.NAME for name, package in packages.items() if hasattr(package, "NAME")}
 
 
@@ -146,8 +152,7 @@ def folder(paper: str) -> Path:
     Raises:
         ArgumentError: no folder has this name.
     """
-    package = importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, folders())}")
-    return Path(str(package.__file__)).parent
+    return Path(str(_package(one_of("paper", paper, folders())).__file__)).parent
 
 
 def paper_module(paper: str) -> ModuleType:
@@ -158,7 +163,7 @@ def paper_module(paper: str) -> ModuleType:
     table that are compared with the printed numbers, where the exhibit has others too, and `printed_rows(published)`,
     which names the printed rows as these runs are named.
     """
-    return importlib.import_module(f"fedrepro.papers.{one_of('paper', paper, folders())}.exhibits")
+    return importlib.import_module(f"{_package(one_of('paper', paper, folders())).__name__}.exhibits")
 
 
 def listed(paper: str) -> list[dict[str, str]]:

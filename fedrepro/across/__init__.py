@@ -1,0 +1,30 @@
+"""Compare all methods of the suite under one protocol: accuracy, cost and leaks.
+
+    protocol.py    the protocol: graphs, clients, settings, tuning budget, and who cannot be run where
+    exhibits.py    the runs behind the exhibits AX-1 to AX-12
+    tables.py      what a reader sees of the runs: accuracy, macro-F1, clients, bytes, seconds
+    statistics.py  paired differences, ranks with their critical difference, and what they depend on
+    messages.py    what a method sends in its first round, captured while it trains, and the seconds of each side
+    attacker.py    one attacker for all methods, with noise and plain data as controls
+    page.py        "Which method should I take?", written by rule from the tables
+    yours.py       the protocol run for a method or a graph of the user
+
+`fedrepro.across(method="MyMethod")` runs the protocol for a registered method, see `yours.across`.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Room(ModuleType):
+    """A module that can be called, since `fr.across` is the name of this room and of its one entry."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the protocol for a method or a graph, see `fedrepro.across.yours.across`."""
+        from fedrepro.across.yours import across
+
+        return across(*arguments, **named)
+
+
+sys.modules[__name__].__class__ = _Room

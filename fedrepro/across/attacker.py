@@ -1,0 +1,161 @@
+"""Attack every method in one way: rebuild features, edges and labels of a client from the messages that are counted.
+
+The attacker sees what `fedrepro.engine.traffic` counts, and knows the model and the weights that the server sends. Its
+guesses follow one rule for all methods, and are therefore lower bounds: an attack made for one method may do better
+(FG-I6 and GFL-Q7 have such attacks).
+
+    features   of a message about a node: its row, or the row of least norm that gives its embedding. Else the columns
+               of the first layer's update, of which none is assigned to a node. Measured is the cosine with a node's
+               features, of vectors that belong to no node the best one, as a mean over the client's nodes.
+    edges      the cosine of two nodes' messages, or of two columns of the powers that another client holds. Measured is
+               the area under the ROC curve over the pairs of the client's nodes; 0.5 if no message names nodes.
+    labels     of training nodes: the class that the client's uploaded model predicts from the rows. Without rows it is
+               the class that the first update of the last bias raises most, for all nodes; without an update it is
+               drawn. Measured is the share that is right.
+
+Two controls stand beside each row. Normal noise in place of every message must give chance: 0 or, for m vectors that
+belong to no node, at most the cosine that the best of m random vectors has; 0.5; and one over the classes. Plain data
+in place of the messages must give 1, 1 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedrepro.across import messages
+from fedrepro.engine.nn import random
+from fedrepro.papers.fedstruct.attack import auc
+from fedrepro.papers.fedstruct.structure import adjacency
+from fedrepro.runs import tasks
+from fedrepro.runs.run import Run
+
+VICTIMS, DRAWS = 3, 20
+GOALS = ("features", "edges", "labels")
+WHAT = ("update", "bias", "W1", "b1", "W2", "b2", "rows", "embeddings", "mean", "powers")  # known is no message
+
+
+class Victim(NamedTuple):
+    """What is true of a client: features `[nodes, features]`, edges `[nodes, nodes]`, labels and training nodes."""
+
+    x: Tensor
+    a: Tensor
+    y: Tensor
+    train: Tensor
+    classes: int
+
+
+class Guess(NamedTuple):
+    """What an attacker makes of messages: vectors, whether each belongs to a node, scores of pairs, and labels."""
+
+    vectors: Tensor | None
+    assigned: bool
+    pairs: Tensor | None
+    labels: Tensor
+
+
+def guess(seen: dict[str, Tensor], victim: Victim, seed: int) -> Guess:
+    """Return the attacker's guesses from the messages of a client; of the victim it uses the numbers only."""
+    n = len(victim.y)
+    rows, keys = seen.get("rows"), seen.get("rows", seen.get("embeddings"))
+    if rows is None and "embeddings" in seen:
+        rows = seen["embeddings"] @ torch.linalg.pinv(seen["known"])
+    parts = [seen["update"].T] if "update" in seen else []
+    if "mean" in seen:
+        parts.append(seen["mean"] @ torch.linalg.pinv(seen["known"]))
+    vectors = rows if rows is not None else torch.cat(parts) if parts else None
+    powers = seen["powers"].T if "powers" in seen else keys
+    pairs = None if powers is None else F.normalize(powers) @ F.normalize(powers).T
+    if rows is not None and {"W1", "W2"} <= seen.keys():
+        zero = rows.new_zeros(1)
+        hidden = F.relu(rows @ seen["W1"] + seen.get("b1", zero))
+        labels = (hidden @ seen["W2"] + seen.get("b2", zero)).argmax(1)
+    elif "bias" in seen:
+        labels = (-seen["bias"]).argmax().expand(n)
+    else:
+        labels = (random.uniform((n,), "labels", seed) * victim.classes).long()
+    return Guess(vectors, rows is not None, pairs, labels)
+
+
+def rate(found: Guess, victim: Victim) -> dict[str, float]:
+    """Return the mean cosine, the area under the curve and the share of right labels of a guess."""
+    upper = torch.triu(torch.ones_like(victim.a, dtype=torch.bool), 1)
+    scores = np.zeros(int(upper.sum())) if found.pairs is None else found.pairs[upper].double().numpy()
+    cosine = torch.zeros(len(victim.x))
+    if found.vectors is not None and found.assigned:
+        cosine = F.cosine_similarity(found.vectors, victim.x).abs()
+    elif found.vectors is not None:
+        cosine = (F.normalize(victim.x) @ F.normalize(found.vectors).T).abs().max(1).values
+    right = (found.labels == victim.y)[victim.train].float()
+    edges = auc(scores, victim.a[upper].numpy() > 0)
+    return {"features": float(cosine.mean()), "edges": edges, "labels": float(right.mean())}
+
+
+def noise(seen: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """Return normal noise in place of every message; weights that the server has sent stay known."""
+    return {
+        name: value if name == "known" else random.normal(tuple(value.shape), "noise", seed, name).to(value)
+        for name, value in seen.items()
+    }
+
+
+def plain(victim: Victim) -> Guess:
+    """Return the guess of an attacker who is given the data."""
+    return Guess(victim.x, True, victim.a, victim.y)
+
+
+def chance(seen: dict[str, Tensor], victim: Victim) -> dict[str, float]:
+    """Return what knowing nothing gives: of m random vectors the best has a cosine of about sqrt(2 log(2mn) / d)."""
+    vectors = [seen[name] for name in ("rows", "embeddings") if name in seen]
+    loose = sum(seen[name].shape[-1 if name == "update" else 0] for name in ("update", "mean") if name in seen)
+    width = victim.x.shape[1]
+    best = math.sqrt(2 * math.log(2 * (1 if vectors else max(1, loose))) / width) + 1 / math.sqrt(width)
+    return {"features": best if vectors or loose else 0.0, "edges": 0.5, "labels": 1 / victim.classes}
+
+
+def leak(run: Run) -> dict[str, Any]:
+    """Attack the messages of a training, with both controls.
+
+    The options are those of the training run and `of`, the method. Its rounds are those after which the attacker takes
+    the uploaded model. Up to three clients are attacked, and results are means over them.
+
+    Returns:
+        "result": `sent`, `noise`, `plain` and `chance`, each with the entries of `GOALS`; `used` and `unused`, the
+        messages that the attacker makes something of and those that it does not.
+    """
+    trained = messages.trained(run)
+    watched = messages.watch(trained)
+    fed, data = watched[1], tasks.graph(trained)
+    parts = fed.sources[0].parts
+    if len(parts[0]) == 1:  # one node a client: the server sees them all
+        parts = (torch.arange(int(data.num_nodes)),)
+    a = torch.from_numpy(adjacency(data).toarray())
+    measured: list[dict[str, dict[str, float]]] = []
+    used: set[str] = set()
+    for client, nodes in enumerate(parts[:VICTIMS]):
+        x = messages.dense(data.x)[nodes].float()
+        victim = Victim(x, a[nodes][:, nodes], data.y[nodes], data.train_mask[nodes], fed.classes)
+        seen = messages.of_client(trained, client, watched) if trained.method not in ("Local", "Central") else {}
+        used |= seen.keys() & set(WHAT)
+        draws = [rate(guess(noise(seen, seed), victim, seed), victim) for seed in range(DRAWS)]
+        measured.append(
+            {
+                "sent": rate(guess(seen, victim, run.seed), victim),
+                "noise": {goal: float(np.mean([one[goal] for one in draws])) for goal in GOALS},
+                "plain": rate(plain(victim), victim),
+                "chance": chance(seen, victim),
+            }
+        )
+    result: dict[str, Any] = {
+        kind: {goal: float(np.nanmean([one[kind][goal] for one in measured])) for goal in GOALS} for kind in measured[0]
+    }
+    counted = fed.traffic.summary()
+    names = {name.partition(".")[2] for part in ("before", "training") for name in counted[part]}
+    weights = {name.partition(".")[2] for name in messages.WEIGHTS}
+    unused = {name for name in names - messages.USED - weights if not name.startswith("gradient of ")}
+    return {"result": {**result, "used": ", ".join(sorted(used)), "unused": ", ".join(sorted(unused))}}

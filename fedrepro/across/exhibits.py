@@ -1,0 +1,101 @@
+"""The runs behind the exhibits AX-1 to AX-12, which `protocol` lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fedrepro.across import protocol
+from fedrepro.across.protocol import METHODS, PREPARE, SMALL
+from fedrepro.reporting.exhibits import Grid, shrunk
+from fedrepro.runs.run import Run, sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WATCHED_ROUNDS = 10  # of measurements and attacks
+ATTACKED = ("Cora", "Chameleon")
+TWICE = ("Local", "FedAvg", "FedProx")  # have two seeds in the profile `smoke`, so that there is a difference
+
+
+def watched(task: str, name: str, graphs: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    """Return the measurements or attacks of every method on some graphs, or in the method's own column."""
+    return [
+        run
+        for graph in (*graphs, "subCora")
+        for method in METHODS
+        if protocol.ground(method, graph).dataset == graph
+        if graph != "subCora" or method in protocol.OWN_GROUND
+        if not protocol.why_not(method, protocol.ground(method, graph))
+        for run in protocol.cell(
+            method, protocol.ground(method, graph), seeds, task=task, name=name, rounds=WATCHED_ROUNDS
+        )
+    ]
+
+
+costs = partial(watched, "bench", "across-cost", SMALL, [0])
+leaks = partial(watched, "attack", "across-leak", ATTACKED, range(3))
+
+
+def tuning() -> list[Run]:
+    """Return all tuning runs, graph by graph."""
+    return [run for graph in protocol.SEEDS for run in protocol.tuning(graph)]
+
+
+def homophily() -> list[Run]:
+    """Return the counts of every graph that is divided by METIS, among them its homophily."""
+    graphs = [graph for graph in protocol.SEEDS if graph != "subCora"]
+    return sweep(task="check", paper=protocol.PAPER, method="graph statistics", dataset=graphs, prepare=PREPARE)
+
+
+def first_column(run: Run) -> bool:
+    """Keep the first seed on METIS parts of Cora with 10 clients, and the central run beside them."""
+    return (
+        run.seed == 0
+        and run.dataset == "Cora"
+        and run.split == protocol.MAIN
+        and run.clients in (1, 10)
+        and (run.partition in ("single", protocol.METIS))
+    )
+
+
+def small(runs: Callable[[], Sequence[Run]], twice: Sequence[str] = ()) -> Callable[[], list[Run]]:
+    """Return the smoke form of a grid: the first run of each method on a stand-in, with as little as possible."""
+
+    def made() -> list[Run]:
+        first: dict[str, Run] = {}
+        for run in runs():
+            first.setdefault(str(run.options.get("of", run.method)), run)
+        found = []
+        for name, run in first.items():
+            less: dict[str, object] = {"local_epochs": 1} if "local_epochs" in run.options else {}
+            less |= {"generator_epochs": 1, "generator_width": 16} if "generator_width" in run.options else {}
+            less |= {"structure_depth": 2} if "structure_depth" in run.options else {}
+            less |= {"memory": False} if run.task == "bench" else {}
+            less |= {"rounds": 2} if run.options else {}
+            less |= {"q": 1} if "q" in run.options else {}
+            less |= {"hidden": 16} if run.dataset == "subCora" else {}
+            one = shrunk(run, less)
+            found += [one.replace(seed=seed) for seed in ((0, 1) if name in twice else (one.seed,))]
+        return found
+
+    return made
+
+
+_table = Grid(protocol.table, first_column, smoke=small(protocol.table, TWICE), series=True)
+_leaks = Grid(leaks, lambda run: run.dataset == "Cora" and run.seed == 0, smoke=small(leaks))
+GRIDS = {
+    **dict.fromkeys(("AX-1", "AX-2", "AX-4", "AX-5", "AX-7", "AX-9", "AX-11", "AX-12"), _table),
+    "AX-3": Grid(tuning, lambda run: False, smoke=lambda: small(tuning)()[:3], seeded=False),
+    "AX-6": Grid(homophily, smoke=small(homophily)),
+    "AX-8": Grid(costs, lambda run: run.dataset == "Cora", smoke=small(costs)),
+    "AX-10": _leaks,
+}
+CLAIMS = ()
+
+
+def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
+    """Return the frame of an exhibit's runs unchanged; `tables` gives it the names of rows and columns."""
+    return frame
+

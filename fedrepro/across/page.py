@@ -1,0 +1,129 @@
+"""Write the page "Which method should I take?" from the tables, sentence by sentence, each by a rule.
+
+No sentence is written by hand for a method. If the numbers change sides, the sentences do, and a test flips them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from fedrepro import paths
+from fedrepro.across import protocol, statistics, tables
+from fedrepro.reporting import frames
+
+CLOSE = 2.0  # points below the best mean within which a method is still considered
+COLUMN = protocol.Column("Cora", protocol.METIS).label
+PAGE = "WHICH.md"
+
+
+def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None:
+    """Return the row of highest mean accuracy in a column, that mean, and the rows that are not shown to be worse.
+
+    A row is shown to be worse if the 95% interval of its paired difference to the best lies below zero. Central
+    training is no choice of a client and is left out. None if no row has two runs.
+    """
+    part = table[(table["column"] == label) & (table["row"] != "Central")]
+    means = part.groupby("row")["accuracy"].agg(["mean", "count"]).query("count > 1")["mean"]
+    if means.empty:
+        return None
+    first = str(means.idxmax())
+    tied = []
+    for name in tables.order([row for row in means.index if row != first]):
+        gap = frames.difference(part, {"row": name}, {"row": first}, "accuracy")
+        if gap is None or gap.high >= 0:
+            tied.append(name)
+    return first, float(means[first]), tied
+
+
+def sentences(table: pd.DataFrame, leaks: pd.DataFrame | None = None) -> list[str]:
+    """Return the statements of the page, in their order.
+
+    Args:
+        table: as `tables.scored` gives it.
+        leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
+    """
+    return [*_accuracy(table), *_bases(table), *_cost(table), *_leaks(table, leaks), *_open(table)]
+
+
+def _accuracy(table: pd.DataFrame) -> Iterator[str]:
+    for label in dict.fromkeys(table["column"]):
+        found = best(table, label)
+        if found:
+            first, mean, tied = found
+            rest = f"not shown to be worse: {', '.join(tied)}" if tied else "all others are shown to be worse"
+            yield f"**Accuracy, {label}.** {first} has the highest mean, {mean:.1f}%; {rest}."
+
+
+def _bases(table: pd.DataFrame) -> Iterator[str]:
+    found = statistics.differences(table)
+    for base in statistics.BASES:
+        part = found[(found["base"] == base) & (found["row"] != "Central")]
+        columns = part["column"].nunique()
+        if not columns:
+            continue
+        counts = part.groupby("row", sort=False)["verdict"].value_counts().unstack(fill_value=0)
+        counts = counts.reindex(columns=["above", "below"], fill_value=0)
+        for side in ("above", "below"):
+            names = [
+                f"{name} ({n})" for name, n in counts[side].sort_values(ascending=False, kind="stable").items() if n
+            ]
+            told = ", ".join(names) or "no method"
+            yield f"**{base} as the measure.** Shown {side} {base}, in so many of {columns} columns: {told}."
+
+
+def _cost(table: pd.DataFrame) -> Iterator[str]:
+    for label in dict.fromkeys(table["column"]):
+        points = tables.against(table, [label])
+        if len(points) < 2:
+            continue
+        near = points[points["accuracy"] >= points["accuracy"].max() - CLOSE].sort_values("bytes", kind="stable")
+        least = near.iloc[0]
+        names = ", ".join(points[points["front"]].sort_values("bytes")["row"])
+        yield (
+            f"**Bytes, {label}.** Of the methods within {CLOSE:g} points of the best, {least['row']} sends least, "
+            f"{least['bytes']:.3g} MiB per client; no method sends less and is better than {names}."
+        )
+
+
+def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
+    if leaks is None or leaks.empty:
+        return
+    means = table[table["column"] == COLUMN].groupby("row")["accuracy"].mean()
+    held = leaks.assign(worst=leaks[["features", "edges", "labels"]].max(axis=1), accuracy=leaks["row"].map(means))
+    for goal in ("features", "edges", "labels"):
+        top = held.sort_values(goal, ascending=False, kind="stable").iloc[0]
+        yield f"**Leaks, {goal}.** {top['row']} reveals most: {top[goal]:.0%} of the way from chance to everything."
+    held = held.dropna(subset=["accuracy"])
+    near = held[held["accuracy"] >= held["accuracy"].max() - CLOSE] if len(held) else held
+    if len(near):
+        least = near.sort_values("worst", kind="stable").iloc[0]
+        yield (
+            f"**Leaks, {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
+            f"at most {least['worst']:.0%} of the way from chance to everything."
+        )
+
+
+def _open(table: pd.DataFrame) -> Iterator[str]:
+    cells = tables.missing(tables.summary(table))
+    lacking = cells[cells["missing"] > 0]
+    total = int((cells["with runs"] + cells["missing"]).sum())
+    yield f"**What is open.** {int(cells['with runs'].sum())} of {total} cells of the protocol have runs."
+    if len(lacking):
+        yield f"Columns that are not complete: {', '.join(lacking['column'])}."
+    found = statistics.ranks(table)
+    if found:
+        told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
+        yield (
+            f"Ranks over {found.graphs} graphs tell little about {len(found.mean)} methods: one method with an "
+            f"advantage over all others is told from the middle with a chance of {told}."
+        )
+
+
+def write(table: pd.DataFrame, leaks: pd.DataFrame | None, folder: Path) -> str:
+    """Write the page to a folder of figures, and return its text."""
+    text = "# Which method should I take?\n\n" + "\n".join(f"- {one}" for one in sentences(table, leaks)) + "\n"
+    paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())
+    return text

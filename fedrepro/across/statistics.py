@@ -1,0 +1,169 @@
+"""Compare methods: paired differences with intervals first, then ranks, and what the differences depend on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import friedmanchisquare, studentized_range, ttest_ind
+
+from fedrepro.across import protocol, tables
+from fedrepro.across.protocol import FINE_TUNED
+from fedrepro.errors import require
+from fedrepro.reporting import frames, statistics
+from fedrepro.reporting.style import style
+
+LEVEL = 0.05
+BASES = ("Local", "FedAvg")
+HOMOPHILY = 0.5  # share of edges within a class from which a graph counts as homophilic
+SHOWN, NOT_SHOWN = "shown", "not shown"
+
+
+def differences(table: pd.DataFrame, value: str = "accuracy", bases: Sequence[str] = BASES) -> pd.DataFrame:
+    """Return each row minus each base in each column, paired over seeds.
+
+    Args:
+        table: as `tables.scored` gives it.
+
+    Returns:
+        Columns column, row, base, difference, low, high (95% interval), pairs and verdict. The verdict is "above" or
+        "below" if the interval leaves out zero and Benjamini and Hochberg's procedure over all rows keeps it, else
+        "not shown".
+    """
+    rows: list[dict[str, Any]] = []
+    for label, part in table.groupby("column", sort=False):
+        for base in bases:
+            for name in tables.order(list(part["row"])):
+                if name in (base, FINE_TUNED if base == "FedAvg" else base):
+                    continue
+                gap = frames.difference(part, {"row": name}, {"row": base}, value)
+                if gap is not None:
+                    rows.append({"column": label, "row": name, "base": base, **gap._asdict()})
+    kept = statistics.discoveries([row["p"] for row in rows], LEVEL)
+    for row, keep in zip(rows, kept, strict=True):
+        side = "above" if row["low"] > 0 else "below" if row["high"] < 0 else NOT_SHOWN
+        row["verdict"] = side if keep else NOT_SHOWN
+    names = ["column", "row", "base", "difference", "low", "high", "pairs", "verdict"]
+    return pd.DataFrame(rows, columns=names)
+
+
+class Ranks(NamedTuple):
+    """Mean ranks of methods over graphs, 1 for the best, Friedman's p-value, the critical difference, and the power.
+
+    `power` maps an advantage, in standard deviations of a method's scores over graphs, to the chance that one method
+    with this advantage is told from the middle of the others.
+    """
+
+    mean: pd.Series
+    graphs: int
+    p: float
+    critical: float
+    power: dict[float, float]
+
+
+def ranks(table: pd.DataFrame, advantages: Sequence[float] = (1.0, 2.0, 3.0)) -> Ranks | None:
+    """Rank the methods that have runs on every graph, on METIS parts with 10 clients; None below two graphs.
+
+    A graph is one block, since runs on one graph are no independent repetitions. The critical difference is Nemenyi's,
+    q_0.05 sqrt(k (k + 1) / (6 N)) for k methods and N graphs (Demsar 2006).
+    """
+    labels = {protocol.Column(graph, protocol.METIS).label for graph in protocol.SEEDS}
+    held = table[table["column"].isin(labels) & ~table["row"].isin(["Central", FINE_TUNED])]
+    means = held.pivot_table(index="column", columns="row", values="accuracy").dropna(axis=1)
+    graphs, count = means.shape
+    if graphs < 2 or count < 3:
+        return None
+    place = means.rank(axis=1, ascending=False)
+    p = float(friedmanchisquare(*(means[name] for name in means)).pvalue)
+    critical = critical_difference(count, graphs)
+    return Ranks(place.mean().sort_values(), graphs, p, critical, {a: power(count, graphs, a) for a in advantages})
+
+
+def critical_difference(methods: int, graphs: int) -> float:
+    """Return Nemenyi's critical difference of mean ranks at the level 0.05."""
+    quantile = float(studentized_range.ppf(1 - LEVEL, methods, math.inf)) / math.sqrt(2)
+    return quantile * math.sqrt(methods * (methods + 1) / (6 * graphs))
+
+
+def power(methods: int, graphs: int, advantage: float, draws: int = 2000, seed: int = 0) -> float:
+    """Return how often a method with an advantage is told from a method in the middle, by simulation.
+
+    Scores are normal with standard deviation 1 over graphs, and all methods but one have the same mean.
+    """
+    require(methods >= 3 and graphs >= 2, "methods, graphs", "at least 3 and 2", (methods, graphs))
+    scores = np.random.default_rng(seed).normal(size=(draws, graphs, methods))
+    scores[:, :, 0] += advantage
+    mean = (methods - scores.argsort(2).argsort(2)).mean(1)
+    others = np.median(mean[:, 1:], axis=1)
+    return float((others - mean[:, 0] > critical_difference(methods, graphs)).mean())
+
+
+def diagram(found: Ranks) -> Figure:
+    """Draw mean ranks on a line, with a bar over methods that the critical difference does not tell apart."""
+    names, places = list(found.mean.index), found.mean.to_numpy()
+    with style():
+        figure, axes = plt.subplots(figsize=(9, 0.24 * len(names) + 1.4))
+        axes.scatter(places, np.zeros(len(places)), color="black", zorder=3, s=18)
+        for depth, (name, place) in enumerate(zip(names, places, strict=True), start=1):
+            axes.plot([place, place, len(names) + 0.3], [0, -depth, -depth], color="0.6", linewidth=0.8)
+            axes.text(len(names) + 0.4, -depth, f"{name}  {place:.1f}", va="center", fontsize=8)
+        level, last = 0.0, -1
+        for start, place in enumerate(places):
+            end = int(np.flatnonzero(places - place <= found.critical).max())
+            if end > last and end > start:
+                level, last = level + 0.6, end
+                axes.plot([place, places[end]], [level, level], color="black", linewidth=3, solid_capstyle="butt")
+        axes.plot([1, 1 + found.critical], [level + 1.2] * 2, color="black", marker="|")
+        axes.text(1, level + 1.5, f"critical difference {found.critical:.1f}", fontsize=8)
+        axes.set(xlim=(0.5, len(names) + 5), ylim=(-len(names) - 1, level + 2.6), yticks=[])
+        axes.set_xticks(range(1, len(names) + 1))
+        axes.set_xlabel(f"mean rank over {found.graphs} graphs (METIS, 10 clients), 1 for the best")
+        plt.close(figure)
+    return figure
+
+
+def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame:
+    """Return how a method's lead over Local changes with the kind of graph, and with the partition.
+
+    For each method: its lead on homophilic graphs minus that on the others (METIS, 10 clients), and on each graph its
+    lead under METIS minus that at random. The intervals are Welch's over seeds, so they speak of these graphs and not
+    of graphs in general.
+
+    Args:
+        homophily: share of edges within a class by graph.
+    """
+    leads = _leads(table)
+    rows = []
+    for name, part in leads.groupby("row", sort=False):
+        metis = part[part["partition"] == protocol.METIS]
+        high = metis[metis["dataset"].map(homophily) >= HOMOPHILY]["lead"]
+        low = metis[metis["dataset"].map(homophily) < HOMOPHILY]["lead"]
+        rows.append((name, "homophilic minus other graphs", *_welch(high, low)))
+        for dataset, on in part.groupby("dataset", sort=False):
+            by = {kind: on[on["partition"] == kind]["lead"] for kind in (protocol.METIS, protocol.RANDOM)}
+            rows.append((name, f"{dataset}: METIS minus random", *_welch(*by.values())))
+    found = pd.DataFrame(rows, columns=["row", "effect", "difference", "low", "high", "p"]).dropna()
+    keep = statistics.discoveries(found["p"].tolist(), LEVEL)
+    return found.assign(verdict=[SHOWN if kept else NOT_SHOWN for kept in keep]).drop(columns="p")
+
+
+def _leads(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the lead of each row over Local, seed by seed, with 10 clients and the main split."""
+    held = table[(table["clients"] == protocol.CLIENTS) & (table["split"] == protocol.MAIN)]
+    local = held[held["row"] == "Local"].set_index(["column", "seed"])["accuracy"]
+    others = held[~held["row"].isin(["Local", "Central"])]
+    keys = pd.MultiIndex.from_frame(others[["column", "seed"]])
+    return others.assign(lead=others["accuracy"].to_numpy() - local.reindex(keys).to_numpy()).dropna(subset=["lead"])
+
+
+def _welch(left: pd.Series, right: pd.Series) -> tuple[float, float, float, float]:
+    if min(len(left), len(right)) < 2:
+        return (math.nan,) * 4
+    test = ttest_ind(left, right, equal_var=False)
+    ends = test.confidence_interval(1 - LEVEL)
+    return float(left.mean() - right.mean()), float(ends.low), float(ends.high), float(test.pvalue)

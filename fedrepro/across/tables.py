@@ -1,0 +1,224 @@
+"""Turn the runs of the protocol into what a reader sees: rows of methods, columns of graphs and clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.across import protocol
+from fedrepro.across.protocol import FINE_TUNED, METHODS, Column
+from fedrepro.reporting import checks, frames, statistics
+
+# The scores of a run, by the name of the column of a frame that holds it; `worst` and `spread` come from its clients.
+SCORES = {"accuracy": "test", "F1": "test_f1", "validation": "val"}
+VALUES = (*SCORES, "worst", "spread")
+BEST = "best"  # the round of best validation accuracy
+MAIN_COLUMNS = ("row", "column", "dataset", "partition", "clients", "split", "seed", *VALUES, "bytes", "key")
+MIB = 2.0**20
+
+
+def scored(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each run and row name, with scores in percent.
+
+    `worst` is the lowest accuracy of a client and `spread` the standard deviation over clients. `bytes` are what a
+    client sends and receives in a whole run, in MiB. Central runs stand in every column of their graph and split.
+    """
+    rows = [_row(run, name, view) for run in frame.to_dict("records") for name, view in _views(run)]
+    table = pd.DataFrame(rows, columns=list(MAIN_COLUMNS))
+    places = table[table["row"] != "Central"].drop_duplicates("column")
+    central = table[table["row"] == "Central"].drop(columns=["column", "partition", "clients"])
+    held = places[["dataset", "split", "column", "partition", "clients"]]
+    spread = central.merge(held, on=["dataset", "split"])[list(MAIN_COLUMNS)]
+    parts = [part for part in (spread, table[table["row"] != "Central"]) if len(part)]
+    return pd.concat(parts, ignore_index=True) if parts else table
+
+
+def name_of(registered: str) -> str:
+    """Return the name of a method's row, given its registered name."""
+    return next((name for name, row in METHODS.items() if row.registered == registered), registered)
+
+
+def _views(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    name = name_of(run["method"])
+    view = protocol.view(name)
+    if view == "better":
+        val = {v: run.get(f"{v}.{BEST}.val", math.nan) for v in ("before", "after")}
+        view = max(val, key=lambda v: -math.inf if math.isnan(val[v]) else val[v])
+    # Of gradients there is no model after local training.
+    held = f"{view}.{BEST}.val" in run and not math.isnan(run[f"{view}.{BEST}.val"])
+    yield name, view if held else "before"
+    if name == "FedAvg":
+        yield FINE_TUNED, "after"
+
+
+def _row(run: dict[str, Any], name: str, view: str) -> dict[str, Any]:
+    column = Column(run["dataset"], run["partition"], run["clients"], run["split"])
+    values = {score: 100 * run.get(f"{view}.{BEST}.{entry}", math.nan) for score, entry in SCORES.items()}
+    kept = run.get(f"series.{view}.clients")
+    each = [v for v in kept if v is not None] if isinstance(kept, list | tuple) else []
+    values |= {"worst": 100 * min(each), "spread": 100 * float(np.std(each))} if each else {}
+    sent = sum(run.get(f"traffic.bytes.{stage}", math.nan) for stage in ("before", "training"))
+    fields = {"row": name, "column": column.label, "bytes": sent / run["clients"] / MIB, "key": run["key"]}
+    return fields | column._asdict() | {"seed": run["seed"]} | values
+
+
+def order(rows: Sequence[str]) -> list[str]:
+    """Return names of rows in the order of the protocol; those of users come last."""
+    known = [name for method in METHODS for name in ([method, FINE_TUNED] if method == "FedAvg" else [method])]
+    return [name for name in known if name in set(rows)] + sorted(set(rows) - set(known))
+
+
+def summary(table: pd.DataFrame, value: str = "accuracy", columns: Sequence[Column] = ()) -> pd.DataFrame:
+    """Return mean, half of the 95% interval and runs of every row and column; a note says why a cell has no run.
+
+    Args:
+        table: as `scored` gives it.
+        columns: by default all of the protocol, and those that the table has besides.
+    """
+    labels = {c.label: c for c in columns or protocol.columns()}
+    if not columns:
+        labels |= {r.column: Column(r.dataset, r.partition, r.clients, r.split) for r in table.itertuples()}
+    cells = {key: part[value].dropna() for key, part in table.groupby(["column", "row"])}
+    rows = []
+    for label, column in labels.items():
+        for name in order([*METHODS, FINE_TUNED, *table["row"]]):
+            runs = cells.get((label, name), pd.Series(dtype=float))
+            mean, low, high, count = statistics.interval(runs) if len(runs) else (math.nan, math.nan, math.nan, 0)
+            method = "FedAvg" if name == FINE_TUNED else name
+            note = "" if count else protocol.why_not(method, column) or "not computed yet"
+            rows.append((label, name, mean, (high - low) / 2, count, note))
+    return pd.DataFrame(rows, columns=["column", "row", "mean", "half95", "runs", "note"])
+
+
+def wide(cells: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
+    """Return a summary as a page shows it: rows of methods, and `mean +- half (runs)`; without empty columns."""
+    held = cells[cells.groupby("column")["runs"].transform("sum") > 0]
+
+    def text(cell: Any) -> str:
+        if not cell.runs:
+            return "" if cell.note == "not computed yet" else "–"
+        half = "" if math.isnan(cell.half95) else f" ± {cell.half95:.{digits}f}"
+        return f"{cell.mean:.{digits}f}{half} ({cell.runs})"
+
+    return frames.paper_layout(held, "row", "column", text) if len(held) else pd.DataFrame({"row": []})
+
+
+def missing(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return how many cells of each column have runs, lack them, and have none in the protocol."""
+    kinds = {"with runs": cells["runs"] > 0, "missing": cells["note"].eq("not computed yet")}
+    counts = cells.assign(**kinds, none=~(kinds["with runs"] | kinds["missing"])).groupby("column", sort=False)
+    table = counts[["with runs", "missing", "none"]].sum().reset_index()
+    return table.rename(columns={"none": "not in the protocol"})
+
+
+def choose(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the point of highest validation accuracy for each graph and method whose points were all tried.
+
+    Of equals the first is taken. The columns are those of `chosen.csv`, and `validation`.
+    """
+    rows = []
+    table = scored(frame).drop_duplicates("key") if len(frame) else pd.DataFrame(columns=MAIN_COLUMNS)
+    table = table[table["row"] != FINE_TUNED]
+    runs = {run["key"]: run for run in frame.to_dict("records")}
+    for dataset, method in dict.fromkeys(zip(table["dataset"], table["row"])):
+        part = table[(table["dataset"] == dataset) & (table["row"] == method)]
+        by_point = [
+            [
+                v
+                for key, v in zip(part["key"], part["validation"])
+                if all(runs[key].get(n) == w for n, w in point.items())
+            ]
+            for point in protocol.points(method)
+        ]
+        if all(by_point):
+            best = [values[0] for values in by_point]
+            rows.append((dataset, method, int(np.argmax(best)), max(best)))
+    return pd.DataFrame(rows, columns=["dataset", "method", "place", "validation"])
+
+
+# -- costs ------------------------------------------------------------------------------------------------------------
+
+
+def sent(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return MiB per client and run by message, before and in training, in each column."""
+    if frame.empty:
+        return pd.DataFrame(columns=["column", "row", "stage", "direction", "message", "MiB"])
+    labels = [Column(r.dataset, r.partition, r.clients, r.split).label for r in frame.itertuples()]
+    named = frame.assign(column=labels, row=[name_of(method) for method in frame["method"]])
+    counted = frames.messages(named, ["column", "row", "clients"])
+    mib = 4 * counted["scalars"] / counted["clients"] / MIB  # a scalar is a number of four bytes
+    return counted.assign(MiB=mib).drop(columns=["scalars", "clients"])
+
+
+def seconds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return seconds before training, of server and clients in a round, and peak memory, from the runs of AX-8."""
+    names = {"timing.before": "seconds before", "timing.server": "server's seconds"}
+    names |= {"timing.clients": "clients' seconds", "timing.peak_mebibytes": "peak MiB"}
+    held = frame.reindex(columns=["dataset", "of", *names]).rename(columns={**names, "of": "row"})
+    return held.assign(row=[name_of(name) for name in held["row"]])
+
+
+def front(points: pd.DataFrame, cost: str, gain: str = "accuracy") -> pd.Series:
+    """Return whether no other row has at most this cost and at least this gain, and less or more of one of them."""
+    costs, gains = points[cost].to_numpy(), points[gain].to_numpy()
+    beaten = [
+        bool(((costs <= c) & (gains >= g) & ((costs < c) | (gains > g))).any())
+        for c, g in zip(costs, gains, strict=True)
+    ]
+    return ~pd.Series(beaten, index=points.index, dtype=bool)
+
+
+def against(table: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return mean accuracy and MiB of every row in some columns, with a mark for the Pareto front of each column.
+
+    Central training is left out, since it sends all data and counts no message.
+    """
+    held = table[(table["row"] != "Central") & (table["column"].isin(columns) if columns else True)]
+    points = held.groupby(["column", "row"], sort=False)[["accuracy", "bytes"]].mean().reset_index()
+    marks = [front(part, "bytes") for _, part in points.groupby("column", sort=False)]
+    return points.assign(front=pd.concat(marks) if marks else pd.Series(dtype=bool))
+
+
+# -- leaks ------------------------------------------------------------------------------------------------------------
+
+GOALS = ("features", "edges", "labels")
+TOLERANCE = 0.1  # what a control may miss, since labels of few nodes scatter
+
+
+def leaks(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return for each graph and method what is rebuilt, as shares of the way from chance (0) to everything (1).
+
+    The columns `<goal> measured` hold the cosine, the area under the curve and the accuracy themselves.
+    """
+    rows = []
+    for run in frame.to_dict("records"):
+        row = {"dataset": run["dataset"], "row": name_of(run["of"])}
+        for goal in GOALS:
+            chance = run[f"chance.{goal}"]
+            row[f"{goal} measured"] = run[f"sent.{goal}"]
+            row[goal] = max(0.0, (run[f"sent.{goal}"] - chance) / (1 - chance))
+        rows.append(row | {"used": run["used"], "unused": run["unused"]})
+    names = ["dataset", "row", *(f"{goal} measured" for goal in GOALS), *GOALS, "used", "unused"]
+    table = pd.DataFrame(rows, columns=names)
+    means = table.groupby(["dataset", "row"], sort=False)
+    return means.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
+
+
+def controls(frame: pd.DataFrame) -> list[checks.Row]:
+    """Judge the attacker's controls over all its runs: noise must give chance, and plain data 1."""
+    noise, plain = 0.0, 0.0
+    for run in frame.to_dict("records"):
+        for goal in GOALS:
+            off = run[f"noise.{goal}"] - run[f"chance.{goal}"]
+            # The chance of a cosine is an upper bound, and what lies below it is chance.
+            noise = max(noise, off if goal == "features" else abs(off))
+            plain = max(plain, abs(run[f"plain.{goal}"] - 1))
+    told = "normal noise in place of the messages gives chance, largest distance over goals and methods"
+    return [
+        checks.row("AX-K1", told, noise, TOLERANCE),
+        checks.row("AX-K2", "plain data in place of the messages give 1", plain, 1e-6),
+    ]

@@ -1,0 +1,99 @@
+"""Run the protocol for a user's method or graph, and put it beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedrepro import registry
+from fedrepro.across import protocol, statistics, tables
+from fedrepro.across.protocol import METIS, TUNING_SEED, Column
+from fedrepro.errors import one_of, require
+from fedrepro.reporting import frames
+from fedrepro.runs.execute import execute
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store, opened
+
+FILE = "across-yours"
+
+
+def across(
+    method: str = "",
+    *,
+    dataset: str = "Cora",
+    partitions: Sequence[str] = (METIS,),
+    beside: Sequence[str] = ("Local", "FedAvg"),
+    seeds: int = 5,
+    store: Store | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Run the protocol for a method, or on a graph, and return its rows beside those of other methods.
+
+    The method is tuned as all others: six points on validation nodes, with a seed that is not shown. On a graph of the
+    protocol the others come from the store, and what it lacks of `beside` is computed. On a graph of yours, `beside` is
+    tuned and computed too.
+
+    Args:
+        method: a registered method; empty to compare the methods of `beside` only.
+        dataset: a graph of the protocol, or one of yours (see `fedrepro.data.own`).
+        partitions: how the graph is divided among 10 clients.
+        beside: methods that must stand beside it.
+        seeds: number of runs a cell.
+        store: where runs are kept; by default the suite's own store, in its file `across-yours`.
+        options: options that replace those of the protocol in all runs, such as `rounds=2` for a trial.
+
+    Returns:
+        One row for each method and column: accuracy, macro-F1 and worst client with the half of a 95% interval, MiB per
+        client, runs, and the difference to Local, paired over seeds, with its interval.
+
+    Raises:
+        ArgumentError: a method is not registered, or there are no seeds.
+    """
+    wanted = [tables.name_of(name) for name in dict.fromkeys([*beside, *([method] if method else [])])]
+    for name in wanted:
+        registered = protocol.METHODS[name].registered if name in protocol.METHODS else ""
+        one_of("method", registered or name, registry.names("train"))
+    require(seeds >= 1, "seeds", "at least 1", seeds)
+    kept = opened() if store is None else store
+    columns = [Column(dataset, partition) for partition in partitions]
+    runs: list[Run] = []
+    for name in wanted:
+        point = None if (dataset, name) in protocol.chosen() else _tuned(name, columns[0], kept, options)
+        runs += [
+            run
+            for column in columns
+            if not protocol.why_not(name, column)
+            for run in protocol.cell(name, column, range(seeds), point, **options)
+        ]
+    frame = execute(runs, store=kept, file=FILE)
+    if dataset in protocol.SEEDS and not options:
+        others = [run for run in protocol.table([dataset]) if run.seed < seeds]
+        frame = pd.concat([frame, execute(others, store=kept, file=FILE, budget=0.0)]).drop_duplicates("key")
+    table = tables.scored(frames.with_series(frame, kept))
+    return beside_others(table[table["column"].isin([column.label for column in columns])])
+
+
+def _tuned(name: str, column: Column, store: Store, options: dict[str, Any]) -> protocol.Options:
+    """Return the point of a method that has the highest validation accuracy on a graph, tuning it where needed."""
+    runs = [
+        run for point in protocol.points(name) for run in protocol.cell(name, column, [TUNING_SEED], point, **options)
+    ]
+    found = tables.choose(execute(runs, store=store, file=FILE))
+    return protocol.points(name)[int(found["place"].iloc[0]) if len(found) else 0]
+
+
+def beside_others(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a scored table with their differences to Local."""
+    columns = [Column(r.dataset, r.partition, r.clients, r.split) for r in table.itertuples()]
+    keys = ["column", "row"]
+    out = pd.DataFrame(columns=keys)
+    for value in ("accuracy", "F1", "worst"):
+        cells = tables.summary(table, value, list(dict.fromkeys(columns))).query("runs > 0")
+        names = {"mean": value, "half95": f"{value} ±"}
+        out = out.merge(cells[[*keys, "mean", "half95"]].rename(columns=names), on=keys, how="outer", sort=False)
+    sizes = table.groupby(keys, sort=False).agg(MiB=("bytes", "mean"), runs=("seed", "nunique")).reset_index()
+    gaps = statistics.differences(table, bases=("Local",)).rename(columns={"difference": "minus Local"})
+    out = out.merge(sizes, on=keys, how="left").merge(gaps[[*keys, "minus Local", "low", "high"]], on=keys, how="left")
+    return out.sort_values(["column", "accuracy"], ascending=[True, False], kind="stable").reset_index(drop=True)
