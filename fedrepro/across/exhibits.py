@@ -98,4 +98,3 @@ CLAIMS = ()
 def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     """Return the frame of an exhibit's runs unchanged; `tables` gives it the names of rows and columns."""
     return frame
-

@@ -156,8 +156,8 @@ def further() -> list[Cell]:
         for p in PARTITIONS:
             for row in ("FedGCN-1hop", "FedGCN-2hop"):
                 found += cell(f"{row} (code)", dataset, p, REPETITIONS, name=f"{row}, {CODE_FEDGCN}")
-            local = {"name": f"FedGCN-1hop, {LOCAL_DEGREES}", "method": "FedGCN (local degrees)"}
-            found += cell("FedGCN-1hop", dataset, p, REPETITIONS, **local)
+            local = f"FedGCN-1hop, {LOCAL_DEGREES}"
+            found += cell("FedGCN-1hop", dataset, p, REPETITIONS, name=local, method="FedGCN (local degrees)")
     return [*found, *_slack(row for row in T6 if not row.startswith("Central"))]
 
 
