@@ -22,6 +22,11 @@ def store() -> Path:
     return Path(os.environ.get("FEDREPRO_STORE") or root() / "data" / "results")
 
 
+def personal() -> Path:
+    """Return the folder of results that belong to no paper: `$FEDREPRO_STORE`, else `build/mine`."""
+    return Path(os.environ.get("FEDREPRO_STORE") or root() / "build" / "mine")
+
+
 def figures() -> Path:
     """Return the folder of exhibits: `$FEDREPRO_FIGURES`, else `figures`."""
     return Path(os.environ.get("FEDREPRO_FIGURES") or root() / "figures")
