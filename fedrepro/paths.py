@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from fedrepro.errors import StoreError
+from fedrepro.errors import StoreError, require
 
 _PLACE = Path(__file__).resolve().parent.parent
 CHECKOUT = _PLACE if (_PLACE / "pyproject.toml").is_file() else None  # None for an installed copy
@@ -15,6 +15,16 @@ CHECKOUT = _PLACE if (_PLACE / "pyproject.toml").is_file() else None  # None for
 def root() -> Path:
     """Return the checkout that this package was imported from, or the current directory for an installed copy."""
     return CHECKOUT or Path.cwd()
+
+
+def require_checkout() -> None:
+    """Raise unless there are notebooks: a copy that was installed has none.
+
+    Raises:
+        ArgumentError: the checkout, or the current folder of an installed copy, has no `notebooks`.
+    """
+    allowed = "a checkout of fedrepro: an installed copy has no notebooks and no gallery, only methods, graphs and runs"
+    require((root() / "notebooks").is_dir(), "the current folder", allowed, str(root()))
 
 
 def store() -> Path:
