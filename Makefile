@@ -14,6 +14,7 @@ N       ?= 5
 JOBS    ?=
 MINUTES ?= 20
 SEED    ?=
+LAB     ?=
 PYTHON  ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
@@ -56,6 +57,7 @@ help:  ## this list
 	@echo "  FRESH=1                     leave the store aside: results and figures go to build/fresh, and go on from there"
 	@echo "  VENV=none                   the current interpreter instead of .venv;  PYTHON=... another one"
 	@echo "  JOBS=4                      notebooks run at once, by default one a core;  N=5 runs that verify recomputes"
+	@echo "  LAB='--ip 0.0.0.0 --no-browser'   options of JupyterLab"
 	@echo "  MINUTES=20                  how long faults goes on;  SEED=7 what it draws, else a new seed, which is printed"
 
 all: $(ENVIRONMENT)  ## environment, every notebook on all cores, report, site
@@ -87,8 +89,9 @@ faults: $(ENVIRONMENT)  ## kill sweeps, share, damage and overfill stores for MI
 check: $(ENVIRONMENT)  ## linter, type checker and the rules of prose
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && $(PY) -m pytest -q tests/test_prose.py
 
-lab: $(ENVIRONMENT)  ## open the notebooks in JupyterLab
-	$(PY) -m jupyter lab notebooks
+lab: $(ENVIRONMENT)  ## open the repository in JupyterLab; what is saved in notebooks/ has no outputs
+	$(PY) -m jupyter lab --config fedrepro/reporting/lab.py $(if $(filter 0,$(shell id -u)),--allow-root) \
+	  --ServerApp.root_dir="$(CURDIR)" $(LAB)
 
 verify: $(ENVIRONMENT)  ## recompute N stored runs and compare, stale ones first
 	$(FEDREPRO) verify -n $(N)

@@ -20,6 +20,7 @@ import typer
 from typer.exceptions import TyperException
 
 import fedrepro
+from fedrepro import paths
 from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
 from fedrepro.reporting import notebook, terminal
 from fedrepro.reporting.session import CHOICES, check_parameter
@@ -199,6 +200,7 @@ def run_(
     ] = 1,
 ) -> int:
     """Execute notebooks, or compute what their exhibits lack."""
+    paths.require_checkout()
     given = dict(_pair(text) for text in parameters or ())
     for name, value in (("profile", profile), ("device", device), ("engine", engine)):
         if value is not None:
@@ -375,10 +377,9 @@ def report_(
     ] = None,
 ) -> None:
     """Rewrite the gallery and the state of every exhibit."""
-    from fedrepro.reporting import report
+    from fedrepro.reporting.budget import rewrite
 
-    for path in report.write(only=papers or ()):
-        print(path)
+    rewrite(papers or ())
 
 
 @app.command("site")

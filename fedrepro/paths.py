@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from fedrepro.errors import StoreError
+from fedrepro.errors import StoreError, require
 
 _PLACE = Path(__file__).resolve().parent.parent
 CHECKOUT = _PLACE if (_PLACE / "pyproject.toml").is_file() else None  # None for an installed copy
@@ -17,9 +17,24 @@ def root() -> Path:
     return CHECKOUT or Path.cwd()
 
 
+def require_checkout() -> None:
+    """Raise unless there are notebooks: a copy that was installed has none.
+
+    Raises:
+        ArgumentError: the checkout, or the current folder of an installed copy, has no `notebooks`.
+    """
+    allowed = "a checkout of fedrepro: an installed copy has no notebooks and no gallery, only methods, graphs and runs"
+    require((root() / "notebooks").is_dir(), "the current folder", allowed, str(root()))
+
+
 def store() -> Path:
     """Return the folder of results: `$FEDREPRO_STORE`, else `data/results`."""
     return Path(os.environ.get("FEDREPRO_STORE") or root() / "data" / "results")
+
+
+def personal() -> Path:
+    """Return the folder of results that belong to no paper: `$FEDREPRO_STORE`, else `build/mine`."""
+    return Path(os.environ.get("FEDREPRO_STORE") or root() / "build" / "mine")
 
 
 def figures() -> Path:

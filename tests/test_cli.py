@@ -107,7 +107,7 @@ def test_a_failed_notebook_is_status_1(
     """
     given: list[Any] = []
 
-    def run_all(names: list[str], parameters: dict[str, Any], *, jobs: int) -> list[notebook.Outcome]:
+    def run_all(names: list[str], parameters: dict[str, Any], *, jobs: int, **_: Any) -> list[notebook.Outcome]:
         given.append((names, parameters, jobs))
         return ends
 
@@ -262,6 +262,28 @@ def test_report_writes_the_galleries(capsys: pytest.CaptureFixture[str]) -> None
     assert "README.md" in capsys.readouterr().out
 
 
+def test_the_gallery_is_written_once(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    """`report` writes nothing where nothing has changed, and all again after a page was removed."""
+    sys.modules.pop("fedrepro.reporting.exhibits")  # the real ones
+    page = paths.figures() / "README.md"
+    for _ in range(2):
+        assert cli.main(["report"]) == 0 and str(page) in capsys.readouterr().out
+        assert cli.main(["report"]) == 0 and "what it would be again" in capsys.readouterr().out
+        page.unlink()
+
+
+def test_outside_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An installed copy says in one sentence that it has no notebooks and no gallery; what it has it lists."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    for arguments in (["run", "all"], ["report"]):
+        assert cli.main(arguments) == 2
+        assert "an installed copy has no notebooks" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+    assert cli.main(["list", "methods"]) == 0 and cli.main(["data"]) == 0
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """`fedrepro --version` prints the version that pyproject.toml, CITATION.cff and CHANGELOG.md name."""
     assert cli.main(["--version"]) == 0
@@ -333,7 +355,7 @@ def test_seeds_and_a_missing_gpu(
 ) -> None:
     """`--seeds` is a parameter; `--device cuda` without a GPU is refused before a notebook is started."""
     given: list[Any] = []
-    monkeypatch.setattr(notebook, "run_all", lambda names, parameters, *, jobs: given.append(parameters) or [])
+    monkeypatch.setattr(notebook, "run_all", lambda names, parameters, **_: given.append(parameters) or [])
     assert cli.main(["run", "fedgat", "--seeds", "2"]) == 0 and given == [{"seeds": 2}]
     assert cli.main(["run", "fedgat", "--seeds", "-1"]) == 2
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -44,6 +44,27 @@ def told(ends: Iterable[notebook.Outcome]) -> int:
     return 1 if failed else 0
 
 
+def rewrite(papers: Sequence[str]) -> None:
+    """Rewrite the gallery, all of it only if a file of it or of the package has changed; print the files written."""
+    from fedrepro import paths
+    from fedrepro.runs import cache, codehash
+
+    paths.require_checkout()
+
+    def now() -> str:
+        return cache.content([*cache.below(paths.figures(), ("",)), *cache.below(codehash.root(), cache.READ)])
+
+    if not papers and cache.load("report", now()):
+        print("The gallery is what it would be again.")
+        return
+    from fedrepro.reporting import report
+
+    for path in report.write(only=papers):
+        print(path)
+    if not papers:
+        cache.save("report", now(), True)
+
+
 def fill(names: Sequence[str], minutes: float, beside: int, given: Mapping[str, Any]) -> int:
     """Compute missing runs of the notebooks' exhibits until the time is up.
 

@@ -28,12 +28,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "device": ("auto", "cpu", "cuda"),
     "engine": ENGINES,
 }
+MINE = "mine"  # in place of a paper: what is the user's own
 SCORES = "accuracy|F1"  # the metrics that a main table compares
 PARAMETERS = ("profile", "device", "seeds", "engine")
 
-# The keys of the runs that this process asked the store for, and of those that it wanted computed, see `trace`.
-asked: set[str] = set()
-executed: set[str] = set()
+asked: set[str] = set()  # keys of the runs that this process asked the store for, see `trace`
+executed: set[str] = set()  # and of those that it wanted computed
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "checks": ("id", "statement", "measured", "bound", "verdict"),
@@ -86,14 +86,15 @@ class Notebook:
         """Return the store, which is read once; `execute` looks for new records in it."""
         from fedrepro.runs.store import Store, opened
 
-        apart = self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ
-        return Store(paths.smoke() / "results") if apart else opened()
+        if self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ:
+            return Store(paths.smoke() / "results")
+        return Store(paths.personal()) if self.paper == MINE else opened()
 
     @property
     def figures(self) -> Path:
         """Return the folder of exhibits."""
-        apart = self.profile == "smoke" and "FEDREPRO_FIGURES" not in os.environ
-        return paths.smoke() / "figures" if apart else paths.figures()
+        apart = paths.smoke() if self.profile == "smoke" else paths.personal() if self.paper == MINE else None
+        return apart / "figures" if apart and "FEDREPRO_FIGURES" not in os.environ else paths.figures()
 
     def runs(self, exhibit_id: str) -> list[Run]:
         """Return the runs of an exhibit under this notebook's profile and seeds."""
@@ -201,10 +202,8 @@ class Notebook:
 
         from fedrepro.reporting import answer
 
-        known = answer.numbers(self.figures, self.paper, ids)
-        return Markdown(  # type: ignore[no-untyped-call]
-            "\n".join(f"- {one}" for one in answer.sentences(known, " and ".join(ids)))
-        )
+        told = answer.sentences(answer.numbers(self.figures, self.paper, ids), " and ".join(ids))
+        return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
 
     def settings(self, exhibit_id: str) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
@@ -234,9 +233,8 @@ class Notebook:
         from fedrepro.runs import execute as engine
 
         runs = list(runs)
-        keys = {run.key for run in runs}
-        asked.update(keys)
-        executed.update(keys if budget is None else ())
+        asked.update(run.key for run in runs)
+        executed.update(run.key for run in runs if budget is None)
         return engine.execute(
             runs,
             store=self.store,
@@ -342,11 +340,13 @@ def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
 
 
-def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> Notebook:
+def begin(
+    name: str = f"{MINE}/own", *, profile: str = "quick", device: str = "auto", seeds: int = 0, engine: str = "local"
+) -> Notebook:
     """Check the parameters of a notebook and start it.
 
     Args:
-        name: `paper/n-section`, which decides where its records and exhibits are kept.
+        name: `paper/n-section`, by which records and exhibits are kept; those of `mine/...` stand apart.
         profile: `smoke`, `quick` or `paper`.
         device: `auto` (a GPU if there is one), `cpu` or `cuda`.
         seeds: number of seeds; 0 for the profile's own.
@@ -355,7 +355,7 @@ def begin(name: str, *, profile: str, device: str, seeds: int, engine: str) -> N
     Raises:
         ArgumentError: the name has another form, a value has a wrong type or is no choice, or `cuda` has no GPU.
     """
-    formed = isinstance(name, str) and re.fullmatch(r"[\w~-]+/[\w.-]+", name)
+    formed = re.fullmatch(r"[\w~-]+/[\w.-]+", name if isinstance(name, str) else "")
     require(bool(formed), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)

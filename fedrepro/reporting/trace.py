@@ -17,7 +17,8 @@ from typing import Any
 from fedrepro import paths
 
 FILE = "FEDREPRO_TRACE"  # names the file that the trace is written to
-LEFT_OUT = ("build", "data", ".git", ".ipynb_checkpoints", "__pycache__")
+LEFT_OUT = ("build", "data", ".git")
+KINDS = (".py", ".csv", ".json", ".toml", ".ipynb", ".md", ".tex", ".txt", ".svg", ".png")  # not compiled ones or locks
 
 
 @contextlib.contextmanager
@@ -47,7 +48,11 @@ def kept(file: str) -> Iterator[None]:
     session: Any = sys.modules.get("fedrepro.reporting.session")
     told = {
         "read": sorted(each for each in read if _counts(each, root, figures)),
-        "written": sorted(each for each in written if each.startswith(figures + os.sep) and os.path.isfile(each)),
+        "written": sorted(
+            each
+            for each in written
+            if each.startswith(figures + os.sep) and each.endswith(KINDS) and os.path.isfile(each)
+        ),
         "asked": sorted(session.asked) if session else [],
         "executed": sorted(session.executed) if session else [],
     }
@@ -56,4 +61,4 @@ def kept(file: str) -> Iterator[None]:
 
 def _counts(path: str, root: str, figures: str) -> bool:
     inside = path.startswith(root + os.sep) and Path(path).relative_to(root).parts[0] not in LEFT_OUT
-    return (inside or path.startswith(figures + os.sep)) and not path.endswith((".pyc", ".lock", ".partial"))
+    return (inside or path.startswith(figures + os.sep)) and path.endswith(KINDS)

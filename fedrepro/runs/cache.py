@@ -39,6 +39,14 @@ def state(files: Iterable[Path | str]) -> str:
     return "" if fresh else hashlib.sha256(repr(known).encode()).hexdigest()
 
 
+def content(files: Iterable[str]) -> str:
+    """Return a hash of files and what is in them."""
+    known = hashlib.sha256()
+    for file in files:
+        known.update(file.encode() + b"\0" + Path(file).read_bytes())
+    return known.hexdigest()
+
+
 def package() -> str:
     """Return the state of all files of this package that its results, grids and tables come from."""
     return state(below(codehash.root(), READ))

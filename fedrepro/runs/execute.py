@@ -18,10 +18,11 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import DataError, one_of, require
 from fedrepro.runs import executors, process, records
+from fedrepro.runs import progress as progress_
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store, file_name
@@ -122,13 +123,11 @@ def compute_all(
             is one batch, one worker or training on a GPU.
         workers: batches computed at once; default `executors.cores()`.
         device: `auto`, `cpu` or `cuda`, where it matters; looked for only if there is something to compute.
-        progress: show a bar with the time left, if the error stream is a terminal.
+        progress: show the time left, see `fedrepro.runs.progress`.
         claim: asked before a batch is started. It returns those runs to be computed now, and those that another
             process is computing, which are asked for again at the end.
         deadline: `time.monotonic()` after which nothing new is started.
     """
-    from tqdm import tqdm
-
     if not batches or time.monotonic() >= deadline:
         return
     if executor not in ("dask", "slurm"):  # whose workers are other machines, with or without a GPU
@@ -144,9 +143,14 @@ def compute_all(
     if here and executor not in (None, "local"):
         told = "graphs, methods or functions that were registered by hand or written in a notebook"
         warnings.warn(f"All is computed in this process: other machines cannot import {told}.", stacklevel=3)
+    several = executor in (None, "local") and len(batches) > 1 and (workers or executors.cores()) > 1
+    if script := progress_.unguarded() if several and not here else "":
+        told = f'{script} has no `if __name__ == "__main__":`, without which worker processes would begin it anew'
+        warnings.warn(f"All is computed in this process: {told}.", stacklevel=3)
+    here = here or bool(script)
     if here or (executor in (None, "local") and len(batches) <= 1):
         executor, workers = None, 1
-    bar = tqdm(total=sum(map(len, batches)), unit="run", mininterval=0.5, disable=None if progress else True)
+    bar = progress_.bar(sum(map(len, batches)), progress)
 
     def groups() -> Iterator[_Group | None]:
         left = batches
@@ -201,8 +205,8 @@ def _engine(
 def execute(
     runs: Iterable[Run],
     *,
-    store: Store,
-    file: str,
+    store: Store | None = None,
+    file: str = "mine",
     executor: Executor | str | None = None,
     budget: float | None = None,
     device: str = "cpu",
@@ -222,14 +226,14 @@ def execute(
 
     Args:
         runs: what is wanted; one asked for twice is computed once.
-        store: where records are looked up and kept.
+        store: where records are looked up and kept; default the personal store, `paths.personal()`.
         file: its file for new records: the notebook's name.
         executor: any `concurrent.futures` executor, or a name for `executor`. Default: a pool of
             spawned processes, or this process if there is one thing to compute, one worker or training on a GPU.
         budget: minutes after which nothing new is started; 0 computes nothing.
         device: `auto` (a GPU if there is one), `cpu` or `cuda`, for training and benchmarks of rounds; the rest is
             computed on the CPU.
-        progress: show a bar with the time left, if the error stream is a terminal.
+        progress: show the time left, see `fedrepro.runs.progress`.
         workers: runs computed at once; default `$FEDREPRO_WORKERS`, else the number of cores.
         side_by_side: how many training runs that differ in seed alone are trained as one batch.
         retry: compute runs again that failed before.
@@ -247,6 +251,7 @@ def execute(
     """
     runs = list(runs)
     _check_runs(runs)
+    store = Store(paths.personal()) if store is None else store
     require(isinstance(store, Store), "store", "a Store", store)
     file_name(file)
     for name, number in (("workers", workers), ("side_by_side", side_by_side)):
