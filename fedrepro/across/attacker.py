@@ -41,7 +41,7 @@ WHAT = ("update", "bias", "W1", "b1", "W2", "b2", "rows", "embeddings", "mean", 
 
 
 class Victim(NamedTuple):
-    """What is true of a client: features `[nodes, features]`, edges `[nodes, nodes]`, labels and training nodes."""
+    """The truth about a client: features `[nodes, features]`, edges `[nodes, nodes]`, labels and training nodes."""
 
     x: Tensor
     a: Tensor
@@ -51,7 +51,7 @@ class Victim(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What an attacker makes of messages: vectors, whether each belongs to a node, scores of pairs, and labels."""
+    """The guesses of an attacker from messages: vectors, whether each belongs to a node, scores of pairs, and labels."""
 
     vectors: Tensor | None
     assigned: bool

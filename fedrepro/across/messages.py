@@ -35,7 +35,7 @@ USED = {"features", "neighbour sums", "power blocks", "power indices", "embeddin
 
 @dataclass
 class Log:
-    """What was seen of a training: the updates of its rounds, its first and last state, and seconds by side."""
+    """The log of a training: the updates of its rounds, its first and last state, and seconds by side."""
 
     updates: list[Update] = field(default_factory=list)
     states: list[State] = field(default_factory=list)

@@ -10,7 +10,7 @@ import pandas as pd
 from fedrepro import registry
 from fedrepro.across import protocol, statistics, tables
 from fedrepro.across.protocol import METIS, TUNING_SEED, Column
-from fedrepro.errors import one_of, require
+from fedrepro.errors import FedreproError, one_of, require
 from fedrepro.reporting import frames
 from fedrepro.runs.execute import execute
 from fedrepro.runs.run import Run
@@ -50,6 +50,7 @@ def across(
 
     Raises:
         ArgumentError: a method is not registered, or there are no seeds.
+        FedreproError: a run failed.
     """
     wanted = [tables.name_of(name) for name in dict.fromkeys([*beside, *([method] if method else [])])]
     for name in wanted:
@@ -67,7 +68,7 @@ def across(
             if not protocol.why_not(name, column)
             for run in protocol.cell(name, column, range(seeds), point, **options)
         ]
-    frame = execute(runs, store=kept, file=FILE)
+    frame = _computed(runs, kept)
     if dataset in protocol.SEEDS and not options:
         others = [run for run in protocol.table([dataset]) if run.seed < seeds]
         frame = pd.concat([frame, execute(others, store=kept, file=FILE, budget=0.0)]).drop_duplicates("key")
@@ -75,12 +76,21 @@ def across(
     return beside_others(table[table["column"].isin([column.label for column in columns])])
 
 
+def _computed(runs: list[Run], store: Store) -> pd.DataFrame:
+    """Return runs as a table. A run that fails is an error, since its row would be missing in silence."""
+    frame = execute(runs, store=store, file=FILE)
+    for run in runs:
+        if failure := store.failure(run.key):
+            raise FedreproError(f"A run of {run.method} on {run.dataset} failed: {failure['error']}")
+    return frame
+
+
 def _tuned(name: str, column: Column, store: Store, options: dict[str, Any]) -> protocol.Options:
     """Return the point of a method that has the highest validation accuracy on a graph, tuning it where needed."""
     runs = [
         run for point in protocol.points(name) for run in protocol.cell(name, column, [TUNING_SEED], point, **options)
     ]
-    found = tables.choose(execute(runs, store=store, file=FILE))
+    found = tables.choose(_computed(runs, store))
     return protocol.points(name)[int(found["place"].iloc[0]) if len(found) else 0]
 
 

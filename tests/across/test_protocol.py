@@ -1,0 +1,152 @@
+"""The protocol across the papers: equal budgets, choices without test scores, an attacker between its controls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fedrepro as fr
+from fedrepro import registry
+from fedrepro.across import attacker, exhibits, messages, protocol, tables
+from fedrepro.engine.fedavg import FedAvg
+from fedrepro.engine.method import State, Update
+from fedrepro.errors import ArgumentError, FedreproError
+from fedrepro.runs import tasks
+from fedrepro.runs.store import Store
+
+
+def test_every_method_has_the_same_budget_and_is_tuned_on_a_seed_that_no_table_shows() -> None:
+    """Six points a method; the tuning seed is in no column."""
+    assert {len(protocol.points(method)) for method in [*protocol.METHODS, "a user's"]} == {6}
+    assert protocol.TUNING_SEED not in {run.seed for run in protocol.table()}
+    for graph in protocol.SEEDS:
+        runs = protocol.tuning(graph)
+        by_method = pd.Series([str(run.options.get("structure", "")) + run.method for run in runs]).value_counts()
+        assert set(by_method) == {6} and {run.seed for run in runs} == {protocol.TUNING_SEED}
+
+
+def test_every_cell_is_run_or_says_why_not() -> None:
+    """Each method has runs in each column, or a reason; Feras and GFL-APPNP have a column of their own."""
+    for column in protocol.columns():
+        for method in protocol.METHODS:
+            why = protocol.why_not(method, column)
+            if why:
+                with pytest.raises(ArgumentError, match="column"):
+                    protocol.cell(method, column, [0])
+            else:
+                assert protocol.cell(method, column, [0])
+    for method in protocol.OWN_GROUND:
+        assert [c for c in protocol.columns() if not protocol.why_not(method, c)]
+
+
+def test_methods_share_the_network_the_rounds_and_the_split() -> None:
+    """Whatever a row replaces is listed in `METHODS`; all else is equal in a column."""
+    for column in protocol.columns():
+        runs = {m: protocol.cell(m, column, [0])[0] for m in protocol.METHODS if not protocol.why_not(m, column)}
+        assert {run.split for run in runs.values()} == {column.split}
+        assert {run.options["rounds"] for run in runs.values()} == {100}
+        for method, run in runs.items():
+            for name, value in protocol.CLIENT.items():
+                free = {**protocol.METHODS[method].options, **protocol.METHODS[method].tried[0]}
+                assert name in free or run.options[name] == value, (method, name)
+
+
+def test_the_choice_of_a_point_takes_no_test_score() -> None:
+    """Permuted test scores change no choice; validation scores do."""
+    runs = protocol.tuning("Cora")[:12]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame([{"key": run.key, **run.to_dict(), **run.options} for run in runs])
+    for view in ("before", "after"):
+        frame[f"{view}.best.val"] = frame[f"{view}.best.test"] = rng.random(len(runs))
+    chosen = tables.choose(frame)
+    other = frame.assign(**{f"{v}.best.test": rng.random(len(runs)) for v in ("before", "after")})
+    assert len(chosen) == 2 and tables.choose(other).equals(chosen)
+    moved = frame.assign(**{f"{v}.best.val": 1 - frame[f"{v}.best.val"] for v in ("before", "after")})
+    assert not tables.choose(moved)["place"].equals(chosen["place"])
+
+
+def victim(nodes: int = 40) -> attacker.Victim:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(nodes, 60, generator=generator) * (torch.rand(nodes, 60, generator=generator) < 0.3)
+    a = (torch.rand(nodes, nodes, generator=generator) < 0.1).float().triu(1)
+    y = torch.arange(nodes) % 4
+    return attacker.Victim(x, a + a.T, y, torch.rand(nodes, generator=generator) < 0.5, 4)
+
+
+def test_noise_gives_chance_and_plain_data_gives_everything() -> None:
+    """Features of nodes by number: 0 and 1; edges: one half and 1; labels: one over the classes and 1."""
+    known = victim()
+    assert attacker.rate(attacker.plain(known), known) == dict.fromkeys(attacker.GOALS, pytest.approx(1.0, abs=1e-6))
+    sent = {"rows": known.x, "update": torch.randn(60, 8), "bias": torch.randn(4)}
+    drawn = [attacker.rate(attacker.guess(attacker.noise(sent, seed), known, seed), known) for seed in range(40)]
+    mean = {goal: np.mean([one[goal] for one in drawn]) for goal in attacker.GOALS}
+    chance = attacker.chance(sent, known)
+    assert mean["features"] <= chance["features"] + 0.05
+    assert abs(mean["edges"] - 0.5) < 0.05 and abs(mean["labels"] - 0.25) < 0.06
+    rebuilt = attacker.rate(attacker.guess(sent, known, 0), known)
+    assert rebuilt["features"] == pytest.approx(1.0, abs=1e-6), "rows in the clear are the features"
+
+
+def test_a_watched_method_computes_the_same() -> None:
+    """The log changes no weight."""
+    (run,) = exhibits.small(lambda: protocol.cell("FedAvg", protocol.Column("Cora", protocol.METIS), [0]))()
+    method, fed, log, _ = messages.watch(run)
+    (plain,) = tasks.train([run])
+    assert len(log.updates) == 2 and type(method).__name__ == "FedAvg"
+    assert fed.traffic.summary() == plain["result"]["traffic"]
+
+
+@dataclass(frozen=True)
+class ServerMomentum(FedAvg):
+    """FedAvgM as a user would add it: the server adds a part of its last step (Hsu, Qi and Brown 2019)."""
+
+    beta: float = 0.5
+
+    def aggregate(self, state: State, update: Update) -> State:
+        """Return the average plus beta times the last step."""
+        found = super().aggregate(state, update)
+        step = {name: found.shared[name] - w for name, w in state.shared.items()}
+        held = state.more or {}
+        last = held.get("step", {name: torch.zeros_like(w) for name, w in step.items()})
+        step = {name: w + self.beta * last[name] for name, w in step.items()}
+        shared = {name: w + step[name] for name, w in state.shared.items()}
+        return State(shared, found.personal, {**held, "step": step})
+
+
+def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tuned as the others are, and its accuracy, bytes and difference to Local stand beside theirs."""
+    monkeypatch.setattr(registry, "_own", dict(registry._own))
+    registry.register("train", "ServerMomentum", ServerMomentum)
+    store = Store(tmp_path)
+    more = {"rounds": 2, "hidden": 8, "local_epochs": 1}
+    found = fr.across(method="ServerMomentum", dataset="Cora~standin", seeds=2, store=store, **more)
+    assert set(found["row"]) == {"Local", "FedAvg", "FedAvg, fine-tuned", "ServerMomentum"}
+    row = found.set_index("row").loc["ServerMomentum"]
+    assert row["runs"] == 2 and 0 < row["accuracy"] <= 100 and row["low"] <= row["minus Local"] <= row["high"]
+    assert row["MiB"] == found.set_index("row").loc["FedAvg", "MiB"] > 0
+    assert sum(record["run"]["method"] == "ServerMomentum" for record in store) == 6 + 2
+    with pytest.raises(ArgumentError, match="method"):
+        fr.across(method="ServerMomentun", store=store)
+
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    """A method with a mistake."""
+
+    def aggregate(self, state: State, update: Update) -> State:
+        """Fail, as a wrong shape would."""
+        raise RuntimeError("shapes do not fit")
+
+
+def test_a_method_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is not left out in silence."""
+    monkeypatch.setattr(registry, "_own", dict(registry._own))
+    registry.register("train", "Broken", Broken)
+    more = {"rounds": 2, "hidden": 8, "local_epochs": 1}
+    with pytest.raises(FedreproError, match=r"Broken.*shapes do not fit"):
+        fr.across(method="Broken", dataset="Cora~standin", beside=(), seeds=1, store=Store(tmp_path), **more)

@@ -1,0 +1,128 @@
+"""Statistics and statements of the comparison across the papers, against SciPy and by flipping the data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fedrepro.across import page, protocol, statistics, tables
+
+METIS = protocol.METIS
+
+
+def table(scores: dict[str, list[float]], dataset: str = "Cora", sent: float = 1.0) -> pd.DataFrame:
+    """Return scored rows on METIS parts of a graph, one a seed."""
+    column = protocol.Column(dataset, METIS)
+    rows = [
+        {"row": name, "column": column.label, **column._asdict(), "seed": seed, "accuracy": value, "F1": value,
+         "worst": value, "spread": 1.0, "validation": value, "bytes": sent * (i + 1), "key": f"{name}{seed}{dataset}"}
+        for i, (name, values) in enumerate(scores.items())
+        for seed, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(tables.MAIN_COLUMNS))
+
+
+SCORES = {
+    "Local": [70.0, 71.0, 69.0, 72.0, 70.5],
+    "FedAvg": [75.0, 76.5, 74.0, 77.0, 75.0],
+    "FedGAT": [80.0, 81.0, 79.5, 82.0, 80.0],
+}
+
+
+def test_differences_are_paired_with_the_interval_of_student() -> None:
+    """SciPy's interval of the paired differences, and verdicts that follow its sides."""
+    found = statistics.differences(table(SCORES)).set_index(["row", "base"])
+    for name, base in (("FedAvg", "Local"), ("FedGAT", "Local"), ("Local", "FedAvg"), ("FedGAT", "FedAvg")):
+        gaps = np.subtract(SCORES[name], SCORES[base])
+        low, high = stats.t.interval(0.95, 4, gaps.mean(), stats.sem(gaps))
+        row = found.loc[(name, base)]
+        assert row["difference"] == pytest.approx(gaps.mean()) and row["pairs"] == 5
+        assert (row["low"], row["high"]) == (pytest.approx(low), pytest.approx(high))
+        assert row["verdict"] == ("above" if low > 0 else "below")
+
+
+def test_noise_alone_is_seldom_shown() -> None:
+    """Methods of equal mean: at most one in twenty columns shows any, by Benjamini and Hochberg."""
+    rng = np.random.default_rng(0)
+    shown = 0
+    for _ in range(60):
+        scores = {name: list(70 + rng.normal(size=5)) for name in ("Local", "FedAvg", "FedGAT", "FedProx")}
+        shown += bool((statistics.differences(table(scores))["verdict"] != statistics.NOT_SHOWN).any())
+    assert shown <= 9  # two bases share their noise, so tests of a column are no independent ones
+
+
+def test_ranks_and_critical_difference_are_those_of_the_books() -> None:
+    """Friedman's test from SciPy, Nemenyi's difference for 5 methods and 30 graphs from Demsar's table (2.728)."""
+    graphs = [graph for graph in protocol.SEEDS if graph != "subCora"][:4]
+    rng = np.random.default_rng(1)
+    parts, means = [], []
+    for graph in graphs:
+        scores = {name: list(rng.normal(70, 3, size=2)) for name in ("Local", "FedAvg", "FedGAT", "FedProx")}
+        parts.append(table(scores, graph))
+        means.append([np.mean(values) for values in scores.values()])
+    found = statistics.ranks(pd.concat(parts))
+    assert found is not None and found.graphs == 4
+    assert found.p == pytest.approx(stats.friedmanchisquare(*np.transpose(means)).pvalue)
+    expected = pd.Series((5 - stats.rankdata(means, axis=1)).mean(0), ["Local", "FedAvg", "FedGAT", "FedProx"])
+    assert found.mean.to_dict() == pytest.approx(expected.to_dict())
+    assert statistics.critical_difference(5, 30) == pytest.approx(2.728 * math.sqrt(5 * 6 / (6 * 30)), rel=1e-3)
+    assert statistics.ranks(parts[0]) is None, "one graph ranks nothing"
+
+
+def test_power_grows_with_graphs_and_with_the_advantage_and_is_small_for_few_graphs() -> None:
+    """Seven graphs tell an advantage of one standard deviation from fifteen methods less than half of the time."""
+    assert statistics.power(15, 7, 1.0) < 0.5
+    assert statistics.power(15, 7, 0.0) < 0.05
+    assert statistics.power(15, 40, 2.0) > statistics.power(15, 7, 2.0) > statistics.power(15, 7, 1.0)
+
+
+def test_what_a_lead_depends_on_is_welchs_interval() -> None:
+    """The lead on a homophilic graph minus that on another one, and METIS minus random."""
+    rng = np.random.default_rng(2)
+    parts = []
+    for graph, lead in (("Cora", 8.0), ("Chameleon", 1.0)):
+        local = rng.normal(60, 1, 5)
+        parts.append(table({"Local": list(local), "FedAvg": list(local + lead + rng.normal(0, 0.5, 5))}, graph))
+    both = pd.concat(parts)
+    found = statistics.dependence(both, {"Cora": 0.8, "Chameleon": 0.2})
+    row = found[(found["row"] == "FedAvg") & found["effect"].str.startswith("homophilic")].iloc[0]
+    leads = [np.subtract(*(part[part["row"] == name]["accuracy"].to_numpy() for name in ("FedAvg", "Local")))
+             for part in parts]  # fmt: skip
+    ends = stats.ttest_ind(*leads, equal_var=False).confidence_interval(0.95)
+    assert (row["low"], row["high"]) == (pytest.approx(ends.low), pytest.approx(ends.high))
+    assert row["verdict"] == statistics.SHOWN
+
+
+def test_the_pareto_front_holds_what_no_other_beats() -> None:
+    """Equal points stay, a dearer one of equal gain goes."""
+    points = pd.DataFrame({"bytes": [0.0, 1.0, 1.0, 2.0, 3.0], "accuracy": [50.0, 60.0, 60.0, 60.0, 70.0]})
+    assert tables.front(points, "bytes").tolist() == [True, True, True, False, True]
+
+
+def test_statements_follow_from_the_data_and_flip_with_it() -> None:
+    """Two rows that change their scores change places in every statement about them."""
+    leaks = pd.DataFrame(
+        {"row": ["FedAvg", "FedGAT"], "features": [0.1, 0.9], "edges": [0.0, 1.0], "labels": [0.2, 0.3]}
+    )
+    before = page.sentences(table(SCORES), leaks)
+    flipped = page.sentences(table({**SCORES, "FedAvg": SCORES["FedGAT"], "FedGAT": SCORES["FedAvg"]}),
+                             leaks.assign(row=["FedGAT", "FedAvg"]))  # fmt: skip
+    told = next(one for one in before if one.startswith("**Accuracy"))
+    assert "FedGAT has the highest mean, 80.5%; all others are shown to be worse" in told
+    assert "FedAvg has the highest mean, 80.5%" in next(one for one in flipped if one.startswith("**Accuracy"))
+    assert any("features.** FedGAT reveals most: 90%" in one for one in before)
+    assert any("features.** FedAvg reveals most: 90%" in one for one in flipped)
+    below = page.sentences(table({**SCORES, "Local": [90.0, 91.0, 89.0, 92.0, 90.5]}))
+    assert any("Shown above Local, in so many of 1 columns: no method" in one for one in below)
+    assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
+
+
+def test_a_single_run_makes_no_statement_about_accuracy() -> None:
+    """There is no best row, and no difference is shown."""
+    one = table({name: values[:1] for name, values in SCORES.items()})
+    assert not any(text.startswith("**Accuracy") for text in page.sentences(one))
+    assert set(statistics.differences(one)["verdict"]) <= {statistics.NOT_SHOWN}
