@@ -287,7 +287,9 @@ def _exhibit(one: Drawn, heading: str) -> str:
     counted = f" {_count(one.verdicts)}." if one.verdicts else ""
     parts.append(f"Files: {one.links}.{behind}{counted}\n")
     if one.picture:
-        parts.append(f"![{_escape(heading)}]({one.id}.svg)\n")
+        # An exhibit without a title is described by the columns of its numbers.
+        told = f"{one.id}: {', '.join(one.rows[0])}" if heading == one.id and one.rows else heading
+        parts.append(f"![{_escape(told)}]({one.id}.svg)\n")
     if one.rows and len(one.rows) <= ROWS_SHOWN:
         body = _table(list(one.rows[0]), [list(row.values()) for row in one.rows])
         parts.append(f"<details><summary>Numbers</summary>\n\n{body}\n</details>\n")
