@@ -5,12 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from fedrepro import paths
 from fedrepro.papers.fedstruct.exhibits import by_reading, grids, readings, tables
 from fedrepro.papers.fedstruct.exhibits.settings import method_of
 from fedrepro.reporting import compare, exhibits
 from fedrepro.reporting import readings as listing
 from fedrepro.reporting.exhibits import registered
 from fedrepro.runs import tasks
+from fedrepro.runs.store import Store
 
 
 def frame_of(exhibit: str) -> pd.DataFrame:
@@ -41,6 +43,10 @@ def test_the_list_is_what_is_run(exhibit: str, frames: dict[str, pd.DataFrame]) 
         if compare.table(runs, printed, on=["dataset", "clients", "partition", "method"], value="percent")["runs"].any()
     ]
     assert {*in_cells, listing.MAIN} == set(known.index)
+    layout = exhibits.study("fedstruct").tables[exhibit]
+    main = next(iter(named.values())).iloc[:0]
+    judged = listing.table(main, named, printed, layout)  # accepts no reading that is not listed
+    assert set(judged["reading"]) == {*in_cells}
     assert set(known["fixed"]) <= {"before", "after"} and known["departures"].str.len().gt(10).all()
 
 
@@ -85,3 +91,14 @@ def test_quick_runs_no_reading_of_a_large_graph() -> None:
     for name in ("FS-T6-readings", "FS-T8-readings"):
         quick = grids.GRIDS[name].runs("quick")
         assert quick and {(run.dataset, run.partition, run.seed) for run in quick} == {("Cora", "random", 0)}
+
+
+def test_what_the_deviations_say_of_validation_is_stored() -> None:
+    """FS-R1 and FS-R2: on validation nodes the public code's readings are better in each row and graph."""
+    frame = Store(paths.root() / "data" / "results").frame(registered()["FS-M1"].runs("paper"))
+    tried = tables.open_settings(tables.prepare(frame, "FS-M1"))
+    scores = tried.set_index(["method", "dataset", "reading"])["validation"]
+    for reading in (readings.NO_RELU, readings.RAW_ORBITS):
+        for row in readings.CODED[reading][0]:
+            for dataset in ("Cora", "Chameleon"):
+                assert scores[row, dataset, reading] > scores[row, dataset, readings.MAIN]

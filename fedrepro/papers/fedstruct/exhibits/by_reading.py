@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedrepro.papers.fedstruct.exhibits import readings
 from fedrepro.papers.fedstruct.exhibits.cells import CLIENTS, HOP2VEC
+from fedrepro.reporting.readings import listed
 
 if TYPE_CHECKING:
     from fedrepro.reporting.session import Notebook
@@ -58,7 +59,8 @@ def named(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.Data
         frame = pd.concat([frame, *elsewhere], ignore_index=True)
     if exhibit_id == "FS-T8":
         frame["method"] = frame["method"].replace({HOP2VEC: "FedStruct (DGCN+H2V)"})  # one row (FS-Q2)
-    return {str(name): runs for name, runs in frame.groupby("reading", sort=False)}
+    known = set(listed("fedstruct", exhibit_id)["reading"])  # a reading of another table's rows is none of this one
+    return {str(name): runs for name, runs in frame.groupby("reading", sort=False) if name in known}
 
 
 def _split(frame: pd.DataFrame, source: str) -> pd.DataFrame:
