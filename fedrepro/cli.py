@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as end:
         return end.exit_code
     except TyperException as error:
-        told = " ".join(error.format_message().split())
+        told = " ".join(error.format_message().split()).rstrip(".") + "."
+        # The parser's sentence names an option of the wrong type, and not what was given for it.
+        options = getattr(getattr(error, "param", None), "opts", [])
+        values = [value for option, value in pairwise(given) if option in options]
+        told += f" Got {values[0]!r}." if values and values[0] not in told else ""
         where = getattr(getattr(error, "ctx", None), "command_path", "fedrepro")
         print(f"fedrepro: {told} `{where} --help` says what there is.", file=sys.stderr)
         return 2

@@ -51,7 +51,7 @@ class Victim(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """The guesses of an attacker from messages: vectors, whether each belongs to a node, scores of pairs, and labels."""
+    """An attacker's guesses from messages: vectors, whether each belongs to a node, scores of pairs, and labels."""
 
     vectors: Tensor | None
     assigned: bool

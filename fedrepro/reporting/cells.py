@@ -82,4 +82,5 @@ def _main(exhibit_id: str) -> pd.DataFrame:
     notebook = begin(f"{paper}/show", profile="paper", device="cpu", seeds=0, engine="local")
     frame, _, layout = main_runs(notebook, exhibit_id)
     names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
-    return frame[[*names, "seed", layout.value, "when", "key"]].sort_values([*names, "seed"])
+    columns = [*names, "seed", layout.value, "when", "key"]  # an empty store has none of them
+    return frame.reindex(columns=columns).sort_values([*names, "seed"])

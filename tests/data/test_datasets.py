@@ -29,7 +29,7 @@ from fedrepro.data import datasets, formats, sources
 from fedrepro.data.formats import csr_matrix, csr_tensor, features_of
 from fedrepro.data.statistics import summarize
 from fedrepro.engine.federation import Federation
-from fedrepro.engine.training import score
+from fedrepro.engine.scores import score
 from fedrepro.errors import ArgumentError, DataError
 
 REAL = os.environ.get("FEDREPRO_DATA")

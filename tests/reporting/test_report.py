@@ -87,7 +87,7 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10"]
     assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–"]
     assert "Drawn: 3 of 165 exhibits." in text
-    assert "| FedGAT | 0 | 1 | 0 | 0 | 0 |" in text
+    assert "| FedGAT | 0 | 0 | 1 | 0 | 0 | 0 | 0 |" in text
     assert "[engine](engine/README.md)" in text
 
 

@@ -632,7 +632,9 @@ def test_what_a_claim_speaks_of_and_was_not_run_is_named() -> None:
     missing = {name: text.partition("; not compared: ")[2] for name, text in found.evidence.items()}
     for name in ("SH-C2", "SH-C2-sheaf", "SH-C4", "SH-C4-alone", "SH-C5", "SH-C5-most", "SH-C5-networks", "SH-C6"):
         assert missing[name].startswith("Computers, ") and "ogbn-arxiv, " in missing[name], name
-        assert found.verdict[name] == "holds in part", name
+        # All that was run of this one is shown, and whole graphs are what is missing.
+        expected = "holds on every graph at hand" if name == "SH-C5-networks" else "holds in part"
+        assert found.verdict[name] == expected, name
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.1, "holds"), (1.3, "fails")])
