@@ -91,6 +91,7 @@ def _cost(table: pd.DataFrame) -> Iterator[str]:
 def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     if leaks is None or leaks.empty:
         return
+    leaks = leaks[leaks["row"] != "Central"]  # it counts no message, since all data are in one place
     means = table[table["column"] == COLUMN].groupby("row")["accuracy"].mean()
     held = leaks.assign(worst=leaks[["features", "edges", "labels"]].max(axis=1), accuracy=leaks["row"].map(means))
     for goal in ("features", "edges", "labels"):
@@ -110,7 +111,7 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
     cells = tables.missing(tables.summary(table))
     lacking = cells[cells["missing"] > 0]
     total = int((cells["with runs"] + cells["missing"]).sum())
-    yield f"**What is open.** {int(cells['with runs'].sum())} of {total} cells of the protocol have runs."
+    yield f"**What is open.** {int(cells['with runs'].sum())} of {total} cells of the protocol have all their runs."
     if len(lacking):
         yield f"Columns that are not complete: {', '.join(lacking['column'])}."
     found = statistics.ranks(table)

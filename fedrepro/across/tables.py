@@ -108,8 +108,10 @@ def wide(cells: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
 
 
 def missing(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return how many cells of each column have runs, lack them, and have none in the protocol."""
-    kinds = {"with runs": cells["runs"] > 0, "missing": cells["note"].eq("not computed yet")}
+    """Return how many cells of each column have all their seeds, lack some, and have none in the protocol."""
+    wanted = cells["column"].map({c.label: protocol.SEEDS[c.dataset] for c in protocol.columns()}).fillna(1)
+    kinds = {"with runs": cells["runs"] >= wanted, "missing": cells["runs"].lt(wanted) & cells["runs"].gt(0)}
+    kinds["missing"] |= cells["note"].eq("not computed yet")
     counts = cells.assign(**kinds, none=~(kinds["with runs"] | kinds["missing"])).groupby("column", sort=False)
     table = counts[["with runs", "missing", "none"]].sum().reset_index()
     return table.rename(columns={"none": "not in the protocol"})

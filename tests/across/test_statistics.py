@@ -116,9 +116,20 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     assert "FedAvg has the highest mean, 80.5%" in next(one for one in flipped if one.startswith("**Accuracy"))
     assert any("features.** FedGAT reveals most: 90%" in one for one in before)
     assert any("features.** FedAvg reveals most: 90%" in one for one in flipped)
+    central = pd.DataFrame({"row": ["Central"], "features": [0.0], "edges": [0.0], "labels": [0.0]})
+    assert not any(one.startswith("**Leaks") and "Central" in one for one in
+                   page.sentences(table({**SCORES, "Central": [80.5] * 5}), pd.concat([leaks, central])))  # fmt: skip
     below = page.sentences(table({**SCORES, "Local": [90.0, 91.0, 89.0, 92.0, 90.5]}))
     assert any("Shown above Local, in so many of 1 columns: no method" in one for one in below)
     assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
+
+
+def test_a_cell_without_all_its_seeds_is_open() -> None:
+    """Two of five seeds are not a finished cell."""
+    whole, part = (tables.missing(tables.summary(table({k: v[:n] for k, v in SCORES.items()}))) for n in (5, 2))
+    label = protocol.Column("Cora", METIS).label
+    assert whole.set_index("column").loc[label, "with runs"] == 3
+    assert part.set_index("column").loc[label, "with runs"] == 0
 
 
 def test_a_single_run_makes_no_statement_about_accuracy() -> None:
