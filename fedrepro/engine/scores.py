@@ -87,7 +87,7 @@ class History:
     def add(self, view: str, fed: Federation, logits: Tensor) -> None:
         """Append one round's scores. A run has diverged if its validation loss is not finite."""
         scores, rows = score(fed, logits), {mask: fed.rows(mask)[0] for mask in MASKS}
-        getattr(self, view).add(scores, fed.run.cpu().numpy(), {mask: logits[at] for mask, at in rows.items()})
+        getattr(self, view).add(scores, _runs(fed), {mask: logits[at] for mask, at in rows.items()})
         self.nodes = self.nodes or {mask: _scored(fed, at) for mask, at in rows.items()}
         for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
             self.diverged.setdefault(int(number), len(self.loss))
@@ -160,6 +160,12 @@ class History:
         return out
 
 
+def _runs(fed: Federation) -> np.ndarray:
+    """Return the run of each client, copied from the device once."""
+    run: np.ndarray = fed.cached("run on the host", lambda: fed.run.cpu().numpy())
+    return run
+
+
 def _scored(fed: Federation, rows: Tensor) -> Scored:
     run = fed.run[fed.batch.batch[rows]].cpu().numpy()
     return Scored(run, fed.batch.node_id[rows].cpu().numpy(), fed.batch.y[rows].cpu())
@@ -220,7 +226,7 @@ def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
         nodes.
     """
     out: dict[str, np.ndarray] = {}
-    runs = fed.run.cpu().numpy()
+    runs = _runs(fed)
     with np.errstate(invalid="ignore", divide="ignore"):
         for mask in ("val", "test"):
             rows, _ = fed.rows(mask)
