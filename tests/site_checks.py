@@ -24,7 +24,8 @@ LOOK = """async () => {
   const wrong = [...document.querySelectorAll("mjx-merror, [data-mjx-error]")].map((one) => one.textContent);
   const nameless = [...document.images].filter((one) => one.alt.trim().length < 10 || /\\.(svg|png)$/.test(one.alt))
     .map((one) => one.src);
-  const links = [...document.querySelectorAll("a[href]")].map((one) => one.href);
+  const links = [...document.querySelectorAll("a[href]")]
+    .map((one) => new URL(one.getAttribute("href"), document.baseURI).href);  // of a link in a picture too
   const formulas = document.querySelectorAll("mjx-container").length;
   return { dollars, unset: [...unset, ...wrong], nameless, links, formulas };
 }"""
