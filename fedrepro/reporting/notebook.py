@@ -23,6 +23,7 @@ from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
 from fedrepro.reporting import kernel, stamps, trace
 from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter, natural
+from fedrepro.reporting.widgets import HEADLESS
 from fedrepro.runs import executors
 from fedrepro.runs.index import Index
 
@@ -182,7 +183,12 @@ def parse(text: str) -> Any:
 @contextlib.contextmanager
 def _environment(profile: str, jobs: int, traced: Path | None = None) -> Iterator[None]:
     """Set what the kernel inherits; `smoke` sees an empty store, raw graphs only in `data/raw`, and no network."""
-    changes = {"OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", trace.FILE: str(traced or "")}
+    changes = {
+        "OMP_NUM_THREADS": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        trace.FILE: str(traced or ""),
+        HEADLESS: "1",
+    }
     if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
         # two processes a core at worst, so that the last notebook is not left with one core
         changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))

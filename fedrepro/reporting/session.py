@@ -196,13 +196,20 @@ class Notebook:
         self.save(f"{exhibit_id}-by-reading", found)
         return self.save(f"{exhibit_id}-causes", readings.causes(found))
 
-    def came_out(self, *ids: str) -> Any:
-        """Return what main tables came to as a list in Markdown, from the files that this paper's notebooks wrote."""
+    def came_out(self, *shown: str | DataFrame) -> Any:
+        """Return what tables, claims and checks came to as a list in Markdown, one fact a sentence.
+
+        Args:
+            shown: IDs of main tables, which are read from the files that this paper's notebooks wrote, and frames of
+                judged claims or of checks.
+        """
         from IPython.display import Markdown
 
-        from fedrepro.reporting import answer
+        from fedrepro.reporting import answer, outcome
 
-        told = answer.sentences(answer.numbers(self.figures, self.paper, ids), " and ".join(ids))
+        ids = [one for one in shown if isinstance(one, str)]
+        told = answer.sentences(answer.numbers(self.figures, self.paper, ids), " and ".join(ids)) if ids else []
+        told += [line for one in shown if not isinstance(one, str) for line in outcome.sentences(one)]
         return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
 
     def settings(self, exhibit_id: str) -> DataFrame:
