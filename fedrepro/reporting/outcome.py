@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pandas as pd
 
@@ -51,3 +52,11 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
         said.append(f"{caught} of {len(controls)} negative controls fail, as they must.")
     missed = controls[controls["verdict"].ne(checks.CAUGHT)]
     return said + [f"**{row.verdict}** ({row.id}): {row.statement.rstrip('.')}." for row in missed.itertuples()]
+
+
+def folded(frame: pd.DataFrame, what: str = "numbered deviations from the paper") -> Any:
+    """Return a table that is folded under the count of its rows, for JupyterLab and for pages."""
+    from IPython.display import HTML
+
+    table = frame.to_html(index=False, border=0, classes="dataframe", justify="left")
+    return HTML(f"<details><summary>{len(frame)} {what}</summary>{table}</details>")  # type: ignore[no-untyped-call]

@@ -61,3 +61,11 @@ def test_a_notebook_tells_claims_and_checks() -> None:
     nb = session.begin("fedgat/5-x", profile="quick", device="cpu", seeds=0, engine="local")
     told = nb.came_out(pd.DataFrame([checks.row("A-1", "small", 0, 1)])).data
     assert told == "- 1 of 1 checks hold."
+
+
+def test_a_folded_table_says_its_rows_and_escapes_them() -> None:
+    """The count stands outside the fold, long cells are whole, and a cell is text and no markup."""
+    long = "<b>" + "word " * 40
+    html = outcome.folded(pd.DataFrame({"id": ["A-Q1"], "why": [long]}), "deviations").data
+    assert html.startswith("<details><summary>1 deviations</summary>") and html.endswith("</details>")
+    assert "&lt;b&gt;" in html and html.count("word") == 40
