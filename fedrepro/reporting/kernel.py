@@ -102,7 +102,8 @@ def manager() -> Iterator[type]:
             def kernel_spec(self) -> KernelSpec:
                 given = get_kernel_dict()
                 argv = [__name__ if part == "ipykernel_launcher" else part for part in given["argv"]]
-                return KernelSpec(**given | {"argv": argv})
+                # Said, since a forked kernel has matplotlib already and does not set it up when a cell imports it.
+                return KernelSpec(**given | {"argv": [*argv, "--IPKernelApp.matplotlib=inline"]})
 
         try:
             yield ThisInterpreter

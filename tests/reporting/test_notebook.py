@@ -173,6 +173,15 @@ def test_run_all_goes_on_after_a_failure(suite: Path) -> None:
     assert "was never executed" in ends["p/1-a"] or "SystemExit" in ends["p/1-a"]
 
 
+def test_a_figure_is_a_picture_in_the_copy(suite: Path) -> None:
+    """Also in a kernel forked from a process that has imported matplotlib already."""
+    write(suite, "p/1-a", "import matplotlib.pyplot as plt\nfigure, _ = plt.subplots()\nplt.close(figure)\nfigure")
+    (end,) = notebook.run_all(["p"], jobs=2)
+    cells = nbformat.read(suite.parent / "build/notebooks/p/1-a.ipynb", as_version=4).cells
+    kinds = {kind for cell in cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
+    assert end.error == "" and "image/png" in kinds
+
+
 def test_run_takes_one_notebook(suite: Path) -> None:
     """A name that several notebooks answer to is an error, not the first of them."""
     for name in ("p/1-a", "p/2-b"):
