@@ -78,7 +78,7 @@ def small(runs: Callable[[], Sequence[Run]], twice: Sequence[str] = ()) -> Calla
             less |= {"hidden": 16} if run.dataset == "subCora" else {}
             one = shrunk(run, less)
             if one.dataset == "subCora":  # made from Cora, which may not be there
-                one = one.replace(dataset="csbm-SC", clients=min(50, one.clients))
+                one = one.replace(dataset="csbm-DNC", clients=min(200, one.clients))
             found += [one.replace(seed=seed) for seed in ((0, 1) if name in twice else (one.seed,))]
         return found
 
