@@ -221,14 +221,14 @@ def _with_rows(own: Tensor | Sparse, new: Tensor, where: Tensor) -> Tensor | Spa
     return x
 
 
-def add_true_neighbours(fed: Federation) -> Federation:
-    """Give every client copies of its nodes' neighbours at other clients, with their true features (FS-Q5).
+def add_true_neighbours(fed: Federation, hops: int = 1) -> Federation:
+    """Give every client copies of the nodes at other clients up to `hops` edges away, with their features (FS-Q5).
 
-    A copy is joined in both directions to the nodes that know it.
+    A copy is joined in both directions to the nodes that know it. Edges between two outermost copies are left out.
     """
-    extended = fed.halo(1)
+    extended = fed.halo(hops)
     batch = extended.batch.clone()
-    outer = batch.ring[batch.edge_index[0]] > 0
+    outer = batch.ring[batch.edge_index[0]] == hops
     batch.edge_index = torch.cat([batch.edge_index, batch.edge_index[:, outer].flip(0)], dim=1)
     run = fed.run[batch.batch]
     copies = torch.bincount(run[batch.ring > 0], minlength=fed.runs)

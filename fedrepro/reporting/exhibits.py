@@ -11,6 +11,7 @@ import csv
 import importlib
 import json
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -284,3 +285,8 @@ def deviations(paper: str) -> DataFrame:
     import pandas as pd
 
     return pd.read_csv(folder(one_of("paper", paper, papers())) / "deviations.csv")
+
+
+def natural(text: str) -> list[Any]:
+    """Return a sort key under which `FG-T2` precedes `FG-T10`; a part is (is text, number, text)."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, require
+from fedrepro.reporting.exhibits import natural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,3 +119,31 @@ def _cell(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return f"{float(value) + 0.0:.6g}"  # + 0.0 turns -0 into 0
     return value
+
+
+def merge(
+    folder: Path, paper: str, kind: str, columns: Sequence[str], rows: pd.DataFrame | Iterable[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """Merge rows by id into `<folder>/<paper>/<kind>.csv`, in the order of the ids; return the rows given.
+
+    Raises:
+        ArgumentError: a row has other columns.
+    """
+    from filelock import FileLock
+
+    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else [dict(row) for row in rows]
+    for row in records:
+        require(set(row) == set(columns), f"a row of {kind}", f"a mapping with keys {columns}", row)
+        if isinstance(row.get("measured"), float):
+            row["measured"] = machine(row["measured"])
+    path = folder / paper / f"{kind}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        merged: dict[str, Mapping[Any, Any]] = {}
+        if path.exists():
+            old = read(path, dtype=str, keep_default_na=False)
+            merged = {row["id"]: row for row in old.to_dict("records")}
+        merged |= {row["id"]: row for row in records}
+        ordered = [merged[key] for key in sorted(merged, key=natural)]
+        save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
+    return pd.DataFrame(records, columns=list(columns))

@@ -26,7 +26,9 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+from fedrepro import paths
 from fedrepro.reporting import trace
+from fedrepro.reporting.widgets import HEADLESS
 from fedrepro.runs import executors
 
 # What notebooks import that takes long, and what runs them. Importing these starts no thread and no GPU.
@@ -111,6 +113,40 @@ def manager() -> Iterator[type]:
             for started in [each for each in _started if isinstance(each, ThisInterpreter)]:
                 _kill(started)
                 _started.remove(started)
+
+
+@contextlib.contextmanager
+def environment(profile: str, jobs: int, traced: Path | None = None) -> Iterator[None]:
+    """Set what the kernel inherits; `smoke` sees an empty store, raw graphs only in `data/raw`, and no network."""
+    changes = {
+        "OMP_NUM_THREADS": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        trace.FILE: str(traced or ""),
+        HEADLESS: "1",
+    }
+    if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
+        # two processes a core at worst, so that the last notebook is not left with one core
+        changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
+    with scratch("fedrepro-smoke-") as empty:
+        if profile == "smoke":
+            nowhere = "http://127.0.0.1:9"
+            changes |= {
+                "FEDREPRO_STORE": str(Path(empty) / "results"),
+                "FEDREPRO_FIGURES": str(paths.smoke() / "figures"),
+                "FEDREPRO_DATA": str(Path(empty) / "data"),
+                "http_proxy": nowhere,
+                "https_proxy": nowhere,
+                "no_proxy": "127.0.0.1,localhost",
+            }
+        before = {name: os.environ.get(name) for name in changes}
+        os.environ.update(changes)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
 
 @contextlib.contextmanager

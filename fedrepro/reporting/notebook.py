@@ -7,7 +7,6 @@ finished one. Here an unknown parameter is an error, and a file under the final 
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import os
 import re
@@ -21,9 +20,9 @@ from typing import Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
-from fedrepro.reporting import kernel, stamps, trace
-from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter, natural
-from fedrepro.reporting.widgets import HEADLESS
+from fedrepro.reporting import kernel, stamps
+from fedrepro.reporting.exhibits import natural
+from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter
 from fedrepro.runs import executors
 from fedrepro.runs.index import Index
 
@@ -180,40 +179,6 @@ def parse(text: str) -> Any:
         return {"true": True, "false": False}.get(text.lower(), text)
 
 
-@contextlib.contextmanager
-def _environment(profile: str, jobs: int, traced: Path | None = None) -> Iterator[None]:
-    """Set what the kernel inherits; `smoke` sees an empty store, raw graphs only in `data/raw`, and no network."""
-    changes = {
-        "OMP_NUM_THREADS": "1",
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        trace.FILE: str(traced or ""),
-        HEADLESS: "1",
-    }
-    if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
-        # two processes a core at worst, so that the last notebook is not left with one core
-        changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
-    with kernel.scratch("fedrepro-smoke-") as scratch:
-        if profile == "smoke":
-            nowhere = "http://127.0.0.1:9"
-            changes |= {
-                "FEDREPRO_STORE": str(Path(scratch) / "results"),
-                "FEDREPRO_FIGURES": str(paths.smoke() / "figures"),
-                "FEDREPRO_DATA": str(Path(scratch) / "data"),
-                "http_proxy": nowhere,
-                "https_proxy": nowhere,
-                "no_proxy": "127.0.0.1,localhost",
-            }
-        before = {name: os.environ.get(name) for name in changes}
-        os.environ.update(changes)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
-
-
 def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[str, str] | None:
     """Execute into `partial`; return the failing cell and its message, or None."""
     import nbformat
@@ -308,7 +273,7 @@ def run(
     for stale in (output, output.with_suffix(".html"), stamps.path(output), failed):
         stale.unlink(missing_ok=True)
     with kernel.unfinished(partial), kernel.unfinished(traced):
-        with _environment(mode, jobs, traced):
+        with kernel.environment(mode, jobs, traced):
             failure = _execute(source.path, partial, values)
         if failure:
             partial.replace(failed)

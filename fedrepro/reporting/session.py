@@ -263,7 +263,7 @@ class Notebook:
 
     def checks(self, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
         """Write theorem and identity checks: rows of id, statement, measured, bound, verdict."""
-        return _write_rows(self.figures, self.paper, "checks", rows)
+        return self._merged("checks", rows)
 
     def claims(self, *ids: str) -> DataFrame:
         """Judge the paper's claims with these IDs on the store, write and return them.
@@ -274,7 +274,7 @@ class Notebook:
         from fedrepro.reporting import claims, exhibits
 
         chosen = claims.named(exhibits.paper_module(self.paper).CLAIMS, ids)
-        return _write_rows(self.figures, self.paper, "claims", claims.claims_table(chosen, self.stored, self.paper))
+        return self._merged("claims", claims.claims_table(chosen, self.stored, self.paper))
 
     def deviations(self, *ids: str) -> DataFrame:
         """Write and return where the suite parts from the paper: the numbered deviations with these IDs, or all."""
@@ -283,7 +283,12 @@ class Notebook:
         table = exhibits.deviations(self.paper)
         for id_ in ids:
             one_of("deviation", id_, list(table["id"]))
-        return _write_rows(self.figures, self.paper, "deviations", table[table["id"].isin(ids)] if ids else table)
+        return self._merged("deviations", table[table["id"].isin(ids)] if ids else table)
+
+    def _merged(self, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
+        from fedrepro.reporting import files
+
+        return files.merge(self.figures, self.paper, kind, COLUMNS[kind], rows)
 
     def provenance(self, frame: DataFrame | None = None) -> DataFrame:
         """Return what this notebook rests on: parameters, versions, and numbers of runs.
@@ -374,34 +379,3 @@ def begin(
         # figures are laid out to their edges: "tight" would draw each a second time to find them
         shell.config.InlineBackend.print_figure_kwargs = {"bbox_inches": None}
     return Notebook(name, profile, device, seeds, engine)
-
-
-def natural(text: str) -> list[Any]:
-    """Return a sort key under which `FG-T2` precedes `FG-T10`; a part is (is text, number, text)."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)]
-
-
-def _write_rows(folder: Path, paper: str, kind: str, rows: DataFrame | Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Merge rows by id into `<folder>/<paper>/<kind>.csv`, in the order of the ids; return the rows given."""
-    import pandas as pd
-    from filelock import FileLock
-
-    from fedrepro.reporting import files
-
-    columns = COLUMNS[kind]
-    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else [dict(row) for row in rows]
-    for row in records:
-        require(set(row) == set(columns), f"a row of {kind}", f"a mapping with keys {columns}", row)
-        if isinstance(row.get("measured"), float):
-            row["measured"] = files.machine(row["measured"])
-    path = folder / paper / f"{kind}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
-        merged: dict[str, Mapping[Any, Any]] = {}
-        if path.exists():
-            old = files.read(path, dtype=str, keep_default_na=False)
-            merged = {row["id"]: row for row in old.to_dict("records")}
-        merged |= {row["id"]: row for row in records}
-        ordered = [merged[key] for key in sorted(merged, key=natural)]
-        files.save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
-    return pd.DataFrame(records, columns=list(columns))

@@ -3,7 +3,8 @@
     store = Store()
     frame = execute(sweep(...), store=store, file="fedgat/6-experiments")    # one row a run
 
-The value of a run depends only on the run: not on the executor, the order, or what is computed next to it.
+The value of a run depends only on the run. It is the same to the last bit whatever the executor, the order and the
+number of workers. Seeds that are trained side by side, and other chunks of clients, change it by rounding.
 `fedrepro.runs.verification` tells which stored results still hold.
 """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fedrepro.errors import ArgumentError
@@ -137,3 +137,17 @@ def fits(record: Record) -> bool:
     """
     text = f"{canonical(record['run'])}\nversion {record.get('version')}"
     return is_finding(record) or record["key"] == hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def flat(result: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings, with their names joined by dots."""
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def hashable(value: Any) -> Any:
+    """Return a value of JSON with its lists as tuples."""
+    return tuple(hashable(entry) for entry in value) if isinstance(value, list) else value

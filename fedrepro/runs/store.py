@@ -204,8 +204,8 @@ class Store:
         for record in records:
             given = record["run"].get("options", {})
             row = {"key": record["key"], **{name: record["run"].get(name) for name in lines.RUN}}
-            row |= {name: _hashable(value) for name, value in given.items()}
-            result = dict(_flat(record.get("result") or {}))
+            row |= {name: lines.hashable(value) for name, value in given.items()}
+            result = dict(lines.flat(record.get("result") or {}))
             result = {f"result.{name}" if name in taken else name: value for name, value in result.items()}
             names |= dict.fromkeys(result)
             rows.append(row | result | {name: record.get(name) for name in _LAST})
@@ -377,18 +377,6 @@ def file_name(file: str) -> str:
     plain = re.fullmatch(r"\w[\w.~-]*", name) is not None and name != ENVIRONMENTS
     require(plain, "file", f"a name of letters, digits, '.', '~', '_' and '-', not {ENVIRONMENTS}", file)
     return name
-
-
-def _flat(result: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in result.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(_hashable(entry) for entry in value) if isinstance(value, list) else value
 
 
 @cache

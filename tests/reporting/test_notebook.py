@@ -220,7 +220,7 @@ def test_the_users_number_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("fedrepro.runs.executors.cores", lambda: 4)
     for given, expected in (("7", "7"), ("", "2")):
         monkeypatch.setenv("FEDREPRO_WORKERS", given)
-        with notebook._environment("quick", jobs=4):
+        with kernel.environment("quick", jobs=4):
             assert os.environ["FEDREPRO_WORKERS"] == expected
         assert os.environ["FEDREPRO_WORKERS"] == given
 

@@ -39,8 +39,7 @@ Decisions the paper leaves open, or that its text and its code answer differentl
 
 This file is the corrected method. Its server descends, and clients use and train the generated weights. `protocol`
 has the method as printed and as coded. `fedrepro.baselines.malicious` has the paper's attack on embeddings, since
-FED-PUB is attacked with it too. pFedHN also has a hypernetwork, but it describes a client by a learned vector and joins
-no clients.
+FED-PUB is attacked with it too. pFedHN has a hypernetwork too, but learns a client's vector and joins no clients.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from fedrepro.baselines.fedgcn import FedGCN
+from fedrepro.baselines.fedsage import add_true_neighbours
 from fedrepro.engine.client_graphs import Source
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
@@ -130,16 +131,7 @@ class RawNeighbours(FedAvg):
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
         """Exchange raw features, count them, and start FedAvg on the extended clients."""
-        extended = fed.halo(self.hops)
-        batch = extended.batch.clone()
-        outermost = batch.ring[batch.edge_index[0]] == self.hops
-        batch.edge_index = torch.cat([batch.edge_index, batch.edge_index[:, outermost].flip(0)], dim=1)
-        run = fed.run[batch.batch]
-        copies = torch.bincount(run[batch.ring > 0], minlength=fed.runs)
-        asked = [len(batch.node_id[(batch.ring > 0) & (run == r)].unique()) for r in range(fed.runs)]
-        fed.traffic.send("up", "neighbour features", fed.features * np.array(asked))
-        fed.traffic.send("down", "neighbour features", fed.features * copies.cpu().numpy())
-        return super().start(replace(extended, batch=batch, _cache={}))
+        return super().start(add_true_neighbours(fed, self.hops))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fedrepro.reporting import exhibits, rule
-from fedrepro.reporting.session import natural
+from fedrepro.reporting.exhibits import natural
 
 Row = dict[str, str]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedrepro import paths
 from fedrepro.paths import replace_file
 from fedrepro.reporting import exhibits, notebook, reading
-from fedrepro.reporting.session import natural
+from fedrepro.reporting.exhibits import natural
 from fedrepro.reporting.site import copies, explorer
 
 PAGES = Path(__file__).parent / "pages"
