@@ -5,14 +5,14 @@ No sentence is written by hand for a method. If the numbers change sides, the se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from fedrepro import paths
 from fedrepro.across import protocol, statistics, tables
-from fedrepro.reporting import frames
+from fedrepro.reporting import checks, frames
 
 CLOSE = 2.0  # points below the best mean within which a method is still considered
 COLUMN = protocol.Column("Cora", protocol.METIS).label
@@ -38,14 +38,21 @@ def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None
     return first, float(means[first]), tied
 
 
-def sentences(table: pd.DataFrame, leaks: pd.DataFrame | None = None) -> list[str]:
+def sentences(table: pd.DataFrame, leaks: pd.DataFrame | None = None, controls: Sequence[checks.Row] = ()) -> list[str]:
     """Return the statements of the page, in their order.
 
     Args:
         table: as `tables.scored` gives it.
         leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
+        controls: the attacker's controls, see `tables.controls`. One that fails is told beside the leaks.
     """
-    return [*_accuracy(table), *_bases(table), *_cost(table), *_leaks(table, leaks), *_open(table)]
+    failed = [
+        f"**Leaks, a control fails.** {one['id']}: {one['statement']}, is {one['measured']:.3g} and may be at most "
+        f"{one['bound']:g}. Smaller leaks are not told from chance."
+        for one in controls
+        if one["verdict"] == checks.FAILS
+    ]
+    return [*_accuracy(table), *_bases(table), *_cost(table), *_leaks(table, leaks), *failed, *_open(table)]
 
 
 def _accuracy(table: pd.DataFrame) -> Iterator[str]:
@@ -123,8 +130,10 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def write(table: pd.DataFrame, leaks: pd.DataFrame | None, folder: Path) -> str:
+def write(table: pd.DataFrame, leaks: pd.DataFrame | None, folder: Path, controls: Sequence[checks.Row] = ()) -> str:
     """Write the page to a folder of figures, and return its text."""
-    text = "# Which method should I take?\n\n" + "\n".join(f"- {one}" for one in sentences(table, leaks)) + "\n"
+    text = (
+        "# Which method should I take?\n\n" + "\n".join(f"- {one}" for one in sentences(table, leaks, controls)) + "\n"
+    )
     paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())
     return text

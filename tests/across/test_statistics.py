@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from fedrepro.across import page, protocol, statistics, tables
+from fedrepro.reporting import checks
 
 METIS = protocol.METIS
 
@@ -122,6 +123,13 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     below = page.sentences(table({**SCORES, "Local": [90.0, 91.0, 89.0, 92.0, 90.5]}))
     assert any("Shown above Local, in so many of 1 columns: no method" in one for one in below)
     assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
+
+
+def test_a_control_that_fails_stands_beside_the_leaks() -> None:
+    """One that holds is not told."""
+    rows = [checks.row("AX-K1", "noise gives chance", 0.2, 0.1), checks.row("AX-K2", "plain data give 1", 0.0, 1e-6)]
+    told = [one for one in page.sentences(table(SCORES), None, rows) if "control" in one]
+    assert len(told) == 1 and "AX-K1" in told[0] and "0.1" in told[0]
 
 
 def test_a_cell_without_all_its_seeds_is_open() -> None:
