@@ -1,4 +1,4 @@
-"""One thread, and no test touches the committed results or exhibits."""
+"""One thread, and no test touches the committed results or exhibits or leaves a method of its own behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import os
 # before torch is imported by any test
 os.environ["OMP_NUM_THREADS"] = "1"
 
+from collections.abc import Iterator
+
 import pytest
+
+from fedrepro import registry
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +19,13 @@ def _scratch_store(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send what a test stores or draws to its own temporary folder."""
     monkeypatch.setenv("FEDREPRO_STORE", f"{tmp_path}/results")
     monkeypatch.setenv("FEDREPRO_FIGURES", f"{tmp_path}/figures")
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    """Take out after each test what it registered, since other tests go through all methods."""
+    entries, targets = dict(registry.REGISTRY), dict(registry._own)
+    yield
+    for held, before in ((registry.REGISTRY, entries), (registry._own, targets)):
+        held.clear()
+        held.update(before)  # type: ignore[arg-type]

@@ -118,9 +118,8 @@ class ServerMomentum(FedAvg):
         return State(shared, found.personal, {**held, "step": step})
 
 
-def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path) -> None:
     """It is tuned as the others are, and its accuracy, bytes and difference to Local stand beside theirs."""
-    monkeypatch.setattr(registry, "_own", dict(registry._own))
     registry.register("train", "ServerMomentum", ServerMomentum)
     store = Store(tmp_path)
     more = {"rounds": 2, "hidden": 8, "local_epochs": 1}
@@ -143,9 +142,8 @@ class Broken(FedAvg):
         raise RuntimeError("shapes do not fit")
 
 
-def test_a_method_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_fails_says_so(tmp_path: Path) -> None:
     """Its row is not left out in silence."""
-    monkeypatch.setattr(registry, "_own", dict(registry._own))
     registry.register("train", "Broken", Broken)
     more = {"rounds": 2, "hidden": 8, "local_epochs": 1}
     with pytest.raises(FedreproError, match=r"Broken.*shapes do not fit"):
