@@ -333,12 +333,19 @@ def _is_key(text: str) -> bool:
 
 
 @app.command("verify")
-def verify_(number: Annotated[int, typer.Option("-n", metavar="N", help="how many")] = 5) -> int:
-    """Recompute stored runs, stale ones first, and compare."""
+def verify_(
+    number: Annotated[int | None, typer.Option("-n", metavar="N", help="how many; 5, or with --budget all")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the random sample")] = 0,
+    cheapest: Annotated[bool, typer.Option("--cheapest", help="begin with the runs that cost least")] = False,
+    budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes after which nothing is started")] = None,
+) -> int:
+    """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
     from fedrepro.runs import verification
 
-    require(number >= 1, "-n", "an integer >= 1", number)
-    frame = verification.verify(_store(), number)
+    require(number is None or number >= 1, "-n", "an integer >= 1", number)
+    require(budget is None or budget > 0, "--budget", "a number of minutes > 0", budget)
+    number = 5 if number is None and budget is None else number
+    frame = verification.verify(_store(), number, seed=seed, cheapest=cheapest, budget=budget)
     if len(frame):
         terminal.frame(frame, whole=("verdict",))
     else:

@@ -250,7 +250,7 @@ def test_verify_ends_with_its_verdict(
 ) -> None:
     """`verify` prints a row a run, and ends with status 1 if one of them differs."""
     frame = pd.DataFrame({"key": list("ab")[: len(verdicts)], "verdict": verdicts})
-    monkeypatch.setattr("fedrepro.runs.verification.verify", lambda store, n: frame)
+    monkeypatch.setattr("fedrepro.runs.verification.verify", lambda store, n, **more: frame)
     assert cli.main(["verify", "-n", "2"]) == status
     assert all(verdict in capsys.readouterr().out for verdict in verdicts[:1])
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 import statistics
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -115,9 +116,11 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
 
 def verify(
     store: Store,
-    n: int = 5,
+    n: int | None = 5,
     *,
     seed: int = 0,
+    cheapest: bool = False,
+    budget: float | None = None,
     executor: Executor | str | None = None,
     device: str = "cpu",
     progress: bool = True,
@@ -125,49 +128,72 @@ def verify(
 ) -> DataFrame:
     """Compute stored runs again, together with the runs they were computed with, and compare.
 
-    Stale ones first, of as many methods and data sets as possible, then a random sample. Benchmarks are
-    left out. Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads
-    and chunk are the same, everything else must be the same to the last bit. Elsewhere numbers other than
-    losses may differ by 0.01 (of their size, if that is above 1), and by 0.003 in the mean over three or
-    more runs of a method on a data set. What is found is kept in `verify.jsonl`, and a pass clears staleness.
+    Stale ones come first, of as many methods and data sets as possible, then a random sample. Benchmarks are left
+    out. A finding is stored in `verify.jsonl` as soon as its run is computed, and a pass clears staleness.
+
+    Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads and chunk are the
+    same, everything else must be the same to the last bit. Elsewhere numbers other than losses may differ by 0.01 (of
+    their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set.
 
     Args:
         store: where the runs are.
-        n: how many.
+        n: how many; None verifies all.
         seed: of the sample.
+        cheapest: take the records that took the fewest seconds first, instead of random ones.
+        budget: minutes after which nothing new is started.
         executor: as for `execute`, like `device`, `progress` and `workers`.
 
     Returns:
-        One row a run: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict` (`identical`, `close`,
-        `differs`, `failed`, or for want of the graph `unavailable` or `damaged`), the largest `difference`, the
-        `field` where it is, `error`.
+        One row for each run that was computed: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict`
+        (`identical`, `close`, `differs`, `failed`, or for want of the graph `unavailable` or `damaged`), the largest
+        `difference`, the `field` where it is, `error`.
 
     Raises:
+        ArgumentError: `n` or `budget` is out of range.
         StoreError: the findings cannot be written.
     """
     import pandas as pd
 
-    require(isinstance(n, int) and n >= 1, "n", "an integer >= 1", n)
+    whole = n is None or (isinstance(n, int) and not isinstance(n, bool) and n >= 1)
+    require(whole, "n", "an integer >= 1, or None for all", n)
+    minutes = isinstance(budget, int | float) and not isinstance(budget, bool) and budget > 0
+    require(budget is None or minutes, "budget", "a number of minutes > 0", budget)
     store.refresh()
-    chosen, old = _sample(store, n, seed)
+    chosen, old = _sample(store, n, seed, cheapest)
+    wanted = {record["key"]: record for record in chosen}
     batches = {tuple(run.key for run in runs): runs for runs in map(_beside, chosen)}
-    again: dict[str, Record] = {}
+    findings: dict[str, _Finding] = {}
 
     def keep(records: list[Record]) -> None:
         for record in records:
-            again[record["key"]] = record | {"environment": store.environment(record["environment"])}
+            if record["key"] in wanted:
+                again = record | {"environment": store.environment(record["environment"])}
+                findings[record["key"]] = _Finding(wanted[record["key"]], again)
+                _store_findings(store, [findings[record["key"]]])
 
-    compute_all(list(batches.values()), keep, executor=executor, workers=workers, device=device, progress=progress)
-    found = [_Finding(record, again[record["key"]]) for record in chosen]
-    _judge_means(found)
-    if kept := [finding.record() for finding in found if finding.verdict not in ("unavailable", "damaged")]:
-        store.append(VERIFIED, *kept)
-    rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in found]
+    compute_all(
+        list(batches.values()),
+        keep,
+        executor=executor,
+        workers=workers,
+        device=device,
+        progress=progress,
+        deadline=math.inf if budget is None else time.monotonic() + 60 * budget,
+    )
+    in_order = [findings[key] for key in wanted if key in findings]
+    _store_findings(store, _judge_means(in_order))
+    rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in in_order]
     columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
+def _store_findings(store: Store, findings: Iterable[_Finding]) -> None:
+    """Store findings; a run whose graph cannot be had has none."""
+    if kept := [finding.record() for finding in findings if finding.verdict not in ("unavailable", "damaged")]:
+        store.append(VERIFIED, *kept)
+
+
+def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[list[Record], set[str]]:
     """Return the records to verify, and the keys of the stale ones."""
 
     def possible(record: Record) -> bool:
@@ -182,6 +208,8 @@ def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
     old = {record["key"] for record in stale(store)}
     records = sorted(filter(possible, store), key=lambda record: str(record["key"]))
     random.Random(seed).shuffle(records)
+    if cheapest:
+        records.sort(key=_cost)
     turn: Counter[tuple[str, ...]] = Counter()
     first, then = [], []
     for record in records:
@@ -190,8 +218,13 @@ def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
             first.append((turn[_cell(record)], record))  # one of each method and data set before a second
         else:
             then.append(record)
-    first.sort(key=lambda entry: entry[0])
+    first.sort(key=lambda entry: entry[0])  # a stable sort, so that the cheapest cells stay first
     return [*(record for _, record in first), *then][:n], old
+
+
+def _cost(record: Record) -> float:
+    """Return the seconds of a record and of the runs that were computed with it."""
+    return float(record["seconds"]) * len(record["batch"]["seeds"])
 
 
 def _beside(record: Record) -> list[Run]:
@@ -295,11 +328,12 @@ def _change(old: Any, new: Any) -> float:
     return 0.0 if old == new else math.inf
 
 
-def _judge_means(found: Sequence[_Finding]) -> None:
+def _judge_means(found: Sequence[_Finding]) -> list[_Finding]:
     """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by over `MEAN_POINT`.
 
-    Small differences in one direction are not noise.
+    Small differences in one direction are not noise. Returns the findings that were changed.
     """
+    changed = []
     cells: defaultdict[tuple[str, ...], list[_Finding]] = defaultdict(list)
     for finding in found:
         if finding.verdict in ("identical", "close"):
@@ -308,5 +342,7 @@ def _judge_means(found: Sequence[_Finding]) -> None:
         fields = {at for finding in group for at in finding.changes}
         means = [statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields]
         if len(group) >= SEVERAL and max(map(abs, means), default=0.0) > MEAN_POINT:
-            for finding in group:
-                finding.verdict = "differs" if finding.verdict == "close" else finding.verdict
+            changed += [finding for finding in group if finding.verdict == "close"]
+    for finding in changed:
+        finding.verdict = "differs"
+    return changed

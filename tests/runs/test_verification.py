@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,59 @@ def test_stale_ones_first(store: Store) -> None:
     fill(store, runs(seeds=3, dataset=["Cora", "CS"]), fingerprint="old")
     frame = verification.verify(store, 4, workers=1)
     assert frame["stale"].all() and set(frame["dataset"][:2]) == {"Cora", "CS"}
+
+
+def test_cheapest_first(store: Store) -> None:
+    """With `cheapest`, the cheapest run of each method and data set is taken, and the cheapest of these first."""
+    for dataset, costs in {"Cora": (5, 3, 4), "CS": (2, 9, 8), "Physics": (7, 7, 6)}.items():
+        for run, seconds in zip(runs(dataset=dataset), costs):
+            fill(store, [run], fingerprint="old", seconds=float(seconds))
+    frame = verification.verify(store, 3, cheapest=True, workers=1)
+    assert list(zip(frame["dataset"], frame["seed"])) == [("CS", 0), ("Cora", 1), ("Physics", 2)]
+
+
+def test_a_finding_is_stored_as_it_comes(store: Store) -> None:
+    """An interruption loses only the run that was being computed."""
+    fill(store, runs(seeds=5))
+    calls = []
+
+    def quick(run: Run) -> dict[str, Any]:
+        calls.append(run.seed)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return fake_tasks.quick(run)
+
+    registry.register("check", "quick", quick)
+    with pytest.raises(KeyboardInterrupt):
+        verification.verify(store, None, workers=1)
+    findings = [record for record in Store(store.folder) if record["run"]["method"] == "verify"]
+    assert sorted(record["run"]["seed"] for record in findings) == sorted(calls[:2])
+
+
+def test_budget(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the budget nothing is started, and what was computed until then is in the frame."""
+    fill(store, runs(seeds=9))
+    calls, clock = [], time.monotonic
+
+    def quick(run: Run) -> dict[str, Any]:
+        calls.append(run.seed)
+        return fake_tasks.quick(run)
+
+    registry.register("check", "quick", quick)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 60 * len(calls))  # every run takes a minute
+    assert len(verification.verify(store, None, budget=2.5, workers=1)) == len(calls) == 3
+    with pytest.raises(ArgumentError, match="budget must be a number of minutes > 0"):
+        verification.verify(store, 1, budget=0)
+
+
+def test_a_planted_difference_is_found(store: Store) -> None:
+    """A score that was changed by 0.02 in one of six records differs, and so does its mean elsewhere."""
+    records = fill(store, runs(seeds=6))
+    planted = records[4] | {"result": {"score": {"test": 5 / 7 + 0.02}, "count": 1}, "when": "2100-01-01"}
+    store.append("a", planted)
+    frame = verification.verify(store, None, workers=1).set_index("seed")
+    assert frame["verdict"].to_dict() == {seed: "differs" if seed == 4 else "identical" for seed in range(6)}
+    assert frame.loc[4, "difference"] == pytest.approx(0.02) and frame.loc[4, "field"] == "score.test"
 
 
 def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
