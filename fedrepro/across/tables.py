@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.across import protocol
-from fedrepro.across.protocol import FINE_TUNED, METHODS, Column
+from fedrepro.across.protocol import CLIENT, FEDAVG_READINGS, FINE_TUNED, METHODS, Column
 from fedrepro.reporting import checks, frames, statistics
 
 # The scores of a run, by the name of the column of a frame that holds it; `worst` and `spread` come from its clients.
@@ -35,6 +35,21 @@ def scored(frame: pd.DataFrame) -> pd.DataFrame:
     spread = central.merge(held, on=["dataset", "split"])[list(MAIN_COLUMNS)]
     parts = [part for part in (spread, table[table["row"] != "Central"]) if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else table
+
+
+def readings(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the scored runs of AX-13, whose rows are the readings of FedAvg, and FedSGD."""
+    changed = ("optimizer_state", "local_epochs")
+    usual = {name: CLIENT[name] for name in changed}
+    rows = {tuple({**usual, **more}[name] for name in changed): name for name, more in FEDAVG_READINGS.items()}
+    table = scored(frame)
+    table = table[table["row"].isin(["FedAvg", "FedSGD"])]
+    options = frame.drop_duplicates("key").set_index("key")
+    named = [
+        rows[tuple(options.loc[run.key, name] for name in changed)] if run.row == "FedAvg" else run.row
+        for run in table.itertuples()
+    ]
+    return table.assign(row=named)
 
 
 def name_of(registered: str) -> str:

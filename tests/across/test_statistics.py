@@ -125,6 +125,27 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
 
 
+def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
+    """The options of a run name its reading, and the page has the paired differences, which flip with the data."""
+    values = dict(zip(protocol.FEDAVG_READINGS, (70.0, 80.0, 75.0, 81.0)))
+    runs = [
+        {"method": run.method, "dataset": run.dataset, "partition": run.partition, "clients": run.clients,
+         "split": run.split, "seed": run.seed, "key": run.key, **run.options,
+         "before.best.test": (values[name] if name else 82.0) / 100 + 0.001 * run.seed, "before.best.val": 0.5}
+        for name in (*protocol.FEDAVG_READINGS, "")
+        for run in protocol.cell("FedAvg" if name else "FedSGD", protocol.Column("Cora", METIS),
+                                 **protocol.FEDAVG_READINGS.get(name, {}))
+    ]  # fmt: skip
+    read = tables.readings(pd.DataFrame(runs))
+    assert read.groupby("row")["accuracy"].mean().round(6).to_dict() == {
+        **{name: value + 0.2 for name, value in values.items()}, "FedSGD": 82.2
+    }  # fmt: skip
+    (told,) = (one for one in page.sentences(table(SCORES), read=read) if one.startswith("**FedAvg minus FedSGD"))
+    assert "as in AX-1 -12.0 [-12.0, -12.0]; moments start anew in each round -2.0" in told
+    swapped = read.assign(row=read["row"].replace({"as in AX-1": "FedSGD", "FedSGD": "as in AX-1"}))
+    assert any("as in AX-1 +12.0" in one for one in page.sentences(table(SCORES), read=swapped))
+
+
 def test_a_control_that_fails_stands_beside_the_leaks() -> None:
     """One that holds is not told."""
     rows = [checks.row("AX-K1", "noise gives chance", 0.2, 0.1), checks.row("AX-K2", "plain data give 1", 0.0, 1e-6)]
