@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedrepro: {told} `{where} --help` says what there is.", file=sys.stderr)
         return 2
     except FedreproError as error:
-        print(f"fedrepro: {error}", file=sys.stderr)
+        print(f"fedrepro: {terminal.shown(str(error))}", file=sys.stderr)
         return 1 if isinstance(error, DamagedError) else 2
     except KeyboardInterrupt as end:
         what = f"ended by {end.args[0].name}" if end.args else "interrupted"
@@ -232,9 +232,9 @@ def _pair(text: str) -> tuple[str, Any]:
 def _faulty(store: Store) -> Store:
     """Name on the error stream what of a store is left out or has no checksum, and return it."""
     for fault in store.faults:
-        print(f"fedrepro: {fault}, and is left out", file=sys.stderr)
+        print(terminal.shown(f"fedrepro: {fault}, and is left out"), file=sys.stderr)
     for fault in store.unsealed:
-        print(f"fedrepro: {fault}; `fedrepro check --seal` adds it", file=sys.stderr)
+        print(terminal.shown(f"fedrepro: {fault}; `fedrepro check --seal` adds it"), file=sys.stderr)
     return store
 
 
@@ -319,7 +319,7 @@ def show_(
         first = ", ".join(record["key"][:16] for record in found[:5])
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
-    print(json.dumps(record, indent=1, ensure_ascii=False))
+    print(terminal.shown(json.dumps(record, indent=1, ensure_ascii=False)))
     if "verified" in record["result"]:
         print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
         return
@@ -365,7 +365,7 @@ def check_(
         print(f"{store.seal()} lines were given a checksum")
     faults = store.check()
     for fault in faults:
-        print(fault)
+        print(terminal.shown(str(fault)))
     print(f"{len(store)} finished runs in {store.folder}: {len(faults) or 'nothing'} wrong")
     return 1 if faults else 0
 
@@ -378,7 +378,7 @@ def merge_(folder: Annotated[str, typer.Argument(metavar="FOLDER", help="the oth
     merged = merge(folder, _store())
     print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
     for fault in merged.refused:
-        print(f"refused: {fault}")
+        print(terminal.shown(f"refused: {fault}"))
     return 1 if merged.refused else 0
 
 

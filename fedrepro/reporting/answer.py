@@ -25,9 +25,8 @@ from fedrepro.reporting.style import MARKERS, style
 TESTED = rule.WORDS[:-1]
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
 COLOURS_OF_WORDS = ("#009E73", "#56B4E9", "#999999", "#E69F00", "#D55E00")
-NEEDED = (
-    "published_mean", "ours_mean", "runs", "difference", "half90", "half95", "verdict", "why", "provenance", "point",
-)  # fmt: skip
+NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
+NEEDED = (*NUMBERS, "verdict", "why", "provenance", "point")
 
 
 def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
@@ -41,7 +40,7 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}.csv"
         if path.is_file():
-            frame = files.read(path, dtype={"clients": str, "published": str, "setting": str})
+            frame = files.read(path, NUMBERS, dtype={"clients": str, "published": str, "setting": str})
             point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
             frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
             frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
@@ -56,7 +55,7 @@ def leads(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}-effects.csv"
         if path.is_file():
-            frames.append(files.read(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
+            frames.append(files.read(path, effects.COLUMNS[1:3], dtype={"clients": str}).assign(exhibit=exhibit_id))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
 
 
@@ -119,7 +118,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
     path = folder / paper / "claims.csv"
-    claims = Counter(files.read(path)["verdict"]) if path.is_file() else Counter[str]()
+    claims = Counter(files.read(path, needed=["verdict"])["verdict"]) if path.is_file() else Counter[str]()
     return {
         "printed": len(table),
         "tested": len(tested),
@@ -144,7 +143,7 @@ def _reason(why: str) -> str:
 def sentences(known: Mapping[str, Any], what: str) -> list[str]:
     """Return what came out, one fact a sentence; `what` is told, such as "the main tables of FedGAT"."""
     words, tested = known["words"], known["tested"]
-    reasons = ", ".join(f"{count} ({reason})" for reason, count in known["untested"].most_common())
+    reasons = ", ".join(f"{count} ({files.plain(reason)})" for reason, count in known["untested"].most_common())
     said = [f"In {what} {known['printed']} distinct numbers are printed, of which {tested} were tested."]
     if reasons:
         said.append(f"Not tested are {reasons}.")

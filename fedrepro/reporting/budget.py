@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import DamagedError, one_of, require
-from fedrepro.reporting import notebook
+from fedrepro.reporting import notebook, terminal
 from fedrepro.reporting.session import check_parameter
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def told(ends: Iterable[notebook.Outcome]) -> int:
         runs = f"{end.done} of {end.wanted} runs" if end.wanted else ""
         print(f"{word:6s} {end.name:28s} {end.seconds:6.1f} s  {runs}".rstrip(), flush=True)
         if end.error:
-            print(f"       {end.error}", file=sys.stderr, flush=True)
+            print(f"       {terminal.shown(end.error)}", file=sys.stderr, flush=True)
     failed = sum(bool(end.error) for end in all_)
     same = sum(end.unchanged for end in all_)
     parts = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.errors import DamagedError, FedreproError, one_of, require
+from fedrepro.reporting import terminal
 from fedrepro.runs.executors import ENGINES, resolved
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Notebook:
         frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side)
         failed = _counted("failed", frame.attrs["failed"])
         for line in [*failed, *_counted("left out", frame.attrs["unavailable"])]:
-            print(line)
+            print(terminal.shown(line))
         if failed and self.profile == "smoke":
             raise FedreproError("; ".join(failed))
         for trouble in frame.attrs["unavailable"]:
@@ -346,6 +347,12 @@ def main_runs(notebook: Notebook, exhibit_id: str) -> tuple[DataFrame, DataFrame
     )
 
 
+def _styled(table: Any) -> str:
+    from fedrepro.reporting import outcome
+
+    return outcome.styled(table)
+
+
 def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one line for each error, such as `3 runs failed: RuntimeError: ...`."""
     counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
@@ -378,4 +385,6 @@ def begin(
     if shell is not None:
         # figures are laid out to their edges: "tight" would draw each a second time to find them
         shell.config.InlineBackend.print_figure_kwargs = {"bbox_inches": None}
+        # pandas escapes what is in a table, but not what is in a styled one
+        shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)
     return Notebook(name, profile, device, seeds, engine)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import DataError, one_of, require
-from fedrepro.runs import executors, process, records
+from fedrepro.runs import executors, options, process, records
 from fedrepro.runs import progress as progress_
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
@@ -321,13 +321,14 @@ def execute(
 
 
 def _check_names(runs: Iterable[Run]) -> None:
-    """Raise unless `tasks.check` knows every name and option. Of runs that differ in seed alone one is looked at."""
+    """Raise unless every name and option is known. Of runs that differ in seed alone one is looked at."""
     cells = {(r.task, r.method, r.dataset, r.prepare, r.split, r.partition, r.options): r for r in runs}
     for run in cells.values():
         if run.task == "train" or run.dataset or run.partition:
             from fedrepro.runs import tasks
 
             tasks.check(run)
+        options.check(run)
 
 
 def _trouble(record: Record) -> dict[str, Any]:

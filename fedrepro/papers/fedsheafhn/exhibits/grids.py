@@ -6,7 +6,7 @@ size, five rounds and a seed that no other graph uses, and is compared with no p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -280,7 +280,7 @@ def small(paper: Runs, per: Sequence[str] = ("method",), methods: Sequence[str] 
 
     def runs() -> list[Run]:
         kept = [run for run in paper() if not methods or run.method in methods]
-        shrunk: Mapping[str, Any] = {"local_epochs": 1, **options}
+        shrunk = options if kept[0].task == "partition" else {"local_epochs": 1, **options}
         return [
             run.replace(partition="overlapping-metis(parts=1)") if run.partition.startswith("overlapping") else run
             for run in smallest(kept, per, shrunk)
