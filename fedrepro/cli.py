@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -320,12 +319,7 @@ def show_(
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
     print(json.dumps(record, indent=1, ensure_ascii=False))
-    if "verified" in record["result"]:
-        print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
-        return
-    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
-    code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
-    print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
+    print(cells.recipe(record))
 
 
 def _is_key(text: str) -> bool:
