@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedrepro import registry
 from fedrepro.across import protocol, statistics, tables
-from fedrepro.across.protocol import METIS, TUNING_SEED, Column
+from fedrepro.across.protocol import FINE_TUNED, METIS, TUNING_SEED, Column
 from fedrepro.errors import FedreproError, one_of, require
 from fedrepro.reporting import frames
 from fedrepro.runs.execute import execute
@@ -17,6 +17,7 @@ from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store, opened
 
 FILE = "across-yours"
+ATTACKED = 5000  # nodes of the largest graph whose pairs the attacker compares
 
 
 def across(
@@ -99,6 +100,52 @@ def _tuned(name: str, column: Column, store: Store, options: dict[str, Any], met
     ]
     found = tables.choose(_computed(runs, store), metric)
     return protocol.points(name)[int(found["place"].iloc[0]) if len(found) else 0]
+
+
+def attacks(methods: Sequence[str], column: Column, nodes: int, **options: Any) -> list[Run]:
+    """Return the runs of the attacker on some methods, one each; none on a graph of more than `ATTACKED` nodes.
+
+    Central training sends nothing and is left out. The arguments are those of `protocol.cell`.
+    """
+    names = [name for name in methods if name != "Central" and nodes <= ATTACKED]
+    return [
+        run for name in names for run in protocol.cell(name, column, [0], task="attack", name="across-leak", **options)
+    ]
+
+
+def summary(frame: pd.DataFrame, attacked: pd.DataFrame) -> pd.DataFrame:
+    """Return one table of trained and attacked runs of one graph, a row a method.
+
+    Args:
+        frame: training runs, as `execute` returns them.
+        attacked: the runs of `attacks`, as `execute` returns them.
+
+    Returns:
+        Columns method, accuracy, macro-F1 and AUC in percent with half of a 95% interval, MiB that a client sends and
+        receives, leaks and runs. `leaks` says which share of features, edges and labels the attacker rebuilds, from 0
+        for chance to 1 for all, and why where it was not run.
+    """
+    table = beside_others(tables.scored(frame))
+    shown = pd.DataFrame({"method": table["row"]})
+    for value, name in (("accuracy", "accuracy"), ("F1", "macro-F1"), ("AUC", "AUC")):
+        half = table[f"{value} ±"].map(lambda wide: "" if wide != wide else f" ± {wide:.1f}")
+        shown[name] = table[value].map("{:.1f}".format) + half
+    known = tables.leaks(attacked).set_index("row") if len(attacked) else pd.DataFrame()
+    failed = {tables.name_of(one["run"]["options"]["of"]): one["error"] for one in attacked.attrs.get("failed", ())}
+
+    def told(name: str) -> str:
+        if name == "Central":
+            return "not attacked: all data are in one place"
+        if name == FINE_TUNED:
+            return "as FedAvg"
+        if name in known.index:
+            row = known.loc[name]
+            shares = ", ".join(f"{goal} {row[goal]:.2f}" for goal in tables.GOALS)
+            return f"{shares} (no use made of {row['unused']})" if row["unused"] else shares
+        return f"not attacked: {failed.get(name, f'the graph has over {ATTACKED} nodes')}"
+
+    shown["MiB"], shown["leaks"] = table["MiB"], table["row"].map(told)
+    return shown.assign(**table[["runs", *(["note"] if "note" in table else [])]])
 
 
 def beside_others(table: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
