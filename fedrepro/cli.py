@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -205,7 +204,6 @@ def run_(
     ] = 1,
 ) -> int:
     """Execute notebooks, or compute what their exhibits lack."""
-    paths.require_checkout()
     given = dict(_pair(text) for text in parameters or ())
     for name, value in (("profile", profile), ("device", device), ("engine", engine)):
         if value is not None:
@@ -220,13 +218,15 @@ def run_(
         return fill(notebooks, budget, side_by_side, given)
     from fedrepro.reporting.budget import told
 
-    return told(notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again))
+    ends = notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again)
+    return told(ends, notebook.built(given.get("profile", "")))
 
 
 def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     require(bool(name and equals), "-p", "of the form name=value", text)
-    return name, notebook.parse(value)
+    # A notebook runs in its own folder, from which the way to a file is another one.
+    return name, os.path.abspath(value) if name not in CHOICES and os.path.isfile(value) else notebook.parse(value)
 
 
 def _faulty(store: Store) -> Store:
@@ -256,6 +256,8 @@ def status_(
 
     one_of("--profile", profile, CHOICES["profile"])
     rows = state.rows(_faulty(Index()), profile, names or ())
+    if not paths.CHECKOUT:
+        print(f"fedrepro: an installed copy has the results that it computed, in {paths.store()}", file=sys.stderr)
     if as_json:
         print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
         return
@@ -320,12 +322,7 @@ def show_(
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
     print(terminal.shown(json.dumps(record, indent=1, ensure_ascii=False)))
-    if "verified" in record["result"]:
-        print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
-        return
-    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
-    code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
-    print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
+    print(terminal.shown(cells.recipe(record)))
 
 
 def _is_key(text: str) -> bool:
@@ -397,6 +394,7 @@ def report_(
 @app.command("site")
 def site_(profile: Profile = "quick") -> None:
     """Build the site from the executed notebooks, the gallery and the docstrings."""
+    paths.require_checkout("site")
     from fedrepro.reporting.site.build import build
 
     built = build(one_of("--profile", profile, CHOICES["profile"]))

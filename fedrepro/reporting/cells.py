@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, one_of, require
 from fedrepro.reporting import state
+from fedrepro.runs import records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +74,21 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
             raise ArgumentError(f"The cell of {exhibit_id} must be named by {', '.join(known)}. Got {value!r}.")
         frame, text = frame[chosen], text[chosen]
     return frame
+
+
+def recipe(record: Mapping[str, Any]) -> str:
+    """Return what a reader of a record needs to know beside it: whether it says anything, and how to compute it again.
+
+    The text is one of comments and commands of a shell.
+    """
+    result = record["result"]
+    if "verified" in result:
+        return f"\n# the run that was computed again, and its command:\nfedrepro show {result['verified']}"
+    told = records.note(result)
+    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
+    code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
+    command = f"\n# computes it again:\n{shlex.join(['python', '-c', code])}"
+    return f"\n# {told}\n{command}" if told else command
 
 
 def _main(exhibit_id: str) -> pd.DataFrame:

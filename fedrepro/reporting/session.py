@@ -106,7 +106,8 @@ class Notebook:
     def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
-        Print how many runs failed or lack their graph, one line an error.
+        Print how many runs failed or lack their graph, one line an error, and how many are no better than a constant
+        prediction.
 
         Args:
             runs: runs, or the ID of an exhibit for those of this profile.
@@ -119,7 +120,7 @@ class Notebook:
         self._frames.clear()
         frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side)
         failed = _counted("failed", frame.attrs["failed"])
-        for line in [*failed, *_counted("left out", frame.attrs["unavailable"])]:
+        for line in [*failed, *_counted("left out", frame.attrs["unavailable"]), *_constant(frame)]:
             print(terminal.shown(line))
         if failed and self.profile == "smoke":
             raise FedreproError("; ".join(failed))
@@ -357,6 +358,17 @@ def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one line for each error, such as `3 runs failed: RuntimeError: ...`."""
     counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
     return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
+
+
+def _constant(frame: DataFrame) -> list[str]:
+    """Return a line that counts the runs which are no better than a constant prediction, by method and graph."""
+    if "note" not in frame:
+        return []
+    told = frame[frame["note"].ne("")]
+    counts = told.groupby(["method", "dataset"], sort=False).size()
+    listed = ", ".join(f"{method} on {dataset} ({count})" for (method, dataset), count in counts.items())
+    runs = "1 run is" if len(told) == 1 else f"{len(told)} runs are"
+    return [f"{runs} no better than a constant prediction, see the column `note`: {listed}"]
 
 
 def begin(

@@ -241,7 +241,8 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
     Returns:
-        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the
+        The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
+        In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the
         runs whose graph cannot be had.
 
     Raises:
@@ -314,6 +315,9 @@ def execute(
         release(claimed)
     store.refresh()
     frame = store.frame(wanted)
+    notes = [records.note((store.get(key) or {}).get("result") or {}) for key in frame["key"]]
+    if any(notes):
+        frame["note"] = notes
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
     frame.attrs["failed"] = [_trouble(failure) for failure in failures]
     frame.attrs["unavailable"] = unavailable
