@@ -77,6 +77,8 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
 
 def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     """Return what main tables came to, see `answer.numbers`; `what` is told, such as "the main tables of FedGAT"."""
+    if not known["printed"]:
+        return [f"Of {what} nothing was drawn."]
     tested, plural = known["tested"], "s" if known["printed"] != 1 else ""
     said = [
         f"The paper prints {known['printed']} distinct number{plural} in {what}; {tested or 'none'} could be tested."

@@ -216,6 +216,12 @@ GRAPH_TEXT = (
     " the two main tables were and are:",
 )
 
+CAUSE_TEXT = (
+    "Each row is a printed number that our main reading misses. The difference, ours minus printed, is in points."
+    " Beside it stand the other readings that were run on this number, each with its word and its difference. The cause"
+    f" is the first of them under which the number agrees or is compatible; where there is none, {readings.NO_CAUSE}.\n"
+)
+
 
 def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
     """Draw the printed against the measured numbers of each paper, and of all; return the files."""
@@ -276,14 +282,17 @@ def _causes(folder: Path, paper: str) -> list[str]:
             explained, of = readings.placebo_rate(
                 pd.DataFrame(known).assign(explains=[r["explains"] == "True" for r in known])
             )
+            for row in rows:
+                row["difference"] = f"{float(row['difference']):+.1f}"
             names = ["dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
             head = [name for name in [*names, "readings run", "cause"] if any(row[name] for row in rows)]
             parts += [
                 f"### {exhibit_id}\n",
-                f"A placebo, the other half of the seeds, would explain {explained} of {of} open cells.\n",
+                f"Of the {of} numbers that half of our seeds leave open (they differ, or the interval is wide), noise"
+                f" alone explains {explained or 'none'}: the other half of the seeds, taken for another reading.\n",
                 _table(head, [[row[name] for name in head] for row in rows]),
             ]
-    return ["## What differs, and why\n", *parts] if parts else []
+    return ["## What differs, and why\n", CAUSE_TEXT, *parts] if parts else []
 
 
 def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
