@@ -217,11 +217,15 @@ class Study:
         redrawn: a data set, or `*` for all others, to whether split and partition were drawn anew for each run (None
             where this is not stated) and the source of this statement.
         tables: the main tables by their IDs.
+        beside: exhibits that compare rows of a main table in another unit, with a clause that says how.
+        claim: the ID of the claim that the paper rests on.
     """
 
     runs: int = 10
     redrawn: Mapping[str, tuple[bool | None, str]] = field(default_factory=lambda: {"*": (None, "not stated")})
     tables: Mapping[str, MainTable] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
+    claim: str = ""
 
     def drawn(self, dataset: str) -> bool | None:
         """Return whether the paper drew split and partition of a data set anew for each run; None if not known."""

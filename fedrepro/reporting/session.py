@@ -210,7 +210,7 @@ class Notebook:
         from fedrepro.reporting import answer, outcome
 
         ids = [one for one in shown if isinstance(one, str)]
-        told = answer.sentences(answer.numbers(self.figures, self.paper, ids), " and ".join(ids)) if ids else []
+        told = outcome.of_tables(answer.numbers(self.figures, self.paper, ids), " and ".join(ids)) if ids else []
         told += [line for one in shown if not isinstance(one, str) for line in outcome.sentences(one)]
         return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
 
@@ -340,12 +340,12 @@ def main_runs(notebook: Notebook, exhibit_id: str) -> tuple[DataFrame, DataFrame
     frame = notebook.stored(exhibit_id)
     frame = module.main_reading(frame, exhibit_id) if hasattr(module, "main_reading") else frame
     published = exhibits.published(paper)
-    chosen = published["exhibit"].eq(exhibit_id) & published["metric"].str.contains(SCORES)
-    return (
-        frame,
-        module.printed_rows(published[chosen]) if hasattr(module, "printed_rows") else published[chosen],
-        layout,
-    )
+    published = published[published["exhibit"].eq(exhibit_id) & published["metric"].str.contains(SCORES)]
+    if hasattr(module, "printed_rows"):
+        published = module.printed_rows(published)
+    if hasattr(module, "with_new_graphs"):
+        published = module.with_new_graphs(published, notebook.stored)
+    return frame, published, layout
 
 
 def _styled(table: Any) -> str:

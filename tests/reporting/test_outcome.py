@@ -14,7 +14,7 @@ def test_claims_are_counted_and_told_one_by_one() -> None:
     rows = [("A-C1", "Ours is best.", "fails"), ("A-C2", "It is fast", "holds"), ("A-C3", "It is small.", "holds")]
     frame = pd.DataFrame(rows, columns=["id", "claim", "verdict"])
     assert outcome.sentences(frame) == [
-        "Of 3 claims: 1 fails, 2 holds.",
+        "Of 3 claims, 1 fails and 2 hold.",
         "**fails** (A-C1): Ours is best.",
         "**holds** (A-C2): It is fast.",
         "**holds** (A-C3): It is small.",
