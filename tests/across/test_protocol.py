@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from stored import row_of
 
 import fedrepro as fr
 from fedrepro import registry
@@ -60,7 +61,7 @@ def test_the_choice_of_a_point_takes_no_test_score() -> None:
     """Permuted test scores change no choice; validation scores do."""
     runs = protocol.tuning("Cora")[:12]
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame([{"key": run.key, **run.to_dict(), **run.options} for run in runs])
+    frame = pd.DataFrame([row_of(run, {}) for run in runs])
     for view in ("before", "after"):
         frame[f"{view}.best.val"] = frame[f"{view}.best.test"] = rng.random(len(runs))
     chosen = tables.choose(frame)

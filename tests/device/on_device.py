@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from device import simulated
-from test_promises import CASES, CLIENTS, build, federate, graph
+from promises import CASES, CLIENTS, build, federate, graph
 from torch import Tensor
 
 from fedrepro.engine.fedavg import FedAvg
