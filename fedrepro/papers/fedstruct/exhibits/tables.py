@@ -22,7 +22,7 @@ from fedrepro.papers.fedstruct.exhibits.readings import MAIN
 from fedrepro.papers.fedstruct.exhibits.settings import BEYOND
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
-from fedrepro.reporting.figures import MARKS
+from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.style import style
 
 if TYPE_CHECKING:
