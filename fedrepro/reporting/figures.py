@@ -29,7 +29,7 @@ from fedrepro.reporting.statistics import interval, runs, slope
 from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style
 
 MARKED = 30  # points of a line above which it has no markers
-UNCLEAR = 0.5  # half-width of an exponent's interval above which no line is drawn through the points
+UNCLEAR = 0.25  # half-width of an exponent's interval above which no line is drawn through the points
 PRINTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#666666", "linewidth": 1.2, "s": 34, "zorder": 4}
 
 
@@ -272,16 +272,17 @@ def apart(
             curves(frame[frame[by].eq(name)], x, y, by, order=names, printed=told, axes=ax)
             counted = ax.get_legend_handles_labels()[1][0]
             ax.get_legend().remove()
-            ax.set_title(counted.replace(" (", "\n("), fontsize=8)
-            ax.set(xlabel="", ylabel="")
+            ax.set_title("\n(".join(counted.rsplit(" (", 1)), fontsize=8)
+            ax.set(xlabel=x, ylabel=ylabel or y)
             ax.label_outer()
+        for ax in places.flat[max(len(names) - columns, 0) : len(names)]:  # the lowest of its column
+            ax.xaxis.set_tick_params(labelbottom=True)
+            ax.set_xlabel(x)
         for ax in places.flat[len(names) :]:
-            ax.set_axis_off()
+            ax.remove()
         if printed is not None and len(printed):
             places.flat[0].legend([places.flat[0].scatter([], [], **PRINTED)], ["printed"])
         figure.suptitle(title, fontsize=10)
-        figure.supxlabel(x, fontsize=9)
-        figure.supylabel(ylabel or y, fontsize=9)
         legible.legends(figure)
         plt.close(figure)
     return figure
@@ -345,14 +346,25 @@ def panels(
     return figure
 
 
-def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
+def slopes(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    *,
+    order: Sequence[Any] = (),
+    axes: Axes | None = None,
+    title: str = "",
+) -> Figure:
     """Draw `y` against `x` on logarithmic axes with the fitted power law, whose exponent is in the legend.
 
-    No line is drawn where the interval of the exponent is longer than one: any line would be a guess.
+    No line is drawn where the interval of the exponent is longer than a half: any line would be a guess.
     """
     check_columns(frame, ("x", "y"), x=x, y=y, by=by)
     with legible.canvas(axes, title, x, y) as ax:
-        for place, (name, group) in enumerate(frame.groupby(by, sort=False)):
+        for place, name in enumerate(order or frame[by].dropna().unique()):
+            if (group := frame[frame[by].eq(name)]).empty:
+                continue
             fit = slope(group[x].tolist(), group[y].tolist())
             colour = COLOURS[place % len(COLOURS)]
             bounds = "" if np.isnan(fit.low) else f" [{fit.low:z.2f}, {fit.high:z.2f}]"
@@ -360,11 +372,11 @@ def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = 
             look: Any = {"marker": MARKERS[place % len(MARKERS)], "color": colour}
             ax.plot(group[x], group[y], linestyle="", **look)
             line = np.exp(fit.intercept) * ends**fit.slope
-            label = f"{name}: exponent {fit.slope:z.2f}{bounds}"
             if fit.high - fit.low > 2 * UNCLEAR:
                 ax.plot([], [], linestyle="", label=f"{name}: no clear exponent{bounds}", **look)
             else:
-                ax.plot(ends, line, color=colour, label=label)
+                look = {"color": colour, "label": f"{name}: exponent {fit.slope:z.2f}{bounds}"}
+                ax.plot(ends, line, dashes=DASHES[place % len(DASHES)] or (None, None), **look)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.legend()

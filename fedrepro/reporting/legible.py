@@ -77,9 +77,12 @@ def arrange(figure: Figure) -> Figure:
             if power and offset.get_visible() and axis.get_label_text():
                 _scaled(axis, int(power[1] or power[2]))
                 offset.set_visible(False)
-        _wrap_all(figure)
-        legends(figure)  # again, since labels under the axes may have changed
-        figure.draw_without_rendering()
+        for _ in range(3):  # a broken label moves the axes, and with them the middle of a title
+            broken = _wrap_all(figure)
+            legends(figure)  # again, since labels under the axes may have changed
+            figure.draw_without_rendering()
+            if not broken:
+                break
     return figure
 
 
@@ -129,7 +132,7 @@ def _fitted(
     place: Any, handles: Sequence[Any], labels: Sequence[str], width: float, arguments: dict[str, Any]
 ) -> Legend:
     """Return a new legend of a figure or axes with as many columns as `width` pixels hold."""
-    for columns in range(min(len(labels), 4), 0, -1):
+    for columns in dict.fromkeys(-(-len(labels) // lines) for lines in range(-(-len(labels) // 4), len(labels) + 1)):
         legend: Legend = place.legend(handles, labels, ncols=columns, **arguments)
         if columns == 1 or legend.get_window_extent().width <= width:
             break
@@ -214,7 +217,7 @@ def _thin(axis: Axis) -> None:
         axis.get_majorticklabels()  # brings labels and places up to date
         labels = _ticks(axis, minor=False)
         boxes = [label.get_window_extent() for label in labels]
-        if not any(_overlap(one.padded(1), other) for one, other in pairwise(boxes)):
+        if not any(_overlap(one.padded(3), other) for one, other in pairwise(boxes)):
             return
         locator = axis.get_major_locator()
         numbers = all(re.fullmatch(r"[-\N{MINUS SIGN}\d.e+]+", label.get_text()) for label in labels)
@@ -244,11 +247,12 @@ def _turn(axis: Axis, labels: list[Text]) -> None:
     figure.set_figheight(figure.get_figheight() + higher / figure.dpi)
 
 
-def _wrap_all(figure: Figure) -> None:
-    """Break the lines of titles and labels that are longer than the place they have."""
+def _wrap_all(figure: Figure) -> bool:
+    """Break the lines of titles and labels that are longer than the place they have; return whether there were any."""
+    broken = False
     for text in figure.texts:
         upright = text.get_rotation() == 90
-        _wrap(text, figure.bbox.size[int(upright)] - 12, upright)
+        broken |= _wrap(text, figure.bbox.size[int(upright)] - 12, upright)
     for ax in figure.axes:
         spec = ax.get_subplotspec()
         rows, columns = (spec.get_gridspec().nrows, spec.get_gridspec().ncols) if spec else (1, 1)
@@ -257,25 +261,32 @@ def _wrap_all(figure: Figure) -> None:
             2 * min(middle, full - middle) if parts == 1 else 1.1 * own
             for middle, full, own, parts in zip(centre, figure.bbox.size, ax.bbox.size, (columns, rows))
         )
-        _wrap(ax.title, wide - 6)
-        _wrap(ax.xaxis.label, wide - 6)
-        _wrap(ax.yaxis.label, tall - 6, upright=True)
+        broken |= _wrap(ax.title, wide - 6)
+        broken |= _wrap(ax.xaxis.label, wide - 6)
+        broken |= _wrap(ax.yaxis.label, tall - 6, upright=True)
+    return broken
 
 
-def _wrap(text: Text, limit: float, upright: bool = False) -> None:
+def _wrap(text: Text, limit: float, upright: bool = False) -> bool:
     def size() -> float:
         box = text.get_window_extent()
         return float(box.height if upright else box.width)
 
-    lines = text.get_text().split("\n")
+    if size() <= limit:
+        return False
+    unbroken = str(text.get_label())  # what the text was before its lines were broken
+    if unbroken.split() != text.get_text().split():
+        text.set_label(unbroken := text.get_text())
+    lines = unbroken.split("\n")
     longest = max(map(len, lines))
     width = longest
-    limit -= 8 if size() > limit else 0  # so that the next layout does not break the lines anew
+    limit -= 8  # so that the next layout does not break the lines anew
     while longest and size() > limit and width > 8:
         width = min(width - 1, int(width * limit / size()) + 1)
         kept = [re.sub(r"\$[^$]*\$", lambda math: math[0].replace(" ", "\0"), line) for line in lines]
         wrapped = [textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in kept]
         text.set_text("\n".join(wrapped).replace("\0", " "))
+    return width < longest
 
 
 def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> None:

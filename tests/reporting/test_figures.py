@@ -208,7 +208,7 @@ def test_save_writes_the_three_files(tmp_path: Path) -> None:
 
 
 def test_finish_names_the_axes_and_renews_the_legend() -> None:
-    """Axes get their names, the legend its numbers of runs or none, and no line is lost; the figure grows for it once."""
+    """Axes get their names, the legend its numbers of runs or none, no line is lost, and the figure grows once."""
     frame = pd.DataFrame({"x": [1, 2, 1, 2], "y": [0.1, 0.2, 0.3, 0.4], "line": list("uuvv")})
     figure = figures.curves(frame, "x", "y", "line")
     height = figure.get_figheight()

@@ -151,7 +151,7 @@ def drawn(judged: pd.DataFrame, title: str, across: str = "partition") -> Figure
             _block(ax, [cell for cell in cells if cell[0] in order], order, methods)
         marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
         told = "ours and verdict; below it the printed mean and our number of runs."
-        figure.suptitle(f"{title}\n{told}   {marks}", fontsize=9)
+        figure.suptitle(f"{title}\n{told}\n{marks}", fontsize=9)
         plt.close(figure)
     return figure
 
