@@ -11,6 +11,7 @@ import html
 import io
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,8 +63,13 @@ def save(
     place = Path(folder or paths.figures()) / paper
     written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
-        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
+        from fedrepro.reporting import legible
+
+        legible.arrange(figure)
+        for fault in legible.faults(figure):
+            warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
         figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
+        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
     return written
 
 

@@ -22,7 +22,7 @@ from fedrepro.papers.fedsheafhn.exhibits import (
     tables,
 )
 from fedrepro.reporting.claims import Claim, Derived, Difference, claims_table
-from fedrepro.reporting.figures import MARKS
+from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.frames import messages, select
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
