@@ -134,13 +134,9 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     if claims:
         claim, verdict = known["main"]
         said += [f"Of {claims} claims that were judged, {counted(known['claims'])}."]
-        said += (
-            [
-                f"The paper's main claim {SAID.get(verdict, (files.plain(verdict),))[0]}: {files.plain(claim).rstrip('.')}."
-            ]
-            if claim
-            else []
-        )
+        if claim:
+            told = SAID.get(verdict, (files.plain(verdict),))[0]
+            said.append(f"The paper's main claim {told}: {files.plain(claim).rstrip('.')}.")
     return said
 
 
