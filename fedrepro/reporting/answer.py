@@ -172,7 +172,8 @@ def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.Data
         folder / paper / f"{exhibit_id}-{name}.csv"
         for exhibit_id in table.get("exhibit", pd.Series(dtype=str)).unique()
     ]
-    frames = [files.read(path, dtype={"clients": str, "setting": str}) for path in paths if path.is_file()]
+    text = {"clients": str, "setting": str}
+    frames = [files.read(path, needed=readings.CELL, dtype=text) for path in paths if path.is_file()]
     rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     return rows[[readings.cell_of(row) in distinct for row in rows.to_dict("records")]] if len(rows) else rows
 

@@ -136,10 +136,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_csv(place / PAPER / f"{TABLE}.csv", [*text, *numbers, *HOSTILE[:2]], rows)
     leads = ["dataset", "clients", "partition", "over", "verdict", "why", "printed_lead", "our_lead"]
     write_csv(place / PAPER / f"{TABLE}-effects.csv", leads, everywhere(leads, printed_lead="1", our_lead="1"))
-    causes = ["dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
+    causes = ["exhibit", "dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
     causes += ["readings run", "cause"]
     write_csv(place / PAPER / f"{TABLE}-causes.csv", causes, everywhere(causes))
-    readings = ["dataset", "method", "clients", "partition", "setting", "metric", "reading", "explains", "open"]
+    readings = ["exhibit", "dataset", "method", "clients", "partition", "setting", "metric", "reading", "explains", "open"]
     write_csv(place / PAPER / f"{TABLE}-by-reading.csv", readings, everywhere(readings))
     for kind, columns in session.COLUMNS.items():
         write_csv(place / PAPER / f"{kind}.csv", list(columns), everywhere(list(columns)))
@@ -286,8 +286,8 @@ def test_a_table_in_latex_is_text() -> None:
         ("FG-F1", 'a\n"open', ("FG-F1.csv", "Cannot read")),
         ("FG-T1", "published_mean,ours_mean\n0.5,high\n", ("FG-T1.csv", "ours_mean", "numbers", "'high'")),
         ("FG-T1-effects", "printed_lead,our_lead\n1,far\n", ("FG-T1-effects.csv", "our_lead", "numbers", "'far'")),
-        ("claims", "id,verdict\nFG-C1,holds\n", ("claims.csv", "evidence", "lacks")),
-        ("claims", "id,evidence\nFG-C1,x\n", ("claims.csv", "verdict", "lacks")),
+        ("claims", "id,claim,verdict\nFG-C1,x,holds\n", ("claims.csv", "evidence", "lacks")),
+        ("claims", "id,claim,evidence\nFG-C1,x,y\n", ("claims.csv", "verdict", "lacks")),
         ("FG-T1-causes", "dataset\nCora\n", ("FG-T1-causes.csv", "cause", "lacks")),
     ],
 )
