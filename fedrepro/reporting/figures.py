@@ -140,16 +140,8 @@ def bars(
         rows, names, look = _counted(frame, [x], y, by, order)
         groups = [str(group) for group in dict.fromkeys(frame[x])]
         rows = rows.assign(**{x: rows[x].astype(str)})
-        shared: dict[str, Any] = {
-            "x": x,
-            "y": y,
-            "hue": by,
-            "order": groups,
-            "hue_order": names,
-            "palette": look["palette"],
-            "errorbar": _interval,
-            "ax": ax,
-        }
+        shared: dict[str, Any] = {"x": x, "y": y, "hue": by, "order": groups, "hue_order": names, "ax": ax}
+        shared |= {"palette": look["palette"], "errorbar": _interval}
         if points:
             markers = [look["markers"][name] for name in names]
             dodge = 0.8 * (1 - 1 / max(len(names), 1))
@@ -199,6 +191,8 @@ def heat(
 def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, title: str = "") -> Figure:
     """Draw the quartiles of `y` for every value of `x`, with all points over them and their number under the name."""
     check_columns(frame, ("y",), x=x, y=y)
+    if frame[y].isna().all():
+        frame = frame[:0]  # of which matplotlib draws no box
     names = list(dict.fromkeys(frame[x]))
     counts = frame[x].value_counts()
     with _axes(axes, title, "", y) as ax:
@@ -287,8 +281,10 @@ def dots(
         value: the quantity that is compared, with its unit.
     """
     require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
-    for column in (*rows, panels, *COMPARED):
-        one_of("a column of dots", column, list(table.columns))
+    needed = (*rows, panels, *COMPARED)
+    lacking = ", ".join(name for name in needed if name not in table)
+    if lacking:
+        raise ArgumentError(f"table must have the columns {', '.join(needed)}. Got one without {lacking}.")
     labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     names = list(dict.fromkeys(labels))
     groups = list(table.groupby(panels, sort=False))
@@ -391,7 +387,9 @@ def _axes(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[A
     with style():
         ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
         try:
-            yield ax
+            with warnings.catch_warnings():  # a frame without rows has no names for colours and the legend
+                warnings.filterwarnings("ignore", "No artists with labels|Ignoring `palette`")
+                yield ax
             if not ax.has_data():
                 ax.text(0.5, 0.5, "no rows", transform=ax.transAxes, ha="center", va="center")
             ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
