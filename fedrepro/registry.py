@@ -187,7 +187,7 @@ TRAIN = "fedrepro.runs.tasks:train"
 
 # The functions that generate graphs, by a pattern of the graphs' names.
 GENERATORS = {
-    "*~standin": "fedrepro.data.synthetic:standin",
+    "*~standin": "fedrepro.data.synthetic:draw_standin",
     "csbm-*": "fedrepro.papers.gfl.data:register_graphs",
     "subCora*": "fedrepro.papers.gfl.data:register_graphs",
 }

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedrepro.errors import one_of, require
+from fedrepro.errors import ArgumentError, require
 from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import runs
 from fedrepro.reporting.style import COLOURS, style
@@ -39,8 +39,10 @@ def dots(
         value: the quantity that is compared, with its unit.
     """
     require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
-    for column in (*rows, panels, *COMPARED):
-        one_of("a column of dots", column, list(table.columns))
+    needed = (*rows, panels, *COMPARED)
+    lacking = ", ".join(name for name in needed if name not in table)
+    if lacking:
+        raise ArgumentError(f"table must have the columns {', '.join(needed)}. Got one without {lacking}.")
     labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     names = list(dict.fromkeys(labels))
     groups = list(table.groupby(panels, sort=False))

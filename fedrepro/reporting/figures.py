@@ -225,6 +225,8 @@ def boxes(
 ) -> Figure:
     """Draw the quartiles of `y` for every value of `x`, with all points over them and their number under the name."""
     check_columns(frame, ("y",), x=x, y=y)
+    if frame[y].isna().all():
+        frame = frame[:0]  # of which matplotlib draws no box
     names = list(dict.fromkeys(frame[x]))
     counts = frame[x].value_counts()
     with legible.canvas(axes, title, "", y) as ax:

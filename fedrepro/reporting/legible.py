@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -45,7 +46,9 @@ def canvas(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[
     with style():
         ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
         try:
-            yield ax
+            with warnings.catch_warnings():  # a frame without rows has no names for colours and the legend
+                warnings.filterwarnings("ignore", "No artists with labels|Ignoring `palette`")
+                yield ax
             if not ax.has_data():
                 ax.text(0.5, 0.5, "no rows", transform=ax.transAxes, ha="center", va="center")
             ax.set(title=title, xlabel=xlabel, ylabel=ylabel)

@@ -3,8 +3,9 @@
     store = Store()
     frame = execute(sweep(...), store=store, file="fedgat/6-experiments")    # one row a run
 
-The value of a run depends only on the run. It is the same to the last bit whatever the executor, the order and the
-number of workers. Seeds that are trained side by side, and other chunks of clients, change it by rounding.
+The value of a run depends only on the run. It is the same to the last bit whatever the executor, the order, the number
+of workers, the hash seed and the threads that the environment asks for, of which one is used. Seeds that are trained
+side by side, and other chunks of clients, change it by rounding.
 `fedrepro.runs.verification` tells which stored results still hold.
 """
 

@@ -303,3 +303,16 @@ def test_a_file_that_cannot_be_written_keeps_the_old_one(tmp_path: Path, monkeyp
         files.save("fedgat", "FG-T1", sweep().head(1), folder=tmp_path)
     assert (tmp_path / "fedgat" / "FG-T1.csv").read_bytes() == before
     assert os.listdir(tmp_path / "fedgat") == ["FG-T1.csv"]
+
+
+@pytest.mark.parametrize("rows", ["none", "without numbers"])
+def test_a_frame_without_rows_says_so(rows: str) -> None:
+    """A form with nothing to draw says it in the figure, and does not warn of colours and names that it lacks."""
+    frame = pd.DataFrame({"x": [1, 2], "y": [0.1, 0.2], "by": ["a", "b"]})
+    frame = frame[:0] if rows == "none" else frame.assign(y=float("nan"))
+    for form, names in ((figures.curves, ["by"]), (figures.bars, ["by"]), (figures.boxes, [])):
+        drawn = form(frame, "x", "y", *names)
+        assert "no rows" in [text.get_text() for text in drawn.axes[0].texts], form
+    if rows == "none":
+        assert figures.slopes(frame, "x", "y", "by").axes[0].texts[0].get_text() == "no rows"
+        assert figures.panels(frame, "by", figures.bars, by="by", x="x", y="y") is None
