@@ -74,7 +74,9 @@ def test_a_caption_stands_under_each_picture(folder: Path) -> None:
     files.save("fedgat", "FG-F6a", curve, folder=folder)
     report.write(folder)
     text = (folder / "fedgat" / "README.md").read_text()
-    shown = text.index("](FG-F2a.svg)\n\nFG-F2a. Files: [csv](FG-F2a.csv) [svg](FG-F2a.svg). Runs behind each number: 4.")
+    shown = text.index(
+        "](FG-F2a.svg)\n\nFG-F2a. Files: [csv](FG-F2a.csv) [svg](FG-F2a.svg). Runs behind each number: 4."
+    )
     assert "Drawn by `fedrepro run fedgat/6-experiments`." in text[shown : shown + 200]
     assert "FG-F6a. Files: [csv](FG-F6a.csv). Runs behind each number: 4. The picture is that of FG-F2a" in text
 

@@ -22,8 +22,8 @@ from fedrepro.papers.fedsheafhn.exhibits import (
     tables,
 )
 from fedrepro.reporting.claims import Claim, Derived, Difference, claims_table
-from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.frames import messages, select
+from fedrepro.reporting.layout import MARKS
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
