@@ -323,7 +323,7 @@ def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout has a commit, marked where a file differs; a folder without git, and a machine without it, has none."""
+    """A checkout has a commit, marked where a file differs. Without git, in the folder or at all, there is none."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance.paths, "root", lambda: tmp_path)
     assert provenance.commit() == ""
