@@ -24,7 +24,7 @@ from fedrepro.reporting.style import MARKERS, style
 
 TESTED = rule.WORDS[:-1]
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
-COLOURS_OF_WORDS = ("#009E73", "#56B4E9", "#999999", "#E69F00", "#D55E00")
+COLOURS_OF_WORDS = ("#179850", "#004AC9", "#343434", "#B18A0B", "#952800")  # those of the explorer
 NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
 NEEDED = (*NUMBERS, "verdict", "why", "provenance", "point")
 

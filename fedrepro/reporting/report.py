@@ -42,6 +42,7 @@ class Drawn:
     id: str
     rows: list[Row]
     picture: bool
+    same: str = ""  # the exhibit with the same numbers that has the picture
 
     @property
     def runs(self) -> str:
@@ -318,20 +319,28 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
 
 def _titled(name: str) -> str:
     """Return the name with its title; a form of an exhibit, as SH-T1-cells, has the title of SH-T1."""
-    all_known = exhibits.registered()
-    known = all_known.get(name) or all_known.get(name.rpartition("-")[0]) or all_known.get(name.rstrip("abcdef"))
+    known = _known(name)
     return f"{name}: {known.title}" if known else name
+
+
+def _known(name: str) -> exhibits.Exhibit | None:
+    """Return the exhibit of a file, also of a form of it, as SH-T1-cells."""
+    known = exhibits.registered()
+    return known.get(name) or known.get(name.rpartition("-")[0]) or known.get(name.rstrip("abcdef"))
 
 
 def _exhibit(one: Drawn, heading: str) -> str:
     parts = [f"### {files.plain(heading)}\n"]
     behind = "" if one.runs == "–" else f" Runs behind each number: {one.runs}."
     counted = f" {files.plain(_count(one.verdicts))}." if one.verdicts else ""
-    parts.append(f"Files: {one.links}.{behind}{counted}\n")
     if one.picture:
         # An exhibit without a title is described by the columns of its numbers.
         told = f"{one.id}: {', '.join(one.rows[0])}" if heading == one.id and one.rows else heading
         parts.append(f"!{files.link(told, f'{one.id}.svg')}\n")
+    same = f" The picture is that of {one.same}, whose numbers are the same." if one.same else ""
+    known = _known(one.id)
+    drawn = f" Drawn by `fedrepro run {known.notebook}`." if known else ""
+    parts.append(f"{files.plain(one.id)}. Files: {one.links}.{behind}{counted}{same}{drawn}\n")
     if one.rows and len(one.rows) <= ROWS_SHOWN:
         body = _table(list(one.rows[0]), [list(row.values()) for row in one.rows])
         parts.append(files.folded("Numbers", body))
@@ -345,11 +354,15 @@ def _count(verdicts: Counter[str]) -> str:
 
 def _drawn(folder: Path) -> dict[str, Drawn]:
     """Return what a folder holds of each exhibit."""
-    return {
-        path.stem: Drawn(path.stem, _read(path), path.with_suffix(".svg").is_file())
-        for path in sorted(folder.glob("*.csv"))
-        if path.stem not in TABLES and path.stem != answer.PICTURE
-    }
+    found: dict[str, Drawn] = {}
+    pictured: dict[bytes, str] = {}
+    for path in sorted(folder.glob("*.csv")):
+        if path.stem not in TABLES and path.stem != answer.PICTURE:
+            numbers, picture = path.read_bytes(), path.with_suffix(".svg").is_file()
+            if picture:
+                pictured.setdefault(numbers, path.stem)
+            found[path.stem] = Drawn(path.stem, _read(path), picture, "" if picture else pictured.get(numbers, ""))
+    return found
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -303,6 +303,7 @@ class Notebook:
 
         import pandas as pd
 
+        from fedrepro.runs.provenance import commit
         from fedrepro.runs.verification import stale
 
         rows = {
@@ -310,6 +311,7 @@ class Notebook:
             "profile": self.profile,
             "device": self.device,
             "engine": self.engine,
+            "commit": commit(),
             "Python": platform.python_version(),
             **{package: version(package) for package in ("fedrepro", "torch", "torch-geometric", "numpy")},
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash
 
@@ -38,6 +39,7 @@ ASIDE = (
     "fedrepro.reporting.cells",
     "fedrepro.reporting.claims",
     "fedrepro.reporting.compare",
+    "fedrepro.reporting.dots",
     "fedrepro.reporting.effects",
     "fedrepro.reporting.exhibits",
     "fedrepro.reporting.figures",
@@ -45,6 +47,7 @@ ASIDE = (
     "fedrepro.reporting.frames",
     "fedrepro.reporting.kernel",
     "fedrepro.reporting.layout",
+    "fedrepro.reporting.legible",
     "fedrepro.reporting.notebook",
     "fedrepro.reporting.priors",
     "fedrepro.reporting.readings",
@@ -133,6 +136,15 @@ def _source(item: Any) -> str:
     # Python finds no source for a class of a notebook, only for its functions
     parts = [getattr(part, "fget", part) for part in vars(item).values()]
     return "\n".join(_source(part) for part in parts if inspect.isfunction(part))
+
+
+def commit() -> str:
+    """Return the commit of the checkout, with `-dirty` where files differ from it; nothing where there is no git."""
+    command = ["git", "-C", str(paths.root()), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
+    with suppress(OSError):
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
 
 
 def environment(device: str) -> dict[str, Any]:

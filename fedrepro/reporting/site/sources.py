@@ -14,6 +14,7 @@ from fedrepro.paths import replace_file
 from fedrepro.reporting import exhibits, files, notebook, reading
 from fedrepro.reporting.exhibits import natural
 from fedrepro.reporting.site import copies, explorer
+from fedrepro.runs import provenance
 
 PAGES = Path(__file__).parent / "pages"
 NAMES = {"engine": "The suite itself", "across": "All methods under one protocol"}
@@ -121,6 +122,8 @@ def markdown(sources: Sources, path: Path) -> str:
     text = LINK.sub(lambda found: _target(sources, path.parent, found[1]), text)
     text = re.sub(r"\[([^\]]*)\]\(py:([\w.]+)\)", r"{py:mod}`\1 <\2>`", text)
     paper = path.parent.name
+    at = provenance.commit()
+    built = f" This page was built at commit {at}." if at else ""
     homes = {row["id"]: f"{paper}/{row['notebook']}" for row in _listed(paper)}
 
     def headed(found: re.Match[str]) -> str:
@@ -131,7 +134,7 @@ def markdown(sources: Sources, path: Path) -> str:
         if not home or later or found[1] in sources.anchors:
             return found[0]
         sources.anchors.add(found[1])
-        made = f"[Notebook](/notebooks/{home}.ipynb). Recompute: `{explorer.command(home)}`."
+        made = f"[Notebook](/notebooks/{home}.ipynb). Recompute: `{explorer.command(home)}`.{built}"
         return f"({found[1].lower()})=\n{found[0]}\n\n{made}"
 
     return HEADING.sub(headed, text)
