@@ -100,7 +100,7 @@ def _tables(nodes: Path, edges: Path) -> Data:
     numbers = pd.to_numeric(labels, errors="coerce")
     y = (labels if numbers.isna().any() else numbers).factorize(sort=True)[0]
     data = Data(
-        x=torch.from_numpy(table[features].to_numpy(np.float32)),
+        x=torch.from_numpy(table[features].to_numpy(np.float32, copy=True)),
         y=torch.from_numpy(y.astype(np.int64)),
         edge_index=_ends(edges, ids),
     )

@@ -85,7 +85,7 @@ def _inputs(source: Path, values: Mapping[str, Any]) -> str:
 
     A parameter that names a file counts by the file's content too.
     """
-    here = provenance.environment("")
+    here = provenance.environment("") | {"threads": 1}  # a kernel has one, whatever this process has
     places = {name: os.environ.get(name, "") for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES", "FEDREPRO_DATA")}
     files = [_hash(value) for value in values.values() if isinstance(value, str) and os.path.isfile(value)]
     told = [sorted(values.items()), files, here, places, _graphs()]
