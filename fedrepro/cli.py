@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -193,7 +192,7 @@ def run_(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda", autocompletion=_choices("device"))] = None,
     engine: Annotated[str | None, typer.Option(help="local, dask or slurm", autocompletion=_choices("engine"))] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
-    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores)")] = None,
+    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores, or GPUs)")] = None,
     again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
     budget: Annotated[
         float | None,
@@ -220,7 +219,8 @@ def run_(
         return fill(notebooks, budget, side_by_side, given)
     from fedrepro.reporting.budget import told
 
-    return told(notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again))
+    at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
+    return told(notebook.run_all(notebooks, given, jobs=at_once, again=again))
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -323,9 +323,7 @@ def show_(
     if "verified" in record["result"]:
         print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
         return
-    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
-    code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
-    print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
+    print(f"\n# computes it again:\n{cells.command(record)}")
 
 
 def _is_key(text: str) -> bool:
@@ -333,17 +331,21 @@ def _is_key(text: str) -> bool:
 
 
 @app.command("verify")
-def verify_(number: Annotated[int, typer.Option("-n", metavar="N", help="how many")] = 5) -> int:
+def verify_(
+    number: Annotated[int, typer.Option("-n", metavar="N", help="how many")] = 5,
+    device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
+) -> int:
     """Recompute stored runs, stale ones first, and compare."""
     from fedrepro.runs import verification
 
     require(number >= 1, "-n", "an integer >= 1", number)
-    frame = verification.verify(_store(), number)
+    one_of("--device", device, verification.DEVICES)
+    frame = verification.verify(_store(), number, device=device)
     if len(frame):
         terminal.frame(frame, whole=("verdict",))
     else:
         print("the store has no runs to verify")
-    return 1 if set(frame["verdict"]) & {"differs", "failed", "damaged"} else 0
+    return 1 if set(frame["verdict"]) & {"differs", "failed", "lost", "damaged"} else 0
 
 
 @app.command("check")

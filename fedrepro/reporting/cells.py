@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from fedrepro.reporting import state
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedrepro.runs.lines import Record
 
 SHOWN = (
     "dataset", "method", "setting", "partition", "clients", "published", "ours_mean", "runs", "difference", "half95",
@@ -84,3 +87,14 @@ def _main(exhibit_id: str) -> pd.DataFrame:
     names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
     columns = [*names, "seed", layout.value, "when", "key"]  # an empty store has none of them
     return frame.reindex(columns=columns).sort_values([*names, "seed"])
+
+
+def command(record: Record) -> str:
+    """Return the command that computes a record again, on the kind of device that computed it."""
+    from fedrepro.runs.store import Store
+
+    described = Store(containing=record["environment"]).environments.get(record["environment"], {})
+    device = "cpu" if described.get("device", "cpu") == "cpu" else "cuda"
+    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
+    code += f"print(compute([Run.from_dict({record['run']!r})], {device!r}))"
+    return shlex.join(["python", "-c", code])

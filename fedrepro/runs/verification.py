@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 import statistics
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DamagedError, require
-from fedrepro.runs import provenance
+from fedrepro.errors import ArgumentError, DamagedError, one_of, require
+from fedrepro.runs import executors, provenance
 from fedrepro.runs.execute import compute_all
 from fedrepro.runs.lines import Record, is_finding
 from fedrepro.runs.run import Run
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 Cell = tuple[str, str, str]  # task, method and data set
 VERIFIED = "verify.jsonl"
+DEVICES = ("own", "auto", "cpu", "cuda")
 POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
+# The same where rounding grows over the rounds: of the scores at the last round, by method.
+SENSITIVE = {"FedSheafHN": (0.05, 0.015)}
 SEVERAL = 3
 
 
@@ -119,7 +123,7 @@ def verify(
     *,
     seed: int = 0,
     executor: Executor | str | None = None,
-    device: str = "cpu",
+    device: str = "own",
     progress: bool = True,
     workers: int | None = None,
 ) -> DataFrame:
@@ -131,16 +135,23 @@ def verify(
     losses may differ by 0.01 (of their size, if that is above 1), and by 0.003 in the mean over three or
     more runs of a method on a data set. What is found is kept in `verify.jsonl`, and a pass clears staleness.
 
+    FedSheafHN's hypernetwork multiplies rounding from round to round. With a relative error of 6e-8 in every product
+    and sum, as between a CPU and a GPU, four seeds on Cora after 30 rounds moved the test accuracy of the last round by
+    0.0425 at most and by 0.009 in the mean, and that of the best round by 0.009. The other methods tried (FedAvg,
+    FedSGD, DistGAT) moved by 0.0009 at most. So scores of its last round may differ by 0.05, and by 0.015 in the mean.
+
     Args:
         store: where the runs are.
         n: how many.
         seed: of the sample.
-        executor: as for `execute`, like `device`, `progress` and `workers`.
+        executor: as for `execute`, like `progress` and `workers`.
+        device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
+            them there. Without a GPU records of one are computed on the CPU, which a warning says.
 
     Returns:
         One row a run: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict` (`identical`, `close`,
-        `differs`, `failed`, or for want of the graph `unavailable` or `damaged`), the largest `difference`, the
-        `field` where it is, `error`.
+        `differs`, `failed`, for want of the graph `unavailable` or `damaged`, or `lost` by a GPU), the largest
+        `difference`, the `field` where it is, `error`.
 
     Raises:
         StoreError: the findings cannot be written.
@@ -150,21 +161,37 @@ def verify(
     require(isinstance(n, int) and n >= 1, "n", "an integer >= 1", n)
     store.refresh()
     chosen, old = _sample(store, n, seed)
-    batches = {tuple(run.key for run in runs): runs for runs in map(_beside, chosen)}
     again: dict[str, Record] = {}
 
     def keep(records: list[Record]) -> None:
         for record in records:
             again[record["key"]] = record | {"environment": store.environment(record["environment"])}
 
-    compute_all(list(batches.values()), keep, executor=executor, workers=workers, device=device, progress=progress)
+    for place, group in _places(store, chosen, device).items():
+        these = list({tuple(run.key for run in runs): runs for runs in map(_beside, group)}.values())
+        compute_all(these, keep, executor=executor, workers=workers, device=place, progress=progress)
     found = [_Finding(record, again[record["key"]]) for record in chosen]
     _judge_means(found)
-    if kept := [finding.record() for finding in found if finding.verdict not in ("unavailable", "damaged")]:
+    if kept := [finding.record() for finding in found if finding.verdict not in ("unavailable", "damaged", "lost")]:
         store.append(VERIFIED, *kept)
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in found]
     columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _places(store: Store, chosen: Sequence[Record], device: str) -> dict[str, list[Record]]:
+    """Return the records to compute again by device."""
+    if one_of("device", device, DEVICES) != "own":
+        return {device: list(chosen)}
+    places: dict[str, list[Record]] = {"cpu": [], "cuda": []}
+    for record in chosen:
+        on_cpu = store.environments.get(record["environment"], {}).get("device", "cpu") == "cpu"
+        places["cpu" if on_cpu else "cuda"].append(record)
+    if places["cuda"] and executors.resolved("auto") == "cpu":
+        told = f"{len(places['cuda'])} of these runs were computed on a GPU, and no GPU is found"
+        warnings.warn(f"{told}: they are computed on the CPU, and compared as on another machine.", stacklevel=3)
+        return {"cpu": list(chosen)}
+    return places
 
 
 def _sample(store: Store, n: int, seed: int) -> tuple[list[Record], set[str]]:
@@ -225,7 +252,13 @@ class _Finding:
                 for at, a, b in pairs
                 if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
             )
-            self.verdict = "close" if self.difference <= POINT else "differs"
+            within = all(abs(change) <= self.allowed(at)[0] for at, change in self.changes.items())
+            self.verdict = "close" if within else "differs"
+
+    def allowed(self, at: str) -> tuple[float, float]:
+        """Return how much another machine may change a field, in one run and in the mean of several."""
+        plain = POINT, MEAN_POINT
+        return SENSITIVE.get(self.old["run"]["method"], plain) if ".last." in f".{at}." else plain
 
     @property
     def difference(self) -> float:
@@ -296,7 +329,7 @@ def _change(old: Any, new: Any) -> float:
 
 
 def _judge_means(found: Sequence[_Finding]) -> None:
-    """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by over `MEAN_POINT`.
+    """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by more than is allowed.
 
     Small differences in one direction are not noise.
     """
@@ -306,7 +339,7 @@ def _judge_means(found: Sequence[_Finding]) -> None:
             cells[_cell(finding.old)].append(finding)
     for group in cells.values():
         fields = {at for finding in group for at in finding.changes}
-        means = [statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields]
-        if len(group) >= SEVERAL and max(map(abs, means), default=0.0) > MEAN_POINT:
+        means = {at: statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields}
+        if len(group) >= SEVERAL and any(abs(mean) > group[0].allowed(at)[1] for at, mean in means.items()):
             for finding in group:
                 finding.verdict = "differs" if finding.verdict == "close" else finding.verdict
