@@ -192,7 +192,7 @@ def run_(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda", autocompletion=_choices("device"))] = None,
     engine: Annotated[str | None, typer.Option(help="local, dask or slurm", autocompletion=_choices("engine"))] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
-    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores)")] = None,
+    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores, or GPUs)")] = None,
     again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
     budget: Annotated[
         float | None,
@@ -218,7 +218,8 @@ def run_(
         return fill(notebooks, budget, side_by_side, given)
     from fedrepro.reporting.budget import told
 
-    ends = notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again)
+    at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
+    ends = notebook.run_all(notebooks, given, jobs=at_once, again=again)
     return told(ends, notebook.built(given.get("profile", "")))
 
 
@@ -335,19 +336,18 @@ def verify_(
     seed: Annotated[int, typer.Option(help="seed of the random sample")] = 0,
     cheapest: Annotated[bool, typer.Option("--cheapest", help="begin with the runs that cost least")] = False,
     budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes after which nothing is started")] = None,
+    device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
 ) -> int:
     """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
     from fedrepro.runs import verification
 
-    require(number is None or number >= 1, "-n", "an integer >= 1", number)
-    require(budget is None or budget > 0, "--budget", "a number of minutes > 0", budget)
     number = 5 if number is None and budget is None else number
-    frame = verification.verify(_store(), number, seed=seed, cheapest=cheapest, budget=budget)
+    frame = verification.verify(_store(), number, seed=seed, cheapest=cheapest, budget=budget, device=device)
     if len(frame):
         terminal.frame(frame, whole=("verdict",))
     else:
         print("the store has no runs to verify")
-    return 1 if set(frame["verdict"]) & {"differs", "failed", "damaged"} else 0
+    return 1 if set(frame["verdict"]) & {"differs", "failed", "lost", "damaged"} else 0
 
 
 @app.command("check")

@@ -202,6 +202,13 @@ def test_show_prints_the_record_and_its_command(capsys: pytest.CaptureFixture[st
     assert Run.from_dict(eval(code[start : code.rindex("}") + 1])).key == CELL.key
 
 
+def test_show_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that `show` prints computes a record of a GPU on a GPU."""
+    Store().append("fedgat-6-experiments", record(CELL, environment={"device": "some GPU"}))
+    assert cli.main(["show", CELL.key[:12]]) == 0
+    assert shlex.split(capsys.readouterr().out.strip().splitlines()[-1])[2].endswith("], 'cuda'))")
+
+
 def test_show_of_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     """For what `verify` found, `show` prints the command that shows the run it recomputed."""
     run = {**CELL.to_dict(), "task": "check", "method": "verify"}

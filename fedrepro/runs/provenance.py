@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,7 @@ ASIDE = (
     "fedrepro.runs.codehash",
     "fedrepro.runs.execute",
     "fedrepro.runs.executors",
+    "fedrepro.runs.lanes",
     "fedrepro.runs.lines",
     "fedrepro.runs.merge",
     "fedrepro.runs.provenance",
@@ -153,11 +155,28 @@ def environment(device: str) -> dict[str, Any]:
     A GPU that this process does not have, as on the login node of a cluster, is named by `device`.
     """
     torch: Any = sys.modules.get("torch")
-    name = device
-    if device.startswith("cuda") and torch is not None and torch.cuda.is_available():
-        name = torch.cuda.get_device_name(device)
     threads = torch.get_num_threads() if torch is not None else int(os.environ.get("OMP_NUM_THREADS") or 0)
-    return {**_machine(), "device": name, "threads": threads}
+    on_gpu = device.startswith("cuda") and torch is not None and torch.cuda.is_available()
+    return {**_machine(), "device": device, "threads": threads, **(_gpu(torch, device) if on_gpu else {})}
+
+
+def _gpu(torch: Any, device: str) -> dict[str, Any]:
+    """Return what changes a result on a GPU, or whether it fits there."""
+    properties = torch.cuda.get_device_properties(device)
+    driver = None
+    with suppress(OSError):
+        numbers = re.search(r"\d+\.[\d.]+", Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
+        driver = numbers and numbers[0]
+    return {
+        "device": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "memory_mebibytes": properties.total_memory >> 20,
+        "cuda": torch.version.cuda,
+        "driver": driver,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    }
 
 
 @cache

@@ -21,7 +21,7 @@ def describe(error: BaseException) -> str:
 
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
     """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
-    failed = "unavailable" if output.get("unavailable") else "failed"
+    failed = next((status for status in ("unavailable", "lost") if output.get(status)), "failed")
     made: Record = {
         "key": run.key,
         "run": run.to_dict(),

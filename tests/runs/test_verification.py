@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import fake_tasks
 import pytest
 
+import fedrepro.runs
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
 from fedrepro.runs import execute as engine
@@ -289,6 +292,45 @@ def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
         (row,) = verification.verify(store, 1, workers=1).to_dict("records")
         assert row["verdict"] == "failed" and row["error"] == "KeyError: 'seed 0'"
     assert len(verification.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
+
+
+def test_a_record_of_a_gpu_where_there_is_none(store: Store) -> None:
+    """A run of a GPU is computed on the CPU where there is no GPU, which is said, and compared as on another."""
+    (record,) = engine.compute(runs(seeds=1))
+    fill(store, runs(seeds=1), environment=record["environment"] | {"device": "some GPU", "cuda": "13.0"})
+    with pytest.warns(UserWarning, match="1 of these runs were computed on a GPU, and no GPU is found"):
+        assert list(verification.verify(store, 1, workers=1)["verdict"]) == ["close"]
+    assert list(verification.verify(store, 1, workers=1, device="cpu")["verdict"]) == ["close"]
+    with pytest.raises(ArgumentError, match="device must be one of"):
+        verification.verify(store, 1, device="here")
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "shifts", "verdict"),
+    [
+        ("FedSheafHN", "last", [0.045, -0.04, 0.0], "close"),
+        ("FedSheafHN", "last", [0.06, 0.0, 0.0], "differs"),
+        ("FedSheafHN", "last", [0.03, 0.03, 0.03], "differs"),
+        ("FedSheafHN", "best", [0.02, 0.0, 0.0], "differs"),
+        ("FedAvg", "last", [0.02, 0.0, 0.0], "differs"),
+    ],
+)
+def test_a_method_that_multiplies_rounding(
+    method: str, field: str, shifts: list[float], verdict: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another device the last round of FedSheafHN may move further than other scores, in a run and in the mean."""
+
+    def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
+        return [{"result": {"after": {field: {"test": 0.5 + shifts[run.seed]}}}, "chunk": 1} for run in runs]
+
+    tasks = types.ModuleType("fedrepro.runs.tasks")
+    tasks.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedrepro.runs.tasks", tasks)
+    monkeypatch.setattr(fedrepro.runs, "tasks", tasks, raising=False)
+    wanted = sweep(task="train", paper="p", method=method, seed=range(3))
+    fill(store, wanted, chunk=99, result={"after": {field: {"test": 0.5}}})
+    found = set(verification.verify(store, 3, workers=1)["verdict"])
+    assert ("differs" in found) == (verdict == "differs")
 
 
 def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
