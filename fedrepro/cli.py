@@ -341,12 +341,9 @@ def verify_(
     """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
     from fedrepro.runs import verification
 
-    number = 5 if number is None and budget is None else number
-    frame = verification.verify(_store(), number, seed=seed, cheapest=cheapest, budget=budget, device=device)
-    if len(frame):
-        terminal.frame(frame, whole=("verdict",))
-    else:
-        print("the store has no runs to verify")
+    n = 5 if number is None and budget is None else number
+    frame = verification.verify(_store(), n, seed=seed, cheapest=cheapest, budget=budget, device=device)
+    terminal.frame(frame, whole=("verdict",)) if len(frame) else print("the store has no runs to verify")
     return 1 if set(frame["verdict"]) & {"differs", "failed", "lost", "damaged"} else 0
 
 

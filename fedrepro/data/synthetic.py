@@ -61,8 +61,8 @@ def csbm(
     Raises:
         ArgumentError: an argument has another type or is out of range, or an edge probability is not within [0, 1].
     """
-    for name, number, least in (("nodes", nodes, 2), ("features", features, 1), ("seed", seed, 0)):
-        _whole(name, number, least)
+    for name, number, smallest in (("nodes", nodes, 2), ("features", features, 1), ("seed", seed, 0)):
+        _whole(name, number, smallest)
     if noise_seed is not None:
         _whole("noise_seed", noise_seed, 0)
     for name, strength, least in (("degree", degree, 0.0), ("mu", mu, 0.0), ("lam", lam, -math.inf)):
@@ -73,7 +73,7 @@ def csbm(
 
 
 def _whole(name: str, value: Any, least: int) -> None:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
     require(whole, name, f"an integer of at least {least}", value)
 
 
