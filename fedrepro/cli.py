@@ -263,19 +263,12 @@ def status_(
     terminal.table(
         ("exhibit", *counts, "time left", "what"),
         [
-            (row["exhibit"], *(row[name] for name in counts), _clock(row["seconds_missing"]), row["title"])
+            (row["exhibit"], *(row[name] for name in counts), state.clock(row["seconds_missing"]), row["title"])
             for row in rows
         ],
         right=(*counts, "time left"),
         whole=("exhibit", *counts, "time left"),
     )
-
-
-def _clock(seconds: float | None) -> str:
-    """Return a time on one process as text, `?` where nothing like it has been measured."""
-    if seconds is None:
-        return "?"
-    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
 
 
 @app.command("compare")
