@@ -271,6 +271,25 @@ def status_(
     )
 
 
+@app.command("narrow")
+def narrow_(
+    papers: Annotated[list[str] | None, typer.Argument(metavar="[PAPER]", help="fedgat, fedstruct, ...")] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="compute them for so long, in their order")
+    ] = None,
+) -> None:
+    """List the runs that would narrow the intervals of main tables, the cheapest first, with their cost."""
+    from fedrepro.reporting import narrow
+
+    if budget is not None:
+        print(f"{narrow.buy(papers or (), budget)} runs computed")
+        return
+    table, said = narrow.plan(papers or ())
+    if len(table):
+        terminal.frame(table)
+    print("\n".join(["", *said]))
+
+
 @app.command("compare")
 def compare_(
     exhibit: Annotated[str, typer.Argument(metavar="EXHIBIT", help="such as FS-T6", autocompletion=_exhibits)],
