@@ -143,8 +143,8 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
     parts += [
         "## Words\n",
         "Each printed number of a main table counts once. In brackets is what a perfect copy would be expected to give"
-        " at the same runs and spreads. The last column is the share of the tested numbers whose 95% interval reaches at"
-        " most five points either way; `fedrepro narrow` lists the runs that would raise it, with their cost.\n",
+        " at the same runs and spreads. The last column is the share of the tested numbers whose 95% interval reaches"
+        " at most five points either way; `fedrepro narrow` lists the runs that would raise it, with their cost.\n",
         _table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
         "## Claims\n",
         _table(["paper", *CLAIM_VERDICTS], claims),
