@@ -266,7 +266,7 @@ def status_(
     terminal.table(
         ("exhibit", *counts, "time left", "what"),
         [
-            (row["exhibit"], *(row[name] for name in counts), _clock(row["seconds_missing"]), row["title"])
+            (row["exhibit"], *(row[name] for name in counts), state.clock(row["seconds_missing"]), row["title"])
             for row in rows
         ],
         right=(*counts, "time left"),
@@ -274,11 +274,23 @@ def status_(
     )
 
 
-def _clock(seconds: float | None) -> str:
-    """Return a time on one process as text, `?` where nothing like it has been measured."""
-    if seconds is None:
-        return "?"
-    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
+@app.command("narrow")
+def narrow_(
+    papers: Annotated[list[str] | None, typer.Argument(metavar="[PAPER]", help="fedgat, fedstruct, ...")] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="compute them for so long, in their order")
+    ] = None,
+) -> None:
+    """List the runs that would narrow the intervals of main tables, the cheapest first, with their cost."""
+    from fedrepro.reporting import narrow
+
+    if budget is not None:
+        print(f"{narrow.buy(papers or (), budget)} runs computed")
+        return
+    table, said = narrow.plan(papers or ())
+    if len(table):
+        terminal.frame(table)
+    print("\n".join(["", *said]))
 
 
 @app.command("compare")

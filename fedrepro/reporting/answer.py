@@ -23,6 +23,7 @@ from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
 TESTED = rule.WORDS[:-1]
+REPEATS = "repeats "  # how the provenance of a number begins that another table prints too
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
 COLOURS_OF_WORDS = ("#179850", "#004AC9", "#343434", "#B18A0B", "#952800")  # those of the explorer
 NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
@@ -45,7 +46,7 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
             frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
             frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
     table = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
-    again = table["provenance"].fillna("").astype(str).str.startswith("repeats ")
+    again = table["provenance"].fillna("").astype(str).str.startswith(REPEATS)
     return table[~again].reset_index(drop=True)
 
 

@@ -132,6 +132,7 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         behind = Drawn("", [row for one in drawn for row in one.rows], False).runs
         shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind])
         told = [f"{known['words'][word]} ({known['expected'][word]:.0f})" for word in answer.TESTED]
+        told.append(f"{known['narrow']:.0%}")
         words.append([name, known["printed"], known["tested"], *(told if known["tested"] else [""] * len(told))])
         done += len(drawn)
         claims.append([name, *known["claims"].values()])
@@ -146,8 +147,9 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
     parts += [
         "## Words\n",
         "Each printed number of a main table counts once. In brackets is what a perfect copy would be expected to give"
-        " at the same runs and spreads.\n",
-        _table(["paper", "printed", "tested", *answer.TESTED], words),
+        " at the same runs and spreads. The last column is the share of the tested numbers whose 95% interval reaches"
+        " at most five points either way; `fedrepro narrow` lists the runs that would raise it, with their cost.\n",
+        _table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
         "## Claims\n",
         _table(["paper", *CLAIM_VERDICTS], claims),
         "## Exhibits\n",

@@ -214,6 +214,17 @@ class Notebook:
         told += [line for one in shown if not isinstance(one, str) for line in outcome.sentences(one)]
         return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
 
+    def cost(self) -> Any:
+        """Return what this notebook's runs cost with the profile `paper`, in sentences that the store gives."""
+        from IPython.display import Markdown
+
+        from fedrepro.reporting import exhibits, state
+
+        own = [exhibit for exhibit in exhibits.registered().values() if exhibit.notebook == self.name]
+        runs = [run for exhibit in own for run in exhibit.runs("paper")] if self.profile != "smoke" else []
+        text = state.told(state.cost(self.store, runs)) if runs else "The profile `smoke` measures no time."
+        return Markdown(text)  # type: ignore[no-untyped-call]
+
     def settings(self, exhibit_id: str) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 

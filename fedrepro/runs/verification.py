@@ -87,25 +87,15 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
 
     Returns:
         For each name `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
-        missing), and `seconds_missing`: the median of the store for the same data set and method, else for
-        the method, else for all, summed over the missing runs; None where the store is empty.
+        missing), and `seconds_missing`: the mean of the store for the same data set and method, else for the method,
+        else for all, summed over the missing runs; None where the store is empty.
     """
-    times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
-    for record in store:
-        if not is_finding(record):
-            task, method, dataset = _cell(record)
-            for level in ((task, method, dataset), (task, method), ()):
-                times[level].append(record["seconds"])
-    medians = {level: statistics.median(seconds) for level, seconds in times.items()}
-    holds = _judge(store)
+    like, holds = means(store), _judge(store)
 
     def one(cells: Mapping[str, Cell]) -> dict[str, Any]:
         done = [record for key in cells if (record := store.get(key)) is not None]
         missing = [key for key in cells if key not in store]
-        seconds = [
-            next((medians[level] for level in (cells[key], cells[key][:2], ()) if level in medians), None)
-            for key in missing
-        ]
+        seconds = [next((like[level] for level in levels(cells[key]) if level in like), None) for key in missing]
         return {
             "done": len(done),
             "wanted": len(cells),
@@ -116,6 +106,21 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
         }
 
     return {name: one(cells) for name, cells in wanted.items()}
+
+
+def levels(cell: Cell) -> tuple[tuple[str, ...], ...]:
+    """Return what runs may have in common with a cell, the most first: all of it, task and method, nothing."""
+    return cell, cell[:2], ()
+
+
+def means(store: Store) -> dict[tuple[str, ...], float]:
+    """Return the mean seconds of the stored runs of each of the `levels`."""
+    times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+    for record in store:
+        if not is_finding(record):
+            for level in levels(_cell(record)):
+                times[level].append(record["seconds"])
+    return {level: statistics.fmean(seconds) for level, seconds in times.items()}
 
 
 def verify(

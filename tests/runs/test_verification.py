@@ -14,6 +14,7 @@ import pytest
 import fedrepro.runs
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
+from fedrepro.reporting import state
 from fedrepro.runs import execute as engine
 from fedrepro.runs import provenance, verification
 from fedrepro.runs.run import Run, sweep
@@ -345,7 +346,7 @@ def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_status(store: Store) -> None:
-    """Counts of what is done, failed and missing, and the time the rest takes by the medians of the store."""
+    """Counts of what is done, failed and missing, and the time the rest takes by the means of the store."""
     wanted = runs(seeds=4, dataset=["Cora", "CS", "Physics"])
     assert verification.status(store, wanted) == {
         "done": 0,
@@ -359,16 +360,32 @@ def test_status(store: Store) -> None:
         fill(store, [run], seconds=seconds)
     fill(store, [run for run in wanted if run.dataset == "CS"][:1], seconds=10.0)
     fill(store, [run for run in wanted if run.dataset == "CS"][1:2], status="failed")
-    # missing: one of Cora at its median 2, three of CS at 10, four of Physics at the median of (1, 2, 9, 10)
+    # missing: one of Cora at its mean 4, three of CS at 10, four of Physics at the mean of (1, 2, 9, 10)
     assert verification.status(store, [*wanted, *wanted]) == {
         "done": 4,
         "wanted": 12,
         "stale": 0,
         "failed": 1,
         "missing": 8,
-        "seconds_missing": 2 + 3 * 10 + 4 * 5.5,
+        "seconds_missing": 4 + 3 * 10 + 4 * 5.5,
     }
     assert verification.status(store, [])["seconds_missing"] == 0
+
+
+def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
+    """Stored seconds are summed, missing runs cost the mean of their method and graph, others are not known."""
+    wanted = runs(seeds=4, dataset=["Cora", "CS"])
+    assert state.told(state.cost(store, wanted)).endswith("8 have no such run, so their cost is not known.")
+    fill(store, wanted[:1], seconds=3000.0)
+    known = state.cost(store, [*wanted, *wanted])
+    same = [run for run in wanted[1:] if run.dataset == wanted[0].dataset]
+    assert known == {
+        "runs": 8, "stored": 1, "seconds": 3000.0, "alike": 3, "left": 9000.0, "unknown": 4,
+    } and len(same) == 3  # fmt: skip
+    said = state.told(known)
+    assert "Of them 1 are stored and took 50.0 min" in said and "would take 2.5 h more" in said
+    assert "All are stored" in state.told(state.cost(store, wanted[:1]))
+    assert state.told(state.cost(store, [])) == "This notebook has no runs that are stored."
 
 
 def test_constants() -> None:
