@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from stored import row_of
 
 from fedrepro import paths
 from fedrepro.papers.fedsheafhn.exhibits import (
@@ -34,19 +35,24 @@ TABLE1, TABLE2 = GRIDS["SH-T1"].paper(), GRIDS["SH-T2"].paper()
 
 def frame(runs: list[Run], extra: Extra) -> pd.DataFrame:
     """A frame as the store makes it: fields and options of runs, with made-up results."""
-    rows = []
-    for run in dict.fromkeys(runs):
-        fields = {name: value for name, value in run.to_dict().items() if name != "options"}
-        rows.append(
-            {"key": run.key, **fields, **dict(run.options), "status": "ok", "environment": "here", **extra(run)}
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame([row_of(run, extra(run)) for run in dict.fromkeys(runs)])
 
 
 def scored(score: Callable[[Run], float]) -> Extra:
     """Both views at the best and the last round, on test and on validation nodes."""
     names = [f"{v}.{r}.{on}_clients" for v in ("before", "after") for r in ("best", "last") for on in ("test", "val")]
     return lambda run: dict.fromkeys(names, score(run))
+
+
+def in_both_views(**series: list[float]) -> dict[str, list[float]]:
+    """The same series between rounds and after local training."""
+    return {f"series.{view}.{name}": values for view in ("before", "after") for name, values in series.items()}
+
+
+def chosen(test: float, val: float) -> dict[str, float]:
+    """The same scores at the best round in both views."""
+    scores = {"test": test, "val": val}
+    return {f"{view}.best.{on}_clients": score for view in ("before", "after") for on, score in scores.items()}
 
 
 def few(runs: list[Run], seeds: int = 3) -> list[Run]:
@@ -123,9 +129,9 @@ def test_the_best_trial_is_chosen_on_validation() -> None:
         loss = 0.5 if place == 7 else 0.6
         view = settings.METHODS[run.method].view.replace("better", "after")
         other = "after" if view == "before" else "before"
-        return {f"{view}.best.val_clients": val, f"{other}.best.val_clients": 0.9 if place == 1 else 0.1,
-                f"{view}.best.val_loss": loss, f"{other}.best.val_loss": 0.1 if place == 4 else 0.9,
-                f"{view}.best.test_clients": 1.0 if place == 2 else 0.0}  # fmt: skip
+        mine = {"val_clients": val, "val_loss": loss, "test_clients": 1.0 if place == 2 else 0.0}
+        theirs = {"val_clients": 0.9 if place == 1 else 0.1, "val_loss": 0.1 if place == 4 else 0.9}
+        return {f"{at}.best.{name}": x for at, part in ((view, mine), (other, theirs)) for name, x in part.items()}
 
     made = frame(runs, extra)
     made = made[~(made.method.eq("FedPer") & made.lr.eq(0.02))]
@@ -162,10 +168,9 @@ def test_each_method_is_scored_as_its_paper_scores_it() -> None:
 )
 def test_pfedgraph_is_scored_in_the_view_of_better_validation(before: float, view: str, percent: float) -> None:
     """The mixed model where it is better on validation nodes, else the trained one, whatever their test scores."""
-    made = frame(settings.cell("pFedGraph", "Cora", 10, [0]), lambda _: {
-        "before.best.val_clients": before, "after.best.val_clients": 0.7,
-        "before.best.test_clients": 0.5, "after.best.test_clients": 0.75,
-    })  # fmt: skip
+    val = {"before.best.val_clients": before, "after.best.val_clients": 0.7}
+    test = {"before.best.test_clients": 0.5, "after.best.test_clients": 0.75}
+    made = frame(settings.cell("pFedGraph", "Cora", 10, [0]), lambda _: val | test)
     found = tables.scored(made).iloc[0]
     assert (found["view"], found.percent, found.other) == (view, percent, 125 - percent)
     assert tables.scored(made, "before").percent.tolist() == [50.0]
@@ -258,8 +263,9 @@ def test_what_needs_no_training_is_set_beside_the_tables() -> None:
 def test_clients_of_one_partition_are_shown_together() -> None:
     """The first seed that all methods have; where they share none, each one's first."""
     rows = [("Flow", 0), ("Flow", 1), ("Flow", 2), ("FED-PUB", 1), ("FED-PUB", 2)]
-    made = pd.DataFrame([{"dataset": d, "method": m, "seed": s, "client": c, "percent": 50.0 + s, "vectors": None}
-                         for d in ("Cora", "CiteSeer") for m, s in rows for c in (0, 1)])  # fmt: skip
+    cells = [(graph, *row, client) for graph in ("Cora", "CiteSeer") for row in rows for client in (0, 1)]
+    made = pd.DataFrame(cells, columns=["dataset", "method", "seed", "client"])
+    made = made.assign(percent=50.0 + made.seed, vectors=None)
     made = made[~(made.dataset.eq("CiteSeer") & made.method.eq("Flow") & made.seed.ne(0))]
     found = tables.one_partition(made).groupby(["dataset", "method"]).seed.agg(["min", "max", "count"])
     assert found.loc["Cora"].to_numpy().tolist() == [[1, 1, 2]] * 2
@@ -272,9 +278,9 @@ def test_fast_is_what_the_first_twenty_rounds_say() -> None:
     comes after round 20, and a run is paired with the other method's run of its seed.
     """
     curves = {settings.OURS: [0.8] * 20 + [0.1] * 10, "FedProx": [0.4] * 5 + [0.8] * 25}
-    points = pd.DataFrame([{"dataset": "Cora", "method": name, "seed": seed, "round": number, "val": 100 * val + seed}
-                           for name, curve in curves.items() for seed in (0, 3)
-                           for number, val in enumerate(curve, start=1)])  # fmt: skip
+    curve = pd.DataFrame(curves).rename_axis("round").rename(index=lambda place: place + 1)
+    points = curve.reset_index().melt("round", var_name="method", value_name="share").assign(dataset="Cora")
+    points = pd.concat([points.assign(seed=seed, val=100 * points.share + seed) for seed in (0, 3)])
     found = claims.areas(points).set_index(["method", "seed"])["area"]
     assert found[settings.OURS].tolist() == [80.0, 83.0] and found["FedProx"].tolist() == [70.0, 73.0]
     assert claims.areas(points.iloc[:0]).empty
@@ -286,8 +292,9 @@ def test_clients_and_rounds_come_from_the_record() -> None:
 
     def extra(run: Run) -> dict[str, Any]:
         view = settings.METHODS[run.method].view
-        return {f"series.{view}.clients": [0.5, None, 0.7], f"series.{view}.val": [0.6, 0.9, 0.8],
-                f"series.{view}.test_clients": [0.5, 0.6, 0.65 + 0.1 * run.seed]}  # fmt: skip
+        test = [0.5, 0.6, 0.65 + 0.1 * run.seed]
+        series = {"clients": [0.5, None, 0.7], "val": [0.6, 0.9, 0.8], "test_clients": test}
+        return {f"series.{view}.{name}": values for name, values in series.items()}
 
     made = tables.scored(frame(runs, extra))
     each = tables.clients_of(made)
@@ -330,7 +337,7 @@ def test_published_spreads_stand_beside_their_own_graph_alone(exhibit_id: str, p
     """Runs on Cora and on the stand-in have no published pair; printed ones have rows, with ours where it is run."""
 
     def extra(run: Run) -> dict[str, Any]:
-        return {f"series.{view}.clients": [0.5, 0.7] for view in ("before", "after")}
+        return in_both_views(clients=[0.5, 0.7])
 
     assert len(tables.spreads(prepare(EMPTY, exhibit_id), exhibit_id)) == printed
     runs = [run for d in ("Cora", settings.STANDIN, settings.ARXIV) for run in settings.cell(settings.OURS, d, 20, [0])]
@@ -343,8 +350,8 @@ def test_published_spreads_stand_beside_their_own_graph_alone(exhibit_id: str, p
 def test_the_servers_price_is_held_against_no_stand_in() -> None:
     """Published seconds stand beside real graphs; the growth is that of ours and of the printed per cent."""
     rows = [run for run in grids.server() if run.options["of"] == settings.OURS]
-    made = frame(rows, lambda run: {"timing.server_seconds": run.clients / 20, "timing.round_seconds": 10.0,
-                                    "timing.peak_mebibytes": 100.0})  # fmt: skip
+    fixed = {"timing.round_seconds": 10.0, "timing.peak_mebibytes": 100.0}
+    made = frame(rows, lambda run: {**fixed, "timing.server_seconds": run.clients / 20})
     table = ablations.server_table(prepare(made, "SH-T6"))
     assert table[table.published_seconds.notna()].dataset.unique().tolist() == ["Cora", "Computers"]
     growth = ablations.server_growth(table)
@@ -391,8 +398,8 @@ def test_statistics_agree_to_the_digit_within_the_range_or_not() -> None:
 
     def extra(run: Run) -> dict[str, Any]:
         part = run.clients > 1
-        return {"nodes": 248.5 if part else 2485, "edges": 870 + 30 * run.seed, "classes": 7, "clustering": 0.2381,
-                "heterogeneity": 0.7 if part else None}  # fmt: skip
+        counts = {"nodes": 248.5 if part else 2485, "edges": 870 + 30 * run.seed, "classes": 7}
+        return {**counts, "clustering": 0.2381, "heterogeneity": 0.7 if part else None}
 
     table = setups.statistics_table(frame(runs, extra), "SH-T7")
     found = table[table.dataset.eq("Cora")].set_index(["clients", "metric"]).agreement
@@ -447,8 +454,8 @@ def test_the_literal_reading_stands_next_to_the_main_one() -> None:
     kept = [run for run in few([*TABLE1, *TABLE2]) if run.method in ("pFedGraph", "Flow")]
     shifted = frame([run for run in kept if run.method == "pFedGraph"], at(20.0))
     made = pd.concat([shifted, frame([run for run in kept if run.method == "Flow"], at(0.0))], ignore_index=True)
-    main = pd.concat([tables.beside_published(tables.scored(made[made.clients.isin(counts)]), name)
-                      for name, counts in claims.TABLES.items()], ignore_index=True)  # fmt: skip
+    scores = {name: tables.scored(made[made.clients.isin(counts)]) for name, counts in claims.TABLES.items()}
+    main = pd.concat([tables.beside_published(each, name) for name, each in scores.items()], ignore_index=True)
     runs = [run for run in few(GRIDS["SH-T1-literal"].paper()) if run.method in ("pFedGraph", "Flow", "FedProx")]
     table = readings.literal_table(tables.scored(frame(runs, at(0.0))), main)
     found = readings.literal_summary(table).set_index("method")
@@ -498,9 +505,8 @@ def results(better: float) -> Callable[[str], pd.DataFrame]:
         spread = 0.03 if run.options.get("vectors") == "one-hot" else spread
         curve = [0.2] * late + [0.7 + 0.001 * run.seed] * (8 - late)
         out = scored(lambda _: at)(run)
-        for view in ("before", "after"):
-            out |= {f"series.{view}.clients": [at - spread, at, at + spread + 0.001 * run.seed],
-                    f"series.{view}.val": curve, f"series.{view}.test_clients": curve}  # fmt: skip
+        each = [at - spread, at, at + spread + 0.001 * run.seed]
+        out |= in_both_views(clients=each, val=curve, test_clients=curve)
         if run.task == "check":
             out |= {"train_test": 0.7 + 0.001 * run.seed, "new_test": 0.7 + better / 100, "new_alone": 0.7}
             verdict = "holds" if better > 0 else "fails"
@@ -554,9 +560,8 @@ def test_every_pair_of_a_column_and_a_method_is_counted(monkeypatch: pytest.Monk
     two_graphs(monkeypatch)
     found = claims.cell_by_cell(get)
     assert found[1] == "holds" and found[0].startswith("64 shown, 8 contradicted, 8 undecided of 80 pairs")
-    assert (
-        "Local 8 (8 surely, 0 surely below) of 8" in found[0] and "Flow 0 (0 surely, 8 surely below) of 8" in found[0]
-    )
+    for told in ("Local 8 (8 surely, 0 surely below) of 8", "Flow 0 (0 surely, 8 surely below) of 8"):
+        assert told in found[0]
     assert found[0].endswith("in the printed tables it is above in 234 of 236")
 
 
@@ -569,9 +574,7 @@ def test_the_rival_is_named_on_validation_nodes(monkeypatch: pytest.MonkeyPatch)
         ours, few_lost = run.method == settings.OURS, run.dataset == "Cora" and run.clients == 10
         test = {settings.OURS: 0.7, "Flow": 0.75 if few_lost else 0.6, "FedPer": 0.9}.get(run.method, 0.5)
         val = {settings.OURS: 0.5, "Flow": 0.8}.get(run.method, 0.7)
-        noise = 0.001 * run.seed * ours
-        return {f"{view}.best.{on}_clients": value + noise for view in ("before", "after")
-                for on, value in (("test", test), ("val", val))}  # fmt: skip
+        return chosen(test + 0.001 * run.seed * ours, val + 0.001 * run.seed * ours)
 
     def get(name: str) -> pd.DataFrame:
         return prepare(frame(few(GRIDS[name].paper()), extra), name)
@@ -604,8 +607,7 @@ def test_where_fedsheafhn_stands() -> None:
         test, val = worth[run.method]
         test -= (0.05 if run.clients < 30 else 0.02) * (run.method == settings.OURS and run.dataset == "CiteSeer")
         noise = 0.001 * run.seed * (run.method == "Local")
-        return {f"{view}.best.{on}_clients": value + noise for view in ("before", "after")
-                for on, value in (("test", test), ("val", val))}  # fmt: skip
+        return chosen(test + noise, val + noise)
 
     def get(name: str) -> pd.DataFrame:
         runs = [run for run in few(GRIDS[name].paper()) if run.method in worth]
@@ -640,9 +642,7 @@ def test_what_a_claim_speaks_of_and_was_not_run_is_named() -> None:
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.1, "holds"), (1.3, "fails")])
 def test_the_price_of_a_round_is_held_against_the_promise(seconds: float, verdict: str) -> None:
     """Fifty clients on Cora count, fewer do not, and what was not timed is not promised."""
-    table = pd.DataFrame({
-        "dataset": "Cora", "row": settings.OURS, "clients": [20, 50], "round_seconds": [9.0, seconds],
-        "peak_mebibytes": [4096.0, 1024.0],
-    })  # fmt: skip
+    table = pd.DataFrame({"clients": [20, 50], "round_seconds": [9.0, seconds], "peak_mebibytes": [4096.0, 1024.0]})
+    table = table.assign(dataset="Cora", row=settings.OURS)
     found = {row["id"]: row["verdict"] for row in ablations.promises(table)}
     assert found == {"SH-T6-a": verdict, "SH-T6-b": "holds", "SH-T6-c": "not measured", "SH-T6-d": "not measured"}

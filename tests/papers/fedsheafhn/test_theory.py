@@ -426,9 +426,7 @@ def test_new_clients() -> None:
     late = sorted(random.uniform((6,), "new clients", 0).argsort().tolist()[:2])
     data, parts = _small_federation()
     fed = Federation.of(data, [part for i, part in enumerate(parts) if i not in late], 0)
-    method = FedSheafHN(
-        model=GCNHead(7, 3, 6), **{k: v for k, v in options.items() if k not in ("model", "hidden")}
-    )  # fmt: skip
+    method = FedSheafHN(model=GCNHead(7, 3, 6), **{k: v for k, v in options.items() if k not in ("model", "hidden")})
     trained = train(method, fed, 3)
     after = trained.history.result(0)["after"]
     assert found["train_test"] == after["last"]["test_clients"]
