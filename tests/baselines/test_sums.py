@@ -19,18 +19,11 @@ from fedrepro.papers.fedsheafhn import sheaf
 from fedrepro.papers.feras.saint import method as saint
 from fedrepro.papers.gfl import clients
 
+SUMMING = {"FedProx": fedprox, "FGGP": prototypes, "FedSheafHN": sheaf, "GFL-APPNP": clients}
+SUMMING |= {"GraphSAINT": saint, "Feras": saint}
 
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        ("FedProx", fedprox),
-        ("FGGP", prototypes),
-        ("FedSheafHN", sheaf),
-        ("GraphSAINT", saint),
-        ("Feras", saint),
-        ("GFL-APPNP", clients),
-    ],
-)
+
+@pytest.mark.parametrize(("name", "module"), SUMMING.items())
 def test_a_method_is_the_one_with_index_add(name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs of each method that sums over groups: weights, scores and facts after five rounds."""
     called = []

@@ -116,11 +116,11 @@ def test_replaced_features_are_used_by_layers() -> None:
     assert other.batch is fed.batch
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [([0, 0], "different nodes"), ([0, 60], "node ids from 0 to 59"), ([-1], "node ids from 0"), ([0.5], "a vector"),
-     ([True] * 60, "a vector"), ([[0, 1]], "a vector")],
-)  # fmt: skip
+NO_PARTS = [([0, 0], "different nodes"), ([0, 60], "node ids from 0 to 59"), ([-1], "node ids from 0")]
+NO_VECTORS = [[0.5], [True] * 60, [[0, 1]]]
+
+
+@pytest.mark.parametrize(("part", "message"), [*NO_PARTS, *((part, "a vector") for part in NO_VECTORS)])
 def test_a_part_is_a_set_of_nodes(part: list[object], message: str) -> None:
     """A repeated or unknown node, or something that is no vector of node ids, is an error that names the part."""
     data = block_model(60)

@@ -100,16 +100,14 @@ CASES = {
     ),
 }
 DENSE_ONLY = {
-    "APPNP": Case(
-        {}, lambda fed, x, w: layers.appnp(fed, x, 0.2, 6), lambda x, edges, w: APPNP(6, 0.2)(x, edges)
-    ),
+    "APPNP": Case({}, lambda fed, x, w: layers.appnp(fed, x, 0.2, 6), lambda x, edges, w: APPNP(6, 0.2)(x, edges)),
     "decoupled": Case({}, lambda fed, x, w: layers.decoupled(fed, x, [0.5, 0.0, -1.0, 0.25]), plain_series),
     "LayerNorm": Case(
         {"scale": (WIDTH_IN,), "shift": (WIDTH_IN,)},
         lambda fed, x, w: layers.layer_norm(fed, x, w["scale"], w["shift"]),
         lambda x, edges, w: F.layer_norm(x, (WIDTH_IN,), w["scale"], w["shift"]),
     ),
-}  # fmt: skip
+}
 
 
 def check(case: Case, fed: Federation, graphs: list[Data]) -> None:
