@@ -67,7 +67,8 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
     plain, controls = frame[~control], frame[control]
     if frame.empty:
         return ["No check was run."]
-    said = [f"{int(plain['verdict'].eq(checks.HOLDS).sum())} of {len(plain)} checks hold."] if len(plain) else []
+    judged = plain["verdict"][plain["verdict"].isin((checks.HOLDS, checks.FAILS))]  # an attack has other words
+    said = [f"{int(judged.eq(checks.HOLDS).sum())} of {len(judged)} checks hold."] if len(judged) else []
     other = plain[plain["verdict"].ne(checks.HOLDS)]
     said += [_sentence(row.verdict, row.id, row.statement) for row in other.head(LISTED).itertuples()]
     if len(other) > LISTED:
