@@ -481,11 +481,11 @@ def test_registered_loader_gets_the_seed(graph: Data, monkeypatch: pytest.Monkey
         ({"edge_index": torch.rand(2, 3)}, "integers"),
         ({"y": torch.tensor([0, 1])}, r"one row a node \(6\), got \(2,\)"),
         ({"y": torch.tensor([0, 1, 2, 3, 4, -1])}, "from 0 upwards"),
-        ({"x": None}, "x is missing"),
-        ({"x": torch.full((6, 2), float("nan"))}, "not finite"),
-        ({"val_mask": torch.ones(6, dtype=torch.bool)}, "in two of"),
+        ({"x": None}, "x must be a tensor"),
+        ({"x": torch.full((6, 2), float("nan"))}, "x must be finite"),
+        ({"val_mask": torch.ones(6, dtype=torch.bool)}, "no node in common"),
         ({"val_mask": None}, "must all be given, or none; got 2 of 3"),
-        ({"edge_weight": torch.ones(6)}, "edge_weight is not used"),
+        ({"edge_weight": torch.ones(6)}, "edge_weight must be left out"),
     ],
 )
 def test_registered_graph_is_checked(
