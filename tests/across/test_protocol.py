@@ -160,11 +160,11 @@ def test_one_table_says_why_a_method_was_not_attacked(tmp_path: Path) -> None:
     """Scores, bytes and leaks stand in one row; Central, a large graph and an attack that failed have a reason."""
     column, more = protocol.Column("csbm-DNC", protocol.METIS, 4), {"rounds": 2, "hidden": 8, "local_epochs": 1}
     store, names = Store(tmp_path), ["Central", "FedAvg", "Local"]
-    frame = fr.execute([r for name in names for r in protocol.cell(name, column, [0], **more)], store=store)
+    frame = fr.execute([r for name in names for r in protocol.cell(name, column, [0], **more)], store=store, workers=1)
     runs = yours.attacks(names, column, 2708, **more)
     assert [run.options["of"] for run in runs] == ["FedAvg", "Local"]
     assert yours.attacks(names, column, yours.ATTACKED + 1) == []
-    attacked = fr.execute(runs, store=store)
+    attacked = fr.execute(runs, store=store, workers=1)
     table = yours.summary(frame, attacked).set_index("method")
     assert list(table)[:6] == ["accuracy", "macro-F1", "AUC", "MiB", "leaks", "runs"]
     scored = tables.scored(frame).set_index("row")
