@@ -7,6 +7,7 @@ verdicts in its column `verdict` are counted.
 from __future__ import annotations
 
 import csv
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -109,10 +110,10 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
     parts += _causes(folder, paper)
     if here:
         parts.append("## Exhibits\n")
-        parts += [_exhibit(drawn[row["id"]], f"{row['id']}, {row['label']}: {row['title']}") for row in here]
+        parts += [_exhibit(drawn[row["id"]], f"{row['id']}, {row['label']}: {row['title']}", folder) for row in here]
     if extra:
         parts.append("## Beyond the paper\n" if listed else "## Exhibits\n")
-        parts += [_exhibit(drawn[name], _titled(name)) for name in extra]
+        parts += [_exhibit(drawn[name], _titled(name), folder) for name in extra]
     return "\n".join(parts)
 
 
@@ -281,11 +282,16 @@ def _titled(name: str) -> str:
     return f"{name}: {known.title}" if known else name
 
 
-def _exhibit(one: Drawn, heading: str) -> str:
+def _exhibit(one: Drawn, heading: str, folder: Path) -> str:
     parts = [f"### {heading}\n"]
     behind = "" if one.runs == "–" else f" Runs behind each number: {one.runs}."
     counted = f" {_count(one.verdicts)}." if one.verdicts else ""
-    parts.append(f"Files: {one.links}.{behind}{counted}\n")
+    drawn = ""
+    if known := exhibits.registered().get(one.id):
+        place = os.path.relpath(paths.notebooks() / f"{known.notebook}.ipynb", folder)
+        drawn = f" Drawn by [{known.notebook}]({place})."
+        drawn += f" `fedrepro show {one.id}` lists its runs." if behind else ""
+    parts.append(f"Files: {one.links}.{behind}{counted}{drawn}\n")
     if one.picture:
         # An exhibit without a title is described by the columns of its numbers.
         told = f"{one.id}: {', '.join(one.rows[0])}" if heading == one.id and one.rows else heading
