@@ -57,14 +57,16 @@ def test_the_script_runs_as_written(tmp_path: Path) -> None:
 
 
 def test_versions_are_those_that_were_tried() -> None:
-    """README names the Pythons of pyproject.toml, whose lower bounds of packages are the versions that are pinned."""
+    """README names the Pythons and the oldest torch of pyproject.toml; its other lower bounds are what is pinned."""
     assert f"Python {' or '.join(TRIED)}" in README
     tuples = [tuple(map(int, version.split("."))) for version in TRIED]
     (least, most) = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()  # type: ignore[union-attr]
     assert int(least) == min(tuples)[1] and int(most) == max(tuples)[1] + 1
     pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:])
     bounds = dict(entry.split(">=") for entry in PROJECT["dependencies"] if ">=" in entry)
-    assert {"torch", "numpy"} <= set(bounds)
+    torch = bounds.pop("torch")
+    assert f"torch {torch} and {'.'.join(pinned['torch'].split('.')[:2])}" in README
+    assert {"numpy", "scipy", "matplotlib"} <= set(bounds)
     for name, bound in bounds.items():
         assert pinned[name].split(".")[:2] == bound.split(".")[:2], name
 

@@ -7,6 +7,7 @@ verdicts in its column `verdict` are counted.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -114,10 +115,10 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row]) -> str:
     parts += _causes(folder, paper)
     if here:
         parts.append("## Exhibits\n")
-        parts += [_exhibit(drawn[row["id"]], f"{row['id']}, {row['label']}: {row['title']}") for row in here]
+        parts += [_exhibit(drawn[row["id"]], f"{row['id']}, {row['label']}: {row['title']}", folder) for row in here]
     if extra:
         parts.append("## Beyond the paper\n" if listed else "## Exhibits\n")
-        parts += [_exhibit(drawn[name], _titled(name)) for name in extra]
+        parts += [_exhibit(drawn[name], _titled(name), folder) for name in extra]
     return "\n".join(parts)
 
 
@@ -331,7 +332,7 @@ def _known(name: str) -> exhibits.Exhibit | None:
     return known.get(name) or known.get(name.rpartition("-")[0]) or known.get(name.rstrip("abcdef"))
 
 
-def _exhibit(one: Drawn, heading: str) -> str:
+def _exhibit(one: Drawn, heading: str, folder: Path) -> str:
     parts = [f"### {files.plain(heading)}\n"]
     behind = "" if one.runs == "–" else f" Runs behind each number: {one.runs}."
     counted = f" {files.plain(_count(one.verdicts))}." if one.verdicts else ""
@@ -340,8 +341,11 @@ def _exhibit(one: Drawn, heading: str) -> str:
         told = f"{one.id}: {', '.join(one.rows[0])}" if heading == one.id and one.rows else heading
         parts.append(f"!{files.link(told, f'{one.id}.svg')}\n")
     same = f" The picture is that of {one.same}, whose numbers are the same." if one.same else ""
-    known = _known(one.id)
-    drawn = f" Drawn by `fedrepro run {known.notebook}`." if known else ""
+    drawn = ""
+    if known := _known(one.id):
+        place = os.path.relpath(paths.notebooks() / f"{known.notebook}.ipynb", folder)
+        drawn = f" Drawn by `fedrepro run {known.notebook}` ({files.link('notebook', place)})."
+        drawn += f" `fedrepro show {known.id}` lists its runs." if behind and known.id == one.id else ""
     parts.append(f"{files.plain(one.id)}. Files: {one.links}.{behind}{counted}{same}{drawn}\n")
     if one.rows and len(one.rows) <= ROWS_SHOWN:
         body = _table(list(one.rows[0]), [list(row.values()) for row in one.rows])

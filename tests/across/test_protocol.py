@@ -13,7 +13,7 @@ from stored import row_of
 
 import fedrepro as fr
 from fedrepro import registry
-from fedrepro.across import attacker, exhibits, messages, protocol, tables
+from fedrepro.across import attacker, exhibits, messages, protocol, tables, yours
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.method import State, Update
 from fedrepro.errors import ArgumentError, FedreproError
@@ -155,6 +155,30 @@ def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path) -> None:
     for wrong in ({"method": "ServerMomentun"}, {"metric": "f1"}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             fr.across(store=store, **wrong)
+
+
+def test_one_table_says_why_a_method_was_not_attacked(tmp_path: Path) -> None:
+    """Scores, bytes and leaks stand in one row; Central, a large graph and an attack that failed have a reason."""
+    column, more = protocol.Column("csbm-DNC", protocol.METIS, 4), {"rounds": 2, "hidden": 8, "local_epochs": 1}
+    store, names = Store(tmp_path), ["Central", "FedAvg", "Local"]
+    frame = fr.execute([r for name in names for r in protocol.cell(name, column, [0], **more)], store=store, workers=1)
+    runs = yours.attacks(names, column, 2708, **more)
+    assert [run.options["of"] for run in runs] == ["FedAvg", "Local"]
+    assert yours.attacks(names, column, yours.ATTACKED + 1) == []
+    attacked = fr.execute(runs, store=store, workers=1)
+    table = yours.summary(frame, attacked).set_index("method")
+    assert list(table)[:6] == ["accuracy", "macro-F1", "AUC", "MiB", "leaks", "runs"]
+    scored = tables.scored(frame).set_index("row")
+    assert table.loc["FedAvg", "AUC"] == f"{scored.loc['FedAvg', 'AUC']:.1f}" and table.loc["FedAvg", "MiB"] > 0
+    leak = tables.leaks(attacked).set_index("row").loc["FedAvg"]
+    told = f"features {leak['features']:.2f}, edges {leak['edges']:.2f}, labels {leak['labels']:.2f}"
+    assert table.loc["FedAvg", "leaks"] == told
+    assert "all data are in one place" in table.loc["Central", "leaks"]
+    nobody = attacked.iloc[:0]
+    nobody.attrs["failed"] = [{"run": runs[0].to_dict(), "error": "ValueError: no"}]
+    table = yours.summary(frame, nobody).set_index("method")
+    assert table.loc["FedAvg", "leaks"] == "not attacked: ValueError: no"
+    assert table.loc["Local", "leaks"] == "not attacked: the graph has over 5000 nodes"
 
 
 @dataclass(frozen=True)

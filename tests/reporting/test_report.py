@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fedrepro import paths
 from fedrepro.reporting import figures, files, report
 
 
@@ -54,9 +56,14 @@ def test_every_paper_gets_a_page(folder: Path) -> None:
 
 
 def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
-    """A drawn exhibit has its runs, verdicts and files; one that is not says so."""
+    """A drawn exhibit has its runs, verdicts, files, notebook and command; one that is not says so."""
     report.write(folder)
     text = (folder / "fedgat" / "README.md").read_text()
+    place = os.path.relpath(paths.root() / "notebooks/fedgat/6-experiments.ipynb", folder / "fedgat")
+    assert (
+        f"Drawn by [fedgat/6-experiments]({place}). `fedrepro show FG-F2a` lists its runs." in text
+        and "show FG-I1`" not in text
+    )
     assert "Drawn: 3 of 39 exhibits." in text
     assert cells(text, "| FG-T1 ")[4:] == [
         "drawn", "0-10", "1 agrees, 1 differs, 1 not tested", "[csv](FG-T1.csv)",

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import exhibits
+from fedrepro.reporting import exhibits, session
 from fedrepro.reporting.claims import Claim
 from fedrepro.reporting.exhibits import Exhibit, Grid
 from fedrepro.reporting.session import Notebook, begin
@@ -133,3 +133,12 @@ def test_an_unknown_deviation_is_an_error(asked: list[list[Run]]) -> None:
     """A misspelled deviation is named."""
     with pytest.raises(ArgumentError, match="TO-Q3"):
         notebook().deviations("TO-Q3")
+
+
+def test_own_runs_are_no_part_of_the_suites_counts(asked: list[list[Run]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a notebook computes under `mine/` is not counted against the store of the suite."""
+    monkeypatch.setattr(session, "executed", set())
+    begin("mine/2-your-graph", device="cpu").execute(paper())
+    assert asked == [paper()] and session.executed == set()
+    notebook().execute(paper())
+    assert session.executed == {run.key for run in paper()}
