@@ -37,10 +37,9 @@ class Cuda(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> Cuda:
-        made: Cuda = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
-            device="cpu",
-        )  # fmt: skip
+        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
+        wrap: Callable[..., Cuda] = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        made = wrap(cls, inner.shape, **layout, dtype=inner.dtype, device="cpu")
         made.inner = inner
         return made
 
@@ -119,9 +118,13 @@ def _moved(tensor: Tensor, given: Sequence[Any], kwargs: dict[str, Any]) -> Tens
 
 
 def _grad(
-    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
     allow_unused: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """`torch.autograd.grad`, which asks a tensor of the GPU for a stream."""
     ends, starts = ((one,) if isinstance(one, Tensor) else tuple(one) for one in (outputs, inputs))
     given = (None,) * len(ends) if grad_outputs is None else grad_outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,24 @@ from torch_geometric.utils import subgraph
 from fedrepro.engine.nn import models
 
 
+def graph_of(x: Tensor, y: np.ndarray, adjacency: np.ndarray, split: np.ndarray, **more: Any) -> Data:
+    """A graph from its matrices; `split` says 0, 1 or 2 of a training, validation or test node, else it is in none."""
+    masks = {f"{name}_mask": torch.from_numpy(split == i) for i, name in enumerate(("train", "val", "test"))}
+    edges = torch.from_numpy(np.array(np.nonzero(adjacency)))
+    return Data(x=x, y=torch.from_numpy(y), edge_index=edges, **masks, **more)
+
+
 def block_model(
-    nodes: int = 48, *, degree: float = 4, classes: int = 3, features: int = 7, seed: int = 0, directed: bool = False,
-    isolated: int = 3, sparse: bool = False,
-) -> Data:  # fmt: skip
+    nodes: int = 48,
+    *,
+    degree: float = 4,
+    classes: int = 3,
+    features: int = 7,
+    seed: int = 0,
+    directed: bool = False,
+    isolated: int = 3,
+    sparse: bool = False,
+) -> Data:
     """A stochastic block model; node 0 and the last `isolated - 1` nodes have no edge.
 
     Args:
@@ -41,16 +56,8 @@ def block_model(
     x = (rng.random((nodes, features)) < 0.125) if sparse else rng.normal(size=(nodes, features)) + np.eye(features)[y]
     dense = torch.tensor(x, dtype=torch.float32)
     split = rng.permutation(np.arange(nodes) % 3)
-    return Data(
-        x=dense.to_sparse_csr() if sparse else dense,
-        y=torch.tensor(y),
-        edge_index=torch.tensor(np.array(np.nonzero(adjacency))),
-        train_mask=torch.tensor(split == 0),
-        val_mask=torch.tensor(split == 1),
-        test_mask=torch.tensor(split == 2),
-        name="block model",
-        num_classes=classes,
-    )
+    x = dense.to_sparse_csr() if sparse else dense
+    return graph_of(x, y, adjacency, split, name="block model", num_classes=classes)
 
 
 def unequal_parts(nodes: int, clients: int, seed: int = 0) -> list[Tensor]:

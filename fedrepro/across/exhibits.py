@@ -1,4 +1,4 @@
-"""The runs behind the exhibits AX-1 to AX-12, which `protocol` lists."""
+"""The runs behind the exhibits AX-1 to AX-13, which `protocol` lists."""
 
 from __future__ import annotations
 
@@ -93,6 +93,12 @@ GRIDS = {
     "AX-6": Grid(homophily, smoke=small(homophily)),
     "AX-8": Grid(costs, lambda run: run.dataset == "Cora", smoke=small(costs)),
     "AX-10": _leaks,
+    "AX-13": Grid(
+        protocol.fedavg_readings,
+        lambda run: run.dataset == "Cora" and run.seed == 0,
+        per=("method", "optimizer_state", "local_epochs"),
+        series=True,
+    ),
 }
 CLAIMS = ()
 

@@ -38,13 +38,19 @@ def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None
     return first, float(means[first]), tied
 
 
-def sentences(table: pd.DataFrame, leaks: pd.DataFrame | None = None, controls: Sequence[checks.Row] = ()) -> list[str]:
+def sentences(
+    table: pd.DataFrame,
+    leaks: pd.DataFrame | None = None,
+    controls: Sequence[checks.Row] = (),
+    read: pd.DataFrame | None = None,
+) -> list[str]:
     """Return the statements of the page, in their order.
 
     Args:
         table: as `tables.scored` gives it.
         leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
         controls: the attacker's controls, see `tables.controls`. One that fails is told beside the leaks.
+        read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
     """
     failed = [
         f"**Leaks, a control fails.** {one['id']}: {one['statement']}, is {one['measured']:.3g} and may be at most "
@@ -52,7 +58,8 @@ def sentences(table: pd.DataFrame, leaks: pd.DataFrame | None = None, controls: 
         for one in controls
         if one["verdict"] == checks.FAILS
     ]
-    return [*_accuracy(table), *_bases(table), *_cost(table), *_leaks(table, leaks), *failed, *_open(table)]
+    told = [*_accuracy(table), *_bases(table), *_readings(read), *_cost(table), *_leaks(table, leaks), *failed]
+    return [*told, *_open(table)]
 
 
 def _accuracy(table: pd.DataFrame) -> Iterator[str]:
@@ -79,6 +86,20 @@ def _bases(table: pd.DataFrame) -> Iterator[str]:
             ]
             told = ", ".join(names) or "no method"
             yield f"**{base} as the measure.** Shown {side} {base}, in so many of {columns} columns: {told}."
+
+
+def _readings(read: pd.DataFrame | None) -> Iterator[str]:
+    """Yield for each column how far FedAvg and its readings lie from FedSGD, with 95% intervals."""
+    if read is None or read.empty:
+        return
+    for label, part in read.groupby("column", sort=False):
+        gaps = {
+            name: frames.difference(part, {"row": name}, {"row": "FedSGD"}, "accuracy")
+            for name in protocol.FEDAVG_READINGS
+        }
+        told = [f"{name} {gap.difference:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]" for name, gap in gaps.items() if gap]
+        if told:
+            yield f"**FedAvg minus FedSGD in points, {label}.** {'; '.join(told)} (AX-13)."
 
 
 def _cost(table: pd.DataFrame) -> Iterator[str]:
@@ -130,10 +151,8 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def write(table: pd.DataFrame, leaks: pd.DataFrame | None, folder: Path, controls: Sequence[checks.Row] = ()) -> str:
-    """Write the page to a folder of figures, and return its text."""
-    text = (
-        "# Which method should I take?\n\n" + "\n".join(f"- {one}" for one in sentences(table, leaks, controls)) + "\n"
-    )
+def write(folder: Path, statements: Sequence[str]) -> str:
+    """Write the page with these statements to a folder of figures, and return its text."""
+    text = "# Which method should I take?\n\n" + "\n".join(f"- {one}" for one in statements) + "\n"
     paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())
     return text

@@ -25,10 +25,9 @@ from fedrepro.reporting.style import MARKERS, style
 TESTED = rule.WORDS[:-1]
 REPEATS = "repeats "  # how the provenance of a number begins that another table prints too
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
-COLOURS_OF_WORDS = ("#009E73", "#56B4E9", "#999999", "#E69F00", "#D55E00")
-NEEDED = (
-    "published_mean", "ours_mean", "runs", "difference", "half90", "half95", "verdict", "why", "provenance", "point",
-)  # fmt: skip
+COLOURS_OF_WORDS = ("#179850", "#004AC9", "#343434", "#B18A0B", "#952800")  # those of the explorer
+NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
+NEEDED = (*NUMBERS, "verdict", "why", "provenance", "point")
 
 
 def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
@@ -42,7 +41,7 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}.csv"
         if path.is_file():
-            frame = files.read(path, dtype={"clients": str, "published": str, "setting": str})
+            frame = files.read(path, NUMBERS, dtype={"clients": str, "published": str, "setting": str})
             point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
             frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
             frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
@@ -57,7 +56,7 @@ def leads(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}-effects.csv"
         if path.is_file():
-            frames.append(files.read(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
+            frames.append(files.read(path, effects.COLUMNS[1:3], dtype={"clients": str}).assign(exhibit=exhibit_id))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
 
 
@@ -124,7 +123,8 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
     path = folder / paper / "claims.csv"
-    judged = files.read(path) if path.is_file() else pd.DataFrame(columns=["id", "claim", "verdict"])
+    needed = ["id", "claim", "verdict"]
+    judged = files.read(path, needed=needed) if path.is_file() else pd.DataFrame(columns=needed)
     claims = Counter(judged["verdict"])
     main = judged[judged["id"].eq(exhibits.study(paper).claim)][["claim", "verdict"]]
     causes, placebo = differing(folder, paper, table)
@@ -174,7 +174,8 @@ def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.Data
         folder / paper / f"{exhibit_id}-{name}.csv"
         for exhibit_id in table.get("exhibit", pd.Series(dtype=str)).unique()
     ]
-    frames = [files.read(path, dtype={"clients": str, "setting": str}) for path in paths if path.is_file()]
+    text = {"clients": str, "setting": str}
+    frames = [files.read(path, needed=readings.CELL, dtype=text) for path in paths if path.is_file()]
     rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     return rows[[readings.cell_of(row) in distinct for row in rows.to_dict("records")]] if len(rows) else rows
 

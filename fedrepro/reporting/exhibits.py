@@ -31,6 +31,7 @@ OURS = "ours"  # the kind of an exhibit that no paper has
 ACROSS = "across"  # the room above the papers, which lists its exhibits as they do
 
 SMOKE_ROUNDS, SMOKE_HIDDEN, SMOKE_CLIENTS = 2, 16, 5
+SMOKE_MOST = {"hidden": SMOKE_HIDDEN, "generator_width": SMOKE_HIDDEN, "generator_epochs": 1}
 
 
 def first_seed(run: Run) -> bool:
@@ -94,7 +95,7 @@ def shrunk(run: Run, options: Mapping[str, Any]) -> Run:
     known = dict(run.options)
     if run.task == "train":
         known["rounds"] = SMOKE_ROUNDS
-    known |= {name: SMOKE_HIDDEN for name in ("hidden",) if known.get(name, 0) > SMOKE_HIDDEN}
+    known |= {name: most for name, most in SMOKE_MOST.items() if known.get(name, 0) > most}
     name = run.dataset.removesuffix("~standin")
     if name not in SHAPES:  # a graph that the package generates is small, and may have a client for each node
         return run.replace(options={**known, **options})

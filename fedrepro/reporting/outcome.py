@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import html
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fedrepro.errors import require
-from fedrepro.reporting import checks, readings, rule
+from fedrepro.reporting import checks, files, readings, rule
+
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
 
 # How a word is said of one number and of several.
 SAID = {
@@ -53,7 +58,7 @@ def sentences(frame: pd.DataFrame) -> list[str]:
 def of_claims(frame: pd.DataFrame) -> list[str]:
     """Return the count of each verdict, and one sentence a claim with the verdict first."""
     said = [f"Of {len(frame)} claims, {counted(Counter(frame['verdict']))}."] if len(frame) > 1 else []
-    return said + [f"**{row.verdict}** ({row.id}): {row.claim.rstrip('.')}." for row in frame.itertuples()]
+    return said + [_sentence(row.verdict, row.id, row.claim) for row in frame.itertuples()]
 
 
 def of_checks(frame: pd.DataFrame) -> list[str]:
@@ -62,17 +67,40 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
     plain, controls = frame[~control], frame[control]
     if frame.empty:
         return ["No check was run."]
-    said = [f"{int(plain['verdict'].eq(checks.HOLDS).sum())} of {len(plain)} checks hold."] if len(plain) else []
+    judged = plain["verdict"][plain["verdict"].isin((checks.HOLDS, checks.FAILS))]  # an attack has other words
+    said = [f"{int(judged.eq(checks.HOLDS).sum())} of {len(judged)} checks hold."] if len(judged) else []
     other = plain[plain["verdict"].ne(checks.HOLDS)]
-    said += [f"**{row.verdict}** ({row.id}): {row.statement.rstrip('.')}." for row in other.head(LISTED).itertuples()]
+    said += [_sentence(row.verdict, row.id, row.statement) for row in other.head(LISTED).itertuples()]
     if len(other) > LISTED:
         rest = Counter(other["verdict"].iloc[LISTED:])
-        said.append("Of the others that do not hold, " + ", ".join(f"{n}: {word}" for word, n in rest.items()) + ".")
+        said.append(
+            "Of the others that do not hold, "
+            + ", ".join(f"{n}: {files.plain(word)}" for word, n in rest.items())
+            + "."
+        )
     if len(controls):
         caught = int(controls["verdict"].eq(checks.CAUGHT).sum())
         said.append(f"{caught} of {len(controls)} negative controls fail, as they must.")
     missed = controls[controls["verdict"].ne(checks.CAUGHT)]
-    return said + [f"**{row.verdict}** ({row.id}): {row.statement.rstrip('.')}." for row in missed.itertuples()]
+    return said + [_sentence(row.verdict, row.id, row.statement) for row in missed.itertuples()]
+
+
+def _sentence(verdict: Any, id_: Any, text: str) -> str:
+    return f"**{files.plain(verdict)}** ({files.plain(id_)}): {files.plain(text).rstrip('.')}."
+
+
+def styled(table: Styler) -> str:
+    """Return a styled table as HTML in which the text of cells and headings is no markup, as that of a plain table."""
+
+    def escaped(value: Any) -> Any:
+        return html.escape(value) if isinstance(value, str) else value
+
+    shown = copy.copy(table)
+    shown.data = (
+        table.data.map(escaped).rename(index=escaped, columns=escaped).rename_axis(index=escaped, columns=escaped)
+    )
+    shown.index, shown.columns = shown.data.index, shown.data.columns
+    return str(shown.to_html())
 
 
 def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
@@ -95,7 +123,7 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
             f"The 95% interval reaches at most five points either way for {known['narrow']:.0%} of them.",
         ]
     said += _of_causes(known["causes"], known["placebo"])
-    said += [f"{text}: {counted(words)}." for text, words in known["beside"].items() if words]
+    said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]
     if leads and leads["leads"]:
         said.append(
@@ -107,7 +135,9 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     if claims:
         claim, verdict = known["main"]
         said += [f"Of {claims} claims that were judged, {counted(known['claims'])}."]
-        said += [f"The paper's main claim {SAID.get(verdict, (verdict,))[0]}: {claim.rstrip('.')}."] if claim else []
+        if claim:
+            told = SAID.get(verdict, (files.plain(verdict),))[0]
+            said.append(f"The paper's main claim {told}: {files.plain(claim).rstrip('.')}.")
     return said
 
 
@@ -116,7 +146,9 @@ def _of_causes(causes: Mapping[str, int], placebo: tuple[int, int]) -> list[str]
     if not causes:
         return []
     explained = {name: count for name, count in causes.items() if name != readings.NO_CAUSE}
-    listed = joined(f"{count} by “{name}”" for name, count in sorted(explained.items(), key=lambda item: -item[1]))
+    listed = joined(
+        f"{count} by “{files.plain(name)}”" for name, count in sorted(explained.items(), key=lambda item: -item[1])
+    )
     some, none = sum(explained.values()), causes.get(readings.NO_CAUSE, 0)
     one = "is" if some == 1 else "are"
     said = [
@@ -144,7 +176,7 @@ def _off(points: float) -> str:
 
 def counted(counts: Mapping[str, int]) -> str:
     """Return the counts of words or verdicts as the rest of a sentence, without those that do not occur."""
-    return joined(f"{n} {SAID[word][n != 1] if word in SAID else word}" for word, n in counts.items() if n)
+    return joined(f"{n} {SAID[word][n != 1] if word in SAID else files.plain(word)}" for word, n in counts.items() if n)
 
 
 def joined(parts: Iterable[str]) -> str:
@@ -158,4 +190,4 @@ def folded(frame: pd.DataFrame, what: str = "numbered deviations from the paper"
     from IPython.display import HTML
 
     table = frame.to_html(index=False, border=0, classes="dataframe", justify="left")
-    return HTML(f"<details><summary>{len(frame)} {what}</summary>{table}</details>")  # type: ignore[no-untyped-call]
+    return HTML(f"<details><summary>{len(frame)} {html.escape(what)}</summary>{table}</details>")  # type: ignore[no-untyped-call]

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from stored import row_of
 
 from fedrepro.across import page, protocol, statistics, tables
 from fedrepro.reporting import checks
@@ -18,12 +19,12 @@ METIS = protocol.METIS
 def table(scores: dict[str, list[float]], dataset: str = "Cora", sent: float = 1.0) -> pd.DataFrame:
     """Return scored rows on METIS parts of a graph, one a seed."""
     column = protocol.Column(dataset, METIS)
-    rows = [
-        {"row": name, "column": column.label, **column._asdict(), "seed": seed, "accuracy": value, "F1": value,
-         "worst": value, "spread": 1.0, "validation": value, "bytes": sent * (i + 1), "key": f"{name}{seed}{dataset}"}
-        for i, (name, values) in enumerate(scores.items())
-        for seed, value in enumerate(values)
-    ]  # fmt: skip
+    shared = {"column": column.label, **column._asdict(), "spread": 1.0}
+    rows = []
+    for i, (name, values) in enumerate(scores.items()):
+        for seed, value in enumerate(values):
+            own = {"row": name, "seed": seed, "bytes": sent * (i + 1), "key": f"{name}{seed}{dataset}"}
+            rows.append(shared | own | dict.fromkeys(("accuracy", "F1", "worst", "validation"), value))
     return pd.DataFrame(rows, columns=list(tables.MAIN_COLUMNS))
 
 
@@ -91,8 +92,8 @@ def test_what_a_lead_depends_on_is_welchs_interval() -> None:
     both = pd.concat(parts)
     found = statistics.dependence(both, {"Cora": 0.8, "Chameleon": 0.2})
     row = found[(found["row"] == "FedAvg") & found["effect"].str.startswith("homophilic")].iloc[0]
-    leads = [np.subtract(*(part[part["row"] == name]["accuracy"].to_numpy() for name in ("FedAvg", "Local")))
-             for part in parts]  # fmt: skip
+    accuracies = [part.groupby("row")["accuracy"] for part in parts]
+    leads = [np.subtract(*(each.get_group(name).to_numpy() for name in ("FedAvg", "Local"))) for each in accuracies]
     ends = stats.ttest_ind(*leads, equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == (pytest.approx(ends.low), pytest.approx(ends.high))
     assert row["verdict"] == statistics.SHOWN
@@ -110,19 +111,38 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
         {"row": ["FedAvg", "FedGAT"], "features": [0.1, 0.9], "edges": [0.0, 1.0], "labels": [0.2, 0.3]}
     )
     before = page.sentences(table(SCORES), leaks)
-    flipped = page.sentences(table({**SCORES, "FedAvg": SCORES["FedGAT"], "FedGAT": SCORES["FedAvg"]}),
-                             leaks.assign(row=["FedGAT", "FedAvg"]))  # fmt: skip
+    exchanged = {**SCORES, "FedAvg": SCORES["FedGAT"], "FedGAT": SCORES["FedAvg"]}
+    flipped = page.sentences(table(exchanged), leaks.assign(row=["FedGAT", "FedAvg"]))
     told = next(one for one in before if one.startswith("**Accuracy"))
     assert "FedGAT has the highest mean, 80.5%; all others are shown to be worse" in told
     assert "FedAvg has the highest mean, 80.5%" in next(one for one in flipped if one.startswith("**Accuracy"))
     assert any("features.** FedGAT reveals most: 90%" in one for one in before)
     assert any("features.** FedAvg reveals most: 90%" in one for one in flipped)
     central = pd.DataFrame({"row": ["Central"], "features": [0.0], "edges": [0.0], "labels": [0.0]})
-    assert not any(one.startswith("**Leaks") and "Central" in one for one in
-                   page.sentences(table({**SCORES, "Central": [80.5] * 5}), pd.concat([leaks, central])))  # fmt: skip
+    beside = page.sentences(table({**SCORES, "Central": [80.5] * 5}), pd.concat([leaks, central]))
+    assert not any(one.startswith("**Leaks") and "Central" in one for one in beside)
     below = page.sentences(table({**SCORES, "Local": [90.0, 91.0, 89.0, 92.0, 90.5]}))
     assert any("Shown above Local, in so many of 1 columns: no method" in one for one in below)
     assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
+
+
+def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
+    """The options of a run name its reading, and the page has the paired differences, which flip with the data."""
+    values = dict(zip(protocol.FEDAVG_READINGS, (70.0, 80.0, 75.0, 81.0)))
+    values["FedSGD"], rows = 82.0, []
+    for name, value in values.items():
+        options = protocol.FEDAVG_READINGS.get(name, {})
+        column = protocol.Column("Cora", METIS)
+        for run in protocol.cell("FedAvg" if name in protocol.FEDAVG_READINGS else name, column, **options):
+            rows.append(row_of(run, {"before.best.test": value / 100 + 0.001 * run.seed, "before.best.val": 0.5}))
+    read = tables.readings(pd.DataFrame(rows))
+    assert read.groupby("row")["accuracy"].mean().round(6).to_dict() == {
+        name: value + 0.2 for name, value in values.items()
+    }
+    (told,) = (one for one in page.sentences(table(SCORES), read=read) if one.startswith("**FedAvg minus FedSGD"))
+    assert "as in AX-1 -12.0 [-12.0, -12.0]; moments start anew in each round -2.0" in told
+    swapped = read.assign(row=read["row"].replace({"as in AX-1": "FedSGD", "FedSGD": "as in AX-1"}))
+    assert any("as in AX-1 +12.0" in one for one in page.sentences(table(SCORES), read=swapped))
 
 
 def test_a_control_that_fails_stands_beside_the_leaks() -> None:

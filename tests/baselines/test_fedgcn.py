@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from graphs import graph_of
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -58,12 +59,8 @@ def graph(seed: int = 0, sparse: bool = False, across: bool = True) -> Data:
     x = rng.normal(size=(NODES, FEATURES))
     if sparse:
         x *= rng.random(x.shape) < 0.15
-    role = rng.integers(5, size=NODES)
-    return Data(
-        x=torch.from_numpy(x), y=torch.from_numpy(rng.integers(CLASSES, size=NODES)), num_classes=CLASSES,
-        edge_index=torch.from_numpy(np.array(np.nonzero(adjacency))), train_mask=torch.from_numpy(role <= 1),
-        val_mask=torch.from_numpy(role == 2), test_mask=torch.from_numpy(role == 3),
-    )  # fmt: skip
+    split = np.maximum(rng.integers(5, size=NODES) - 1, 0)
+    return graph_of(torch.from_numpy(x), rng.integers(CLASSES, size=NODES), adjacency, split, num_classes=CLASSES)
 
 
 def parts(clients: int) -> list[Tensor]:

@@ -6,7 +6,6 @@ import math
 import operator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -264,10 +263,9 @@ def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP]) -> None
         similarity = F.normalize(expected, dim=1) @ got.T
         assert len(got) == len(expected) and bool((similarity.max(1).values > 1 - 1e-12).all())
     filled = int(bank.filled.sum())
-    assert made.fed.traffic.round(0) == {
-        "up.prototypes": 5 * sent, "down.prototypes": 5 * filled * 10,
-        "up.weights": 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5), "down.weights": 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5),
-    }  # fmt: skip
+    weights = 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5)
+    prototypes = {"up.prototypes": 5 * sent, "down.prototypes": 5 * filled * 10}
+    assert made.fed.traffic.round(0) == {**prototypes, "up.weights": weights, "down.weights": weights}
     assert method.facts(made.fed, made.state)[0]["prototypes"] == filled
     # The vote: every node's embedding under the averaged network, against this bank.
     averaged = row(made.state.shared, 0)
@@ -351,10 +349,7 @@ def test_bad_options_of_fggp_are_refused() -> None:
     """A model that is no GCN, and options by name."""
     with pytest.raises(ArgumentError, match="a GCN"):
         FGGP(model=GraphSAGE(7, 3))
-    wrong: list[dict[str, Any]] = [
-        {"blend": 2.0}, {"neighbours": 0}, {"cluster": "k-means"}, {"temperature": 0.0}, {"contrast": -1.0},
-        {"nearest": 0},
-    ]  # fmt: skip
-    for option in wrong:
-        with pytest.raises(ArgumentError, match=next(iter(option))):
-            FGGP(model=GCN, **option)
+    wrong = {"blend": 2.0, "neighbours": 0, "cluster": "k-means", "temperature": 0.0, "contrast": -1.0, "nearest": 0}
+    for name, value in wrong.items():
+        with pytest.raises(ArgumentError, match=name):
+            FGGP(model=GCN, **{name: value})

@@ -15,10 +15,9 @@ from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import ArgumentError
 
 SIZES: dict[str, Any] = {"features": 7, "classes": 3, "hidden": 5, "dropout": 0.4}
-MODELS = [
-    GCN(**SIZES), GCN(**{**SIZES, "layers": 3}), GCNHead(**SIZES), GraphSAGE(**SIZES), MLP(**SIZES), SAGEHead(**SIZES),
-    SAGEHead(**SIZES, stack=(6, 4), input_norm=True), GCN(**SIZES, input_norm=True),
-]  # fmt: skip
+MODELS: list[Model] = [GCN(**SIZES), GCN(**SIZES, layers=3)]
+MODELS += [kind(**SIZES) for kind in (GCNHead, GraphSAGE, MLP, SAGEHead)]
+MODELS += [SAGEHead(**SIZES, stack=(6, 4), input_norm=True), GCN(**SIZES, input_norm=True)]
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from test_promises import CASES, build, runs
+from promises import CASES, build, runs
 from torch import Tensor
 
 from fedrepro.baselines import fedprox, prototypes
@@ -19,12 +19,11 @@ from fedrepro.papers.fedsheafhn import sheaf
 from fedrepro.papers.feras.saint import method as saint
 from fedrepro.papers.gfl import clients
 
+SUMMING = {"FedProx": fedprox, "FGGP": prototypes, "FedSheafHN": sheaf, "GFL-APPNP": clients}
+SUMMING |= {"GraphSAINT": saint, "Feras": saint}
 
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [("FedProx", fedprox), ("FGGP", prototypes), ("FedSheafHN", sheaf), ("GraphSAINT", saint), ("Feras", saint),
-     ("GFL-APPNP", clients)],
-)  # fmt: skip
+
+@pytest.mark.parametrize(("name", "module"), SUMMING.items())
 def test_a_method_is_the_one_with_index_add(name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs of each method that sums over groups: weights, scores and facts after five rounds."""
     called = []

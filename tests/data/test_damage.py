@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import sys
@@ -16,29 +15,26 @@ import numpy as np
 import pytest
 import torch
 from notebooks_written import write
+from raw_files import REAL, needs_real
 from torch_geometric.data import Data
 
-from fedrepro import cli, paths
+from fedrepro import cli
 from fedrepro.data import copies, datasets, sources
 from fedrepro.errors import DamagedError, DataError
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
-REAL = os.environ.get("FEDREPRO_DATA")
-needs_real = pytest.mark.skipif(REAL is None, reason="the real files are not read: FEDREPRO_DATA is unset")
 RATINGS = "data/raw/amazon_ratings/raw/amazon_ratings.npz"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty checkout without raw graphs, and no network."""
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    monkeypatch.delenv("FEDREPRO_DATA", raising=False)
     for name, source in sources.SOURCES.items():
         if source.urls:
             nowhere = tuple("http://127.0.0.1:9/" + url.rpartition("/")[2] for url in source.urls)
             monkeypatch.setitem(sources.SOURCES, name, replace(source, urls=nowhere))
-    return tmp_path
+    return home
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Graphs of the user's own that the conversion into standard form would change: each is refused, sound ones are not."""
+"""Graphs of the user's own: sound ones are loaded as they are, those that loading would change are refused."""
 
 from __future__ import annotations
 
@@ -138,3 +138,48 @@ def test_what_cannot_be_registered(name: Any, loader: Any, message: str) -> None
     with pytest.raises(ArgumentError, match=message):
         datasets.register(name, loader)
     assert datasets._own == {}
+
+
+def test_registered_graph(graph: Data, loaded: Data) -> None:
+    """A registered graph is brought into standard form and its masks become the public split."""
+    assert loaded.edge_index.tolist() == [[0, 0, 1, 2, 3, 4], [1, 2, 0, 2, 2, 5]]
+    assert (loaded.name, loaded.num_classes) == ("tiny", 2)
+    assert torch.equal(datasets.split(loaded, "public").test_mask, graph.test_mask)
+    assert "train_mask" not in loaded
+
+
+def test_registered_loader_gets_the_seed(graph: Data) -> None:
+    """A loader with a parameter is called with the seed."""
+    datasets.register("seeded", lambda seed: Data(x=graph.x * seed, y=graph.y, edge_index=graph.edge_index))
+    assert torch.equal(datasets.load("seeded", 3).x, graph.x * 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"edge_index": torch.tensor([[0], [6]])}, "nodes from 0 to 5"),
+        ({"edge_index": torch.tensor([[0], [-1]])}, "nodes from 0 to 5"),
+        ({"edge_index": torch.rand(2, 3)}, "integers"),
+        ({"y": torch.tensor([0, 1])}, r"one row a node \(6\), got \(2,\)"),
+        ({"y": torch.tensor([0, 1, 2, 3, 4, -1])}, "from 0 upwards"),
+        ({"x": None}, "x is missing"),
+        ({"x": torch.full((6, 2), float("nan"))}, "not finite"),
+        ({"val_mask": torch.ones(6, dtype=torch.bool)}, "in two of"),
+        ({"val_mask": None}, "must all be given, or none; got 2 of 3"),
+        ({"edge_weight": torch.ones(6)}, "edge_weight is not used"),
+    ],
+)
+def test_registered_graph_is_checked(change: dict[str, Any], message: str, graph: Data) -> None:
+    """A graph that is none is refused with what is wrong about it."""
+    for key, value in change.items():
+        graph[key] = value
+    datasets.register("broken", lambda: graph)
+    with pytest.raises(DataError, match=rf"'broken'.*{message}"):
+        datasets.load("broken")
+
+
+def test_register_refuses_real_names() -> None:
+    """The name of a real graph or of a stand-in cannot be taken."""
+    for name in ("Cora", "Cora~standin"):
+        with pytest.raises(ArgumentError, match=r"no real data set or stand-in"):
+            datasets.register(name, Data)

@@ -1,4 +1,4 @@
-"""Stacked layers and models, against plain PyG layers on each client's graph with that client's weights."""
+"""Stacked layers, their loss and their dropout, against plain PyG layers on each client's graph with its weights."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from graphs import (
-    Plain,
-    block_model,
-    client_graph,
-    dense_operator,
-    gap,
-    largest_difference,
-    unequal_parts,
-    without_labels,
-)
+from federations import F64, SIZES, federation, with_graphs
+from graphs import block_model, client_graph, dense_operator, gap, unequal_parts
 from torch import Tensor
 from torch.func import functional_call
 from torch_geometric.data import Data
@@ -29,21 +21,8 @@ from fedrepro.engine.nn import layers, models
 from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.errors import ArgumentError
 
-F64 = torch.float64
 Weights = dict[str, Tensor]
-WIDTH_IN, WIDTH_OUT, HEADS = 7, 5, 2
-
-
-def federation(
-    *, sparse: bool = False, directed: bool = False, seed: int = 0, dtype: torch.dtype = F64
-) -> tuple[Federation, list[Data]]:
-    """Four clients of 1, 6, 14 and 19 nodes, one without labels, and what each holds as a graph of its own."""
-    data = block_model(40, features=WIDTH_IN, seed=seed, directed=directed, sparse=sparse)
-    parts = unequal_parts(40, 4, seed)
-    data = without_labels(data, parts, [2])
-    fed = Federation.of(data, parts, seed, dtype=dtype)
-    assert isinstance(fed.x, Sparse) == sparse
-    return fed, [client_graph(data, part, dtype) for part in parts]
+WIDTH_IN, WIDTH_OUT, HEADS = SIZES["features"], 5, 2
 
 
 def draw(shapes: dict[str, tuple[int, ...]], slices: int, seed: int = 0) -> Weights:
@@ -121,16 +100,14 @@ CASES = {
     ),
 }
 DENSE_ONLY = {
-    "APPNP": Case(
-        {}, lambda fed, x, w: layers.appnp(fed, x, 0.2, 6), lambda x, edges, w: APPNP(6, 0.2)(x, edges)
-    ),
+    "APPNP": Case({}, lambda fed, x, w: layers.appnp(fed, x, 0.2, 6), lambda x, edges, w: APPNP(6, 0.2)(x, edges)),
     "decoupled": Case({}, lambda fed, x, w: layers.decoupled(fed, x, [0.5, 0.0, -1.0, 0.25]), plain_series),
     "LayerNorm": Case(
         {"scale": (WIDTH_IN,), "shift": (WIDTH_IN,)},
         lambda fed, x, w: layers.layer_norm(fed, x, w["scale"], w["shift"]),
         lambda x, edges, w: F.layer_norm(x, (WIDTH_IN,), w["scale"], w["shift"]),
     ),
-}  # fmt: skip
+}
 
 
 def check(case: Case, fed: Federation, graphs: list[Data]) -> None:
@@ -163,14 +140,14 @@ def check(case: Case, fed: Federation, graphs: list[Data]) -> None:
 @pytest.mark.parametrize("name", [*CASES, *DENSE_ONLY])
 def test_a_stacked_layer_is_the_plain_one_on_every_client(name: str, directed: bool) -> None:
     """On dense features, values and gradients equal PyG's layer on each client's graph with its slice."""
-    check({**CASES, **DENSE_ONLY}[name], *federation(directed=directed))
+    check({**CASES, **DENSE_ONLY}[name], *with_graphs(directed=directed))
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed with self-loops"])
 @pytest.mark.parametrize("name", CASES)
 def test_sparse_features_give_the_plain_layer_too(name: str, directed: bool) -> None:
     """On sparse features the same holds for values and gradients of the weights."""
-    check(CASES[name], *federation(directed=directed, sparse=True))
+    check(CASES[name], *with_graphs(directed=directed, sparse=True))
 
 
 @pytest.mark.parametrize("name", [*CASES, *DENSE_ONLY])
@@ -186,7 +163,7 @@ def test_layers_take_a_graph_without_edges_and_a_single_client(name: str) -> Non
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_weights_stored_once_equal_the_expanded_ones(name: str, sparse: bool) -> None:
     """With one slice per run, outputs equal those of equal slices, and the gradient is the sum over the run's."""
-    fed = Federation.stack([federation(seed=seed, sparse=sparse)[0] for seed in (0, 1)])
+    fed = Federation.stack([federation(seed, sparse=sparse) for seed in (0, 1)])
     once = draw(CASES[name].shapes, 2)
     expanded = {key: w[fed.run].detach().requires_grad_() for key, w in once.items()}
     shared = fed.shared()
@@ -202,7 +179,7 @@ def test_weights_stored_once_equal_the_expanded_ones(name: str, sparse: bool) ->
 
 def test_a_weight_with_another_number_of_slices_is_refused() -> None:
     """Neither too few nor too many slices are taken."""
-    fed, _ = federation()
+    fed = federation()
     for slices in (1, 3, 5):
         with pytest.raises(ArgumentError, match="weight must be of 4 slices"):
             layers.linear(fed, fed.input, torch.ones(slices, WIDTH_IN, 2, dtype=F64))
@@ -214,7 +191,7 @@ def test_a_weight_with_another_number_of_slices_is_refused() -> None:
 @pytest.mark.parametrize("mask", ["train", "val", "test"])
 def test_cross_entropy_is_each_clients_own_mean(mask: str) -> None:
     """The loss vector has PyTorch's mean over a client's nodes of the split, 0 where it has none."""
-    fed, graphs = federation()
+    fed, graphs = with_graphs()
     logits = torch.randn(fed.nodes, 3, dtype=F64)
     found = layers.cross_entropy(fed, logits, mask)
     start, empty = 0, 0
@@ -245,99 +222,6 @@ def test_cross_entropy_of_several_labels_is_the_mean_binary_one() -> None:
         start += len(part)
 
 
-# -- models ----------------------------------------------------------------------------------------
-
-SIZES = {"features": WIDTH_IN, "classes": 3, "hidden": 4}
-MODELS: dict[str, models.Model] = {
-    "GCN": models.GCN(**SIZES),
-    "GCN of three layers": models.GCN(**SIZES, layers=3),
-    "GAT": models.GAT(**SIZES, heads=3, output_heads=2),
-    "GraphSAGE": models.GraphSAGE(**SIZES),
-    "MLP": models.MLP(**SIZES),
-    "APPNP": models.APPNP(**SIZES, steps=4),
-    "DGCN": models.DGCN(**SIZES, depth=3),
-    "GCNHead": models.GCNHead(**SIZES),
-    "SAGEHead": models.SAGEHead(**SIZES, stack=(6, 4), input_norm=True),
-    "bare SAGEHead": models.SAGEHead(**SIZES, bare=True),
-    "MLP of two widths": models.MLP(**SIZES, stack=(6, 5)),
-    "normalized DGCN": models.DGCN(**SIZES, input_norm=True),
-    "normalized GraphSAGE": models.GraphSAGE(**SIZES, input_norm=True),
-}
-
-
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed with self-loops"])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_a_model_is_the_plain_network_on_every_client(model: models.Model, sparse: bool, directed: bool) -> None:
-    """Logits, losses and gradients equal those of PyG networks with each client's weights, to 1e-10."""
-    fed, graphs = federation(sparse=sparse, directed=directed)
-    weights = {name: w.requires_grad_() for name, w in model.init([3, 4, 5, 6], F64).items()}
-    for w in weights.values():
-        w.data += 0.1 * torch.randn(w.shape, dtype=F64)  # biases start at zero
-    logits = model(weights, fed)
-    loss = layers.cross_entropy(fed, logits)
-    found = dict(zip(weights, torch.autograd.grad(loss.sum(), list(weights.values())), strict=True))
-    start = 0
-    for client, graph in enumerate(graphs):
-        plain = Plain(model, {name: w[client].detach() for name, w in weights.items()})
-        expected = plain(graph)
-        stop = start + len(graph.x)
-        assert gap(logits[start:stop], expected) < 1e-10
-        start = stop
-        gradient = {name: g[client] for name, g in found.items()}
-        if not bool(graph.train_mask.any()):
-            assert loss[client].item() == 0 and not any(bool(g.any()) for g in gradient.values())
-            continue
-        F.cross_entropy(expected[graph.train_mask], graph.y[graph.train_mask]).backward()
-        assert largest_difference(gradient, plain.slice(gradient=True)) < 1e-10
-
-
-def test_initial_weights_are_glorot_and_a_function_of_the_seed() -> None:
-    """Matrices fill +-sqrt(6 / (in + out)), biases are 0, a seed gives the same slice in any company, two differ."""
-    model = models.GCN(features=300, classes=5, hidden=100)
-    made = model.init([4, 9], F64)
-    w = made["layer1.weight"]
-    bound = np.sqrt(6 / 400)
-    assert 0.999 * bound < float(w.abs().max()) <= bound
-    assert abs(float(w.var()) / (bound**2 / 3) - 1) < 0.02
-    assert not bool(made["layer1.bias"].any())
-    assert all(torch.equal(made[name][1], alone[0]) for name, alone in model.init([9], F64).items())
-    assert not torch.equal(w[0], w[1])
-    assert abs(np.corrcoef(w[0, :100, :5].flatten(), made["layer2.weight"][0].flatten())[0, 1]) < 0.2
-
-
-def test_initial_weights_as_in_pytorch() -> None:
-    """Matrices and biases fill +-1/sqrt(fan in), as `torch.nn.Linear` and PyG's `SAGEConv` do."""
-    made = models.SAGEHead(features=100, classes=40, stack=(64, 64), initial="torch").init([4], F64)
-    plain = SAGEConv(100, 64)
-    for name, other in (("weight", plain.lin_l.weight), ("bias", plain.lin_l.bias), ("root", plain.lin_r.weight)):
-        mine = made[f"layer1.{name}"]
-        assert 0.9 * 0.1 < float(mine.abs().max()) <= 0.1 and float(other.detach().abs().max()) <= 0.1 + 1e-6
-        assert abs(float(mine.var()) * 300 - 1) < (0.4 if name == "bias" else 0.05)
-    assert 0.9 / 8 < float(made["layer3.weight"].abs().max()) <= 1 / 8
-    assert not torch.equal(made["layer1.weight"], made["layer1.root"])
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "message"),
-    [
-        ("GNC", {}, "model must be one of .*Got 'GNC'. Did you mean 'GCN'"),
-        ("GCN", {"hidden": 0}, "hidden must be at least 1"),
-        ("GCN", {"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
-        ("GCN", {"input_dropout": -0.1}, r"input_dropout must be in \[0, 1\) or -1"),
-        ("GAT", {"layers": 3}, "layers must be 2"),
-        ("GAT", {"heads": 0}, "heads must be at least 1"),
-        ("MLP", {"initial": "zero"}, "initial must be one of 'glorot', 'torch'"),
-        ("GAT", {"input_norm": True}, "input_norm must be False"),
-        ("MLP", {"stack": (4, 0)}, "stack must be widths of at least 1"),
-    ],
-)
-def test_a_model_that_makes_no_sense_is_refused(name: str, sizes: dict[str, Any], message: str) -> None:
-    """An unknown name or a bad size is an `ArgumentError` that says what is allowed."""
-    with pytest.raises(ArgumentError, match=message):
-        models.model(name, features=4, classes=2, **sizes)
-
-
 # -- dropout ---------------------------------------------------------------------------------------
 
 
@@ -348,7 +232,7 @@ def ones(fed: Federation, columns: int = 400) -> Tensor:
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.8])
 def test_dropout_keeps_the_mean(p: float) -> None:
     """Entries are 0 with probability p, else divided by 1 - p, at every client."""
-    fed, _ = federation()
+    fed = federation()
     out = layers.dropout(fed.at(0, 0), ones(fed), p, "layer1")
     assert torch.allclose(out.unique(), torch.tensor([0, 1 / (1 - p)], dtype=F64))
     for client in range(fed.clients):
@@ -358,7 +242,7 @@ def test_dropout_keeps_the_mean(p: float) -> None:
 
 def test_dropout_is_off_without_a_clock_or_probability() -> None:
     """In evaluation, and at p = 0, the input itself comes back."""
-    fed, _ = federation()
+    fed = federation()
     x = ones(fed)
     assert layers.dropout(fed, x, 0.5, "layer1") is x
     assert layers.dropout(fed.at(0, 0), x, 0.0, "layer1") is x
@@ -369,8 +253,8 @@ def test_input_features_can_have_a_dropout_of_their_own(name: str) -> None:
     """Without dropout elsewhere a model is that in evaluation on the features that are left; with the common
     probability it is the model without the option.
     """
-    fed, _ = federation()
-    now, sizes = fed.at(1, 0), {"features": WIDTH_IN, "classes": WIDTH_OUT, "hidden": 4}
+    fed = federation()
+    now, sizes = fed.at(1, 0), {**SIZES, "classes": WIDTH_OUT}
     alone = models.model(name, **sizes, input_dropout=0.5)
     weights = alone.init([0] * fed.slices, F64)
     left = fed.with_features(layers.dropout(now, fed.x, 0.5, "layer1"))
@@ -383,7 +267,7 @@ def test_input_features_can_have_a_dropout_of_their_own(name: str) -> None:
 
 def test_dropout_drops_the_same_entries_of_sparse_and_dense_features() -> None:
     """The mask depends on node and column, not on how features are stored."""
-    fed, _ = federation(sparse=True)
+    fed = federation(sparse=True)
     assert isinstance(fed.x, Sparse) and isinstance(fed.input, Sparse)
     now = fed.at(2, 1)
     dense = layers.dropout(now, fed.x.dense(), 0.6, "layer1")
@@ -395,7 +279,7 @@ def test_dropout_drops_the_same_entries_of_sparse_and_dense_features() -> None:
 
 def test_dropout_masks_differ_by_round_step_layer_seed_client_and_node() -> None:
     """Changing any one part of the key gives an unrelated mask."""
-    fed, _ = federation()
+    fed = federation()
     other = Federation.of(fed.sources[0].data, fed.sources[0].parts, seed=1, dtype=F64)
     turned = Federation.of(fed.sources[0].data, fed.sources[0].parts[::-1], seed=0, dtype=F64)
     order = torch.argsort(turned.batch.node_id)[torch.argsort(torch.argsort(fed.batch.node_id))]
@@ -413,8 +297,8 @@ def test_dropout_masks_differ_by_round_step_layer_seed_client_and_node() -> None
 
 def test_dropout_does_not_depend_on_who_stands_beside() -> None:
     """A node's mask is the same in the whole federation, in another stack, among selected clients and focused."""
-    fed, _ = federation()
-    stack = Federation.stack([federation(seed=5)[0], fed])
+    fed = federation()
+    stack = Federation.stack([federation(5), fed])
     chosen, focused = fed.select([1, 3]), fed.focus(1)
 
     def masks(on: Federation) -> dict[tuple[int, int], list[float]]:
@@ -432,6 +316,6 @@ def test_dropout_does_not_depend_on_who_stands_beside() -> None:
 @pytest.mark.parametrize("p", [-0.1, 1.0])
 def test_a_dropout_that_is_no_probability_is_refused(p: float) -> None:
     """p must be in [0, 1)."""
-    fed, _ = federation()
+    fed = federation()
     with pytest.raises(ArgumentError, match="dropout"):
         layers.dropout(fed, ones(fed), p, "layer1")

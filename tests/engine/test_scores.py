@@ -126,9 +126,8 @@ def test_chosen_rounds_are_the_first_of_the_best() -> None:
         scores.add({**entries, "each": np.array([t, 10.0 + t])}, np.array([0, 1]), {})
     result = History(4, 2, before=scores).result(1)
     assert set(result) == {"before"}
-    assert {name: (pick["round"], pick["test"]) for name, pick in result["before"].items()} == {
-        "last": (4, 0.9), "best": (2, 0.5), "best_loss": (3, 0.6)
-    }  # fmt: skip
+    found = {name: (pick["round"], pick["test"]) for name, pick in result["before"].items()}
+    assert found == {"last": (4, 0.9), "best": (2, 0.5), "best_loss": (3, 0.6)}
 
 
 def test_the_training_loss_is_that_of_the_last_step_averaged_over_active_clients() -> None:

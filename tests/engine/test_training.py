@@ -76,22 +76,21 @@ def test_central_training_equals_a_plain_loop(dtype: torch.dtype) -> None:
     assert loop_gap(method, [(data, [torch.arange(48)])], dtype) < (1e-10 if dtype == F64 else 1e-5)
 
 
+RESET: dict[str, Any] = {"optimizer_state": "reset", "local_epochs": 3}
 VARIANTS: dict[str, dict[str, Any]] = {
     "equal weights": {"average": "equal"},
     "training nodes": {"average": "train"},
     "all nodes": {"average": "nodes"},
     "plain SGD": SGD,
     "SGD, momentum, decay": {**SGD, "momentum": 0.9, "weight_decay": 0.05},
-    "SGD, momentum, reset": {**SGD, "momentum": 0.9, "optimizer_state": "reset", "local_epochs": 3},
-    "Adam, reset": {"optimizer_state": "reset", "local_epochs": 3},
+    "SGD, momentum, reset": {**SGD, **RESET, "momentum": 0.9},
+    "Adam, reset": RESET,
     "one local epoch": {"local_epochs": 1},
     "three local epochs": {"local_epochs": 3},
     "half of the clients": {"participation": 0.5, "local_epochs": 2},
     "half of the clients, SGD, momentum": {**SGD, "momentum": 0.9, "weight_decay": 0.05, "participation": 0.5},
-    "half of the clients, by nodes, reset": {
-        "participation": 0.5, "average": "nodes", "optimizer_state": "reset", "local_epochs": 3
-    },
-}  # fmt: skip
+    "half of the clients, by nodes, reset": {**RESET, "participation": 0.5, "average": "nodes"},
+}
 
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
@@ -280,8 +279,9 @@ def test_no_rounds_are_refused() -> None:
         train(FedAvg(model=GCN), Federation.of(*task(3)), 0)
 
 
-@pytest.mark.parametrize(("wrong", "argument"), [({"chunk": 0}, "chunk"), ({"chunk": -1}, "chunk"),
-                                                 ({"evaluate": ("befor",)}, "evaluate")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "argument"), [({"chunk": 0}, "chunk"), ({"chunk": -1}, "chunk"), ({"evaluate": ("befor",)}, "evaluate")]
+)
 def test_arguments_of_training(wrong: dict[str, Any], argument: str) -> None:
     """Chunks of no client and views that do not exist are refused, not left unscored."""
     data, parts = task(1)

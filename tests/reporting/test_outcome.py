@@ -114,6 +114,14 @@ def test_a_table_without_tests_or_files_is_told() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_neither_held_nor_failed_is_not_counted() -> None:
+    """The verdict of an attack, or of what was not tested, is told and is no check that fails to hold."""
+    attack = checks.row("A-1", "a cosine", 1, 1) | {"verdict": "rebuilt"}
+    assert outcome.sentences(pd.DataFrame([attack])) == ["**rebuilt** (A-1): a cosine."]
+    both = pd.DataFrame([attack, checks.row("A-2", "small", 0, 1)])
+    assert outcome.sentences(both) == ["1 of 1 checks hold.", "**rebuilt** (A-1): a cosine."]
+
+
 def test_no_check_and_another_frame() -> None:
     """No check is said to be none, and a frame of something else is an error."""
     assert outcome.sentences(pd.DataFrame(columns=list(checks.COLUMNS))) == ["No check was run."]

@@ -45,10 +45,8 @@ def _dataset() -> Iterator[None]:
 
 
 def run(method: str = "FedAvg", *, clients: int = 3, seed: int = 0, partition: str = "random", **options: Any) -> Run:
-    return Run(
-        task="train", paper="test", method=method, dataset=NAME, split="20/40/40", partition=partition,
-        clients=clients, seed=seed, options={"rounds": 3, "hidden": 5, **options},
-    )  # fmt: skip
+    cell = {"dataset": NAME, "split": "20/40/40", "partition": partition, "clients": clients, "seed": seed}
+    return Run("train", "test", method, **cell, options={"rounds": 3, "hidden": 5, **options})
 
 
 def numbers(nested: Any) -> Iterator[float]:
@@ -87,7 +85,7 @@ def test_options_reach_the_model_the_method_and_the_loop() -> None:
         ("FedSGD", {"local_epochs": 2}, "local_epochs must be 1 for FedSGD"),
         ("Central", {}, "clients must be 1"),
     ],
-)  # fmt: skip
+)
 def test_an_option_no_one_knows_is_refused(method: str, options: dict[str, Any], message: str) -> None:
     """An `ArgumentError` names the option, what is allowed and the nearest match."""
     with pytest.raises(ArgumentError, match=message):

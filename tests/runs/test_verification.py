@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +11,7 @@ from typing import Any
 import fake_tasks
 import pytest
 
+import fedrepro.runs
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import state
@@ -198,6 +202,59 @@ def test_stale_ones_first(store: Store) -> None:
     assert frame["stale"].all() and set(frame["dataset"][:2]) == {"Cora", "CS"}
 
 
+def test_cheapest_first(store: Store) -> None:
+    """With `cheapest`, the cheapest run of each method and data set is taken, and the cheapest of these first."""
+    for dataset, costs in {"Cora": (5, 3, 4), "CS": (2, 9, 8), "Physics": (7, 7, 6)}.items():
+        for run, seconds in zip(runs(dataset=dataset), costs):
+            fill(store, [run], fingerprint="old", seconds=float(seconds))
+    frame = verification.verify(store, 3, cheapest=True, workers=1)
+    assert list(zip(frame["dataset"], frame["seed"])) == [("CS", 0), ("Cora", 1), ("Physics", 2)]
+
+
+def test_a_finding_is_stored_as_it_comes(store: Store) -> None:
+    """An interruption loses only the run that was being computed."""
+    fill(store, runs(seeds=5))
+    calls = []
+
+    def quick(run: Run) -> dict[str, Any]:
+        calls.append(run.seed)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return fake_tasks.quick(run)
+
+    registry.register("check", "quick", quick)
+    with pytest.raises(KeyboardInterrupt):
+        verification.verify(store, None, workers=1)
+    findings = [record for record in Store(store.folder) if record["run"]["method"] == "verify"]
+    assert sorted(record["run"]["seed"] for record in findings) == sorted(calls[:2])
+
+
+def test_budget(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the budget nothing is started, and what was computed until then is in the frame."""
+    fill(store, runs(seeds=9))
+    calls, clock = [], time.monotonic
+
+    def quick(run: Run) -> dict[str, Any]:
+        calls.append(run.seed)
+        return fake_tasks.quick(run)
+
+    registry.register("check", "quick", quick)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 60 * len(calls))  # every run takes a minute
+    assert len(verification.verify(store, None, budget=2.5, workers=1)) == len(calls) == 3
+    with pytest.raises(ArgumentError, match="budget must be a number of minutes > 0"):
+        verification.verify(store, 1, budget=0)
+
+
+def test_a_planted_difference_is_found(store: Store) -> None:
+    """A score that was changed by 0.02 in one of six records differs, and so does its mean elsewhere."""
+    records = fill(store, runs(seeds=6))
+    planted = records[4] | {"result": {"score": {"test": 5 / 7 + 0.02}, "count": 1}, "when": "2100-01-01"}
+    store.append("a", planted)
+    frame = verification.verify(store, None, workers=1).set_index("seed")
+    assert frame["verdict"].to_dict() == {seed: "differs" if seed == 4 else "identical" for seed in range(6)}
+    assert frame.loc[4, "difference"] == pytest.approx(0.02) and frame.loc[4, "field"] == "score.test"
+
+
 def test_what_is_not_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks, failures, other versions and methods that are gone are left out, not an error."""
     fill(store, [Run("bench", "p", "clock")])
@@ -236,6 +293,45 @@ def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
         (row,) = verification.verify(store, 1, workers=1).to_dict("records")
         assert row["verdict"] == "failed" and row["error"] == "KeyError: 'seed 0'"
     assert len(verification.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
+
+
+def test_a_record_of_a_gpu_where_there_is_none(store: Store) -> None:
+    """A run of a GPU is computed on the CPU where there is no GPU, which is said, and compared as on another."""
+    (record,) = engine.compute(runs(seeds=1))
+    fill(store, runs(seeds=1), environment=record["environment"] | {"device": "some GPU", "cuda": "13.0"})
+    with pytest.warns(UserWarning, match="1 of these runs were computed on a GPU, and no GPU is found"):
+        assert list(verification.verify(store, 1, workers=1)["verdict"]) == ["close"]
+    assert list(verification.verify(store, 1, workers=1, device="cpu")["verdict"]) == ["close"]
+    with pytest.raises(ArgumentError, match="device must be one of"):
+        verification.verify(store, 1, device="here")
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "shifts", "verdict"),
+    [
+        ("FedSheafHN", "last", [0.045, -0.04, 0.0], "close"),
+        ("FedSheafHN", "last", [0.06, 0.0, 0.0], "differs"),
+        ("FedSheafHN", "last", [0.03, 0.03, 0.03], "differs"),
+        ("FedSheafHN", "best", [0.02, 0.0, 0.0], "differs"),
+        ("FedAvg", "last", [0.02, 0.0, 0.0], "differs"),
+    ],
+)
+def test_a_method_that_multiplies_rounding(
+    method: str, field: str, shifts: list[float], verdict: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another device the last round of FedSheafHN may move further than other scores, in a run and in the mean."""
+
+    def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
+        return [{"result": {"after": {field: {"test": 0.5 + shifts[run.seed]}}}, "chunk": 1} for run in runs]
+
+    tasks = types.ModuleType("fedrepro.runs.tasks")
+    tasks.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedrepro.runs.tasks", tasks)
+    monkeypatch.setattr(fedrepro.runs, "tasks", tasks, raising=False)
+    wanted = sweep(task="train", paper="p", method=method, seed=range(3))
+    fill(store, wanted, chunk=99, result={"after": {field: {"test": 0.5}}})
+    found = set(verification.verify(store, 3, workers=1)["verdict"])
+    assert ("differs" in found) == (verdict == "differs")
 
 
 def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,8 @@ from fedrepro.runs.run import Run
 
 
 def run(**options: object) -> Run:
-    return Run(
-        task="bench", paper="engine", method="training", dataset="Cora~standin", prepare="unit-norm", split="public",
-        partition="metis", clients=3, options={"of": "FedAvg", "hidden": 4, "repeats": 1, "memory": False, **options},
-    )  # fmt: skip
+    options = {"of": "FedAvg", "hidden": 4, "repeats": 1, "memory": False, **options}
+    return Run("bench", "engine", "training", "Cora~standin", "unit-norm", "public", "metis", 3, options=options)
 
 
 def test_a_rounds_price_leaves_the_start_out(monkeypatch: pytest.MonkeyPatch) -> None:

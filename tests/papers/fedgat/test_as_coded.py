@@ -153,8 +153,8 @@ def test_the_first_layer_can_start_as_a_gats() -> None:
 
 def test_fedgat_as_coded_does_not_see_the_partition() -> None:
     """Since gradients are averaged and no edge is missing, 1 and 8 clients train the same weights."""
-    made = [train(FedGATAsCoded(model=MODEL, **RATES), Federation.of(graph(4), parts(k), dtype=torch.float64), 5)
-            for k in (1, 8)]  # fmt: skip
+    feds = [Federation.of(graph(4), parts(k), dtype=torch.float64) for k in (1, 8)]
+    made = [train(FedGATAsCoded(model=MODEL, **RATES), fed, 5) for fed in feds]
     assert furthest(made[0].state.shared, made[1].state.shared) < 1e-8
 
 

@@ -114,9 +114,8 @@ def small() -> Data:
     ring = torch.arange(40)
     ends = torch.stack([torch.cat([ring, ring]), torch.cat([(ring + 1) % 40, (ring + 7) % 40])])
     edges = torch.cat([ends, ends.flip(0)], 1)
-    role = torch.arange(40) % 3
-    return Data(x=bags(40).float(), y=ring % 4, num_classes=4, edge_index=edges, train_mask=role == 0,
-                val_mask=role == 1, test_mask=role == 2, name="ring")  # fmt: skip
+    masks = {f"{name}_mask": ring % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    return Data(x=bags(40).float(), y=ring % 4, num_classes=4, edge_index=edges, name="ring", **masks)
 
 
 @pytest.fixture
@@ -175,8 +174,8 @@ def test_the_price_is_that_of_the_best_validation_round(ring: str) -> None:
 @FORMS
 def test_recovery_on_cora(form: str) -> None:
     """All neighbours of 50 nodes of Cora are recovered to 1e-8."""
-    run = Run("attack", "fedgat", "FedGAT", "Cora", "unit-norm", "public", "dirichlet(beta=1)", 10,
-              options={"form": form, "nodes": 50})  # fmt: skip
+    cell = ("Cora", "unit-norm", "public", "dirichlet(beta=1)", 10)
+    run = Run("attack", "fedgat", "FedGAT", *cell, options={"form": form, "nodes": 50})
     found = registry.load("attack", "FedGAT")(run)["result"]
     assert found["nodes"] == found["exact"] == 50 and found["error"]["largest"] < 1e-8
     assert found["cross_client"]["recovered"] == 1.0 and found["control"] == 0.0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from graphs import graph_of
 from numpy.polynomial.legendre import legval, legvander
 from scipy.integrate import quad
 from torch import Tensor
@@ -44,13 +45,8 @@ def graph(seed: int = 0, sparse: bool = False) -> Data:
     x = rng.normal(size=(NODES, FEATURES))
     if sparse:
         x *= rng.random(x.shape) < 0.2
-    role = rng.integers(4, size=NODES)
-    return Data(
-        x=torch.from_numpy(x), y=torch.from_numpy(rng.integers(CLASSES, size=NODES)), num_classes=CLASSES,
-        edge_index=torch.from_numpy(np.array(np.nonzero(upper | upper.T))),
-        train_mask=torch.from_numpy(role == 0), val_mask=torch.from_numpy(role == 1),
-        test_mask=torch.from_numpy(role == 2),
-    )  # fmt: skip
+    split = rng.integers(4, size=NODES)
+    return graph_of(torch.from_numpy(x), rng.integers(CLASSES, size=NODES), upper | upper.T, split, num_classes=CLASSES)
 
 
 def split(nodes: int, clients: int, seed: int = 0) -> list[Tensor]:
@@ -98,10 +94,8 @@ def conv(weights: Weights, layer: int, concat: bool, slope: float = 0.2) -> GATC
     """Return PyG's exact GAT layer with the weights of one of ours."""
     weight, source, target = (weights[f"layer{layer}.{name}"][0] for name in ("weight", "source", "target"))
     made = GATConv(weight.shape[0], source.shape[1], len(source), concat=concat, negative_slope=slope).double()
-    made.load_state_dict({
-        "att_src": source[None], "att_dst": target[None], "bias": weights[f"layer{layer}.bias"][0],
-        "lin.weight": weight.T,
-    })  # fmt: skip
+    vectors = {"att_src": source[None], "att_dst": target[None]}
+    made.load_state_dict({**vectors, "bias": weights[f"layer{layer}.bias"][0], "lin.weight": weight.T})
     return made
 
 
@@ -239,8 +233,8 @@ def spread_scores() -> tuple[Data, Weights]:
     edges = torch.from_numpy(np.array(np.nonzero(upper | upper.T)))
     data = Data(x=every, y=torch.zeros(60, dtype=torch.long), num_classes=2, edge_index=edges)
     a1, a2 = (torch.from_numpy(rng.uniform(-0.5, 0.5, (1, 1, 60))) for _ in range(2))
-    return data, {"layer1.weight": every[None], "layer1.source": a2, "layer1.target": a1,
-                  "layer1.bias": torch.zeros(1, 60, dtype=torch.float64)}  # fmt: skip
+    layer = {"weight": every[None], "source": a2, "target": a1, "bias": torch.zeros(1, 60, dtype=torch.float64)}
+    return data, {f"layer1.{name}": w for name, w in layer.items()}
 
 
 def first_layer_errors(kind: type[FedGAT], slope: float, degrees: list[int]) -> tuple[list[float], list[float]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from graphs import graph_of
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -32,13 +33,8 @@ def graph(seed: int = 0, directed: bool = False) -> Data:
     upper = np.triu(rng.random((NODES, NODES)) < 0.15, 1)
     upper[:, -1] = False
     adjacency = upper if directed else upper | upper.T
-    role = rng.integers(3, size=NODES)
-    return Data(
-        x=torch.from_numpy(rng.normal(size=(NODES, FEATURES))), y=torch.from_numpy(rng.integers(CLASSES, size=NODES)),
-        num_classes=CLASSES, edge_index=torch.from_numpy(np.array(np.nonzero(adjacency))),
-        train_mask=torch.from_numpy(role == 0), val_mask=torch.from_numpy(role == 1),
-        test_mask=torch.from_numpy(role == 2),
-    )  # fmt: skip
+    split, x = rng.integers(3, size=NODES), torch.from_numpy(rng.normal(size=(NODES, FEATURES)))
+    return graph_of(x, rng.integers(CLASSES, size=NODES), adjacency, split, num_classes=CLASSES)
 
 
 def parts(clients: int, seed: int = 0) -> list[Tensor]:
@@ -238,8 +234,8 @@ def test_identities_hold_and_their_controls_break() -> None:
 )
 def test_layers_agree_on_cora() -> None:
     """At 60 nodes of Cora, whole or in blocks, both forms give the layer to 1e-9, and changed features do not."""
-    run = Run("check", "fedgat", "FedGAT-protocol", "Cora", "unit-norm", "public", "dirichlet(beta=1)", 10,
-              options={"nodes": 60, "whole": 8})  # fmt: skip
+    cell = ("Cora", "unit-norm", "public", "dirichlet(beta=1)", 10)
+    run = Run("check", "fedgat", "FedGAT-protocol", *cell, options={"nodes": 60, "whole": 8})
     found = registry.load("check", "FedGAT-protocol")(run)["result"]
     assert found["whole"] + found["in_blocks"] == 60 and found["in_blocks"] > 0
     assert max(found[name] for name in ("matrix", "matrix_in_blocks", "vector")) < 1e-9

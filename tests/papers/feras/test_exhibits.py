@@ -77,11 +77,12 @@ def test_the_sampler_is_chosen_on_validation() -> None:
 def cell_runs(stored: dict[str, dict[str, int]]) -> pd.DataFrame:
     """Photo, 40%, three hosts: so many seeds of each method and sampler; "edge" is best on validation, then "rw"."""
     level = {"node": 0.1, "rw": 0.5, "edge": 0.9}
-    runs = [
-        run for method, each in stored.items() for sampler, seeds in each.items()
-        for run in grids.cell(method, "Photo", 40, 3, range(seeds), sampler)
-    ]  # fmt: skip
-    return pd.DataFrame([row(run, level[str(run.options["sampler"])] + noise(run)) for run in runs])
+    rows = []
+    for method, each in stored.items():
+        for sampler, seeds in each.items():
+            runs = grids.cell(method, "Photo", 40, 3, range(seeds), sampler)
+            rows += [row(run, level[sampler] + noise(run)) for run in runs]
+    return pd.DataFrame(rows)
 
 
 def test_all_methods_choose_among_the_same_samplers() -> None:
@@ -167,10 +168,8 @@ def test_claims_come_out_either_way(gains: dict[str, float], verdicts: list[str]
     """Feras gains and weights lose, the reverse, both lose, and weights gain less than a point and never lose; and the
     same with the other layer and on visible nodes.
     """
-    get = get_from(
-        table2(gains), FR_F4=table2(gains, asked=lambda: grids.sensitivity(grids.KAPPAS)),
-        FR_T2_saint=table2(gains, asked=grids.saint),
-    )  # fmt: skip
+    kappas = table2(gains, asked=lambda: grids.sensitivity(grids.KAPPAS))
+    get = get_from(table2(gains), FR_F4=kappas, FR_T2_saint=table2(gains, asked=grids.saint))
     judged = claims_table(claims.CLAIMS, get, "feras").set_index("id")
     names = ["FR-H3", "FR-H4"], ["FR-H3-saint", "FR-H4-saint"], ["FR-H3-visible"]
     assert [judged.verdict[list(ids)].tolist() for ids in names] == [verdicts, verdicts, verdicts[:1]]
@@ -202,15 +201,17 @@ KEYS = {"dataset": "Photo", "sampler": "rw", "kappa": 40, "hosts": 5, "row": ""}
 
 def scored(method: str, shape: Callable[[int], float], q: int = 10, seeds: int = 2, epochs: int = 100) -> pd.DataFrame:
     """Points of runs with the same curve on validation and on test nodes, but for the seed."""
-    return pd.DataFrame([
-        {**KEYS, "method": method, "q": q, "seed": seed, "epoch": t, "F1-micro": value, "validation": value}
-        for seed in range(seeds) for t in range(1, epochs + 1) for value in [shape(t) + 0.001 * seed]
-    ])  # fmt: skip
+    at = pd.MultiIndex.from_product([range(seeds), range(1, epochs + 1)], names=["seed", "epoch"]).to_frame(index=False)
+    values = [shape(t) + 0.001 * seed for seed, t in at.itertuples(index=False)]
+    return at.assign(**KEYS, method=method, q=q, **{"F1-micro": values, "validation": values})
+
+
+def both(feras: Callable[[int], float], other: Callable[[int], float]) -> pd.DataFrame:
+    return pd.concat([scored("Feras", feras, epochs=8), scored("GraphSAINT-SW", other, epochs=8)])
 
 
 def saved(feras: Callable[[int], float], other: Callable[[int], float]) -> pd.DataFrame:
-    points = [scored("Feras", feras, epochs=8), scored("GraphSAINT-SW", other, epochs=8)]
-    return curves.epochs_saved(pd.concat(points))
+    return curves.epochs_saved(both(feras, other))
 
 
 def test_a_curve_above_another_everywhere_is_not_slower() -> None:
@@ -220,9 +221,7 @@ def test_a_curve_above_another_everywhere_is_not_slower() -> None:
     assert found.saved.tolist() == [7, 7] and found.feras.tolist() == [1, 1] and found.other.tolist() == [8, 8]
     found = saved(lambda t: low[t - 1], lambda t: low[t - 1] + 0.05)
     assert found.saved.tolist() == [-8, -8] and found.feras.isna().all()  # beyond reach: all of its epochs
-    table = curves.speed(pd.concat([
-        scored("Feras", lambda t: low[t - 1] + 0.05, epochs=8), scored("GraphSAINT-SW", lambda t: low[t - 1], epochs=8),
-    ]))  # fmt: skip
+    table = curves.speed(both(lambda t: low[t - 1] + 0.05, lambda t: low[t - 1]))
     assert table.saved.tolist() == [7] and table.runs.tolist() == [2] and table["never reached"].tolist() == [0]
 
 

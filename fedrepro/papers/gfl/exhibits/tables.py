@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -32,6 +32,12 @@ KEY = ["dataset", "method", "setting"]  # of a published cell
 
 TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "train"}
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init")
+
+
+# How a figure names the readings, and the mark of a printed number that has a place on the x axis alone.
+READ_AS = {"text": "as the text says", "code": "as the public code does"}
+ON_AXIS: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "#666666", "linestyle": ""}
+ON_AXIS |= {"markersize": 6, "zorder": 4, "label": "printed"}
 
 
 def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
@@ -219,20 +225,24 @@ def mean_losses(points: pd.DataFrame) -> pd.DataFrame:
     return means.assign(runs=groups["seed"].count().to_numpy())
 
 
-def loss_figure(points: pd.DataFrame, panels: list[str], title: str) -> Figure | None:
+def loss_figure(points: pd.DataFrame, panels: list[str], title: str, xscale: str = "linear") -> Figure | None:
     """Draw training and validation loss against the round, one panel for each combination of `panels`."""
     long = points.rename(columns={"train_loss": "training", "val_loss": "validation"})
     long = long.melt(["task", "line", "round", "seed"], ["training", "validation"], "loss", "mean loss")
     long = long.sort_values("task", kind="stable")
-    return figures.panels(long, panels, figures.curves, x="round", y="mean loss", by="line", title=title, wide=2)
+    look: dict[str, Any] = {"x": "round", "y": "mean loss", "by": "line", "title": title, "wide": 2}
+    figure = figures.panels(long, panels, figures.curves, **look)
+    for ax in figure.axes if figure is not None else ():
+        ax.set_xscale(xscale)
+    return figure
 
 
-def boxes_by_reading(frame: pd.DataFrame, x: str, y: str, title: str) -> Figure | None:
-    """Draw the quartiles of `y` for each `x`, one panel for each reading."""
+def boxes_by_reading(frame: pd.DataFrame, x: str, y: str, title: str, printed: pd.DataFrame) -> Figure | None:
+    """Draw the quartiles of `y` for each `x` and the printed numbers, one panel for each reading."""
 
     def draw(rows: pd.DataFrame, *, by: str, order: object, axes: Axes, title: str) -> Figure:
-        figure = figures.boxes(rows, x, y, axes=axes, title=title)
+        figure = figures.boxes(rows, x, y, axes=axes, title=title, printed=printed)
         axes.tick_params(axis="x", labelrotation=60)
         return figure
 
-    return figures.panels(frame, "reading", draw, by=x, title=title)
+    return figures.panels(frame.replace({"reading": READ_AS}), "reading", draw, by=x, title=title)
