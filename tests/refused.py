@@ -1,7 +1,12 @@
-"""Bad inputs as rows of a table: a call, and words that the error must have."""
+"""Bad inputs as rows of a table: a call, and words that the error must have beside its form.
+
+A message says what must be, and what was given. One about a file says what cannot be done with it and why, and that of
+a partition what the graph needs.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +16,7 @@ from fedrepro.errors import FedreproError
 
 Row = tuple[str, Callable[[], Any], tuple[str, ...]]
 LONGEST_MESSAGE = 1500
+FORM = re.compile(r"\bmust\b.*\b[Gg]ot\b|(\bcannot\b|^Cannot\b|\bis not here\b).*:|\bneeds\b.*;", re.DOTALL)
 
 
 def bad(name: str, call: Callable[[], Any], *words: str) -> Any:
@@ -24,5 +30,6 @@ def refuses(call: Callable[[], Any], words: tuple[str, ...]) -> FedreproError:
         call()
     told = str(raised.value)
     assert [word for word in words if word not in told] == [], told
+    assert FORM.search(told), told
     assert len(told) <= LONGEST_MESSAGE and told.endswith((".", "?")), told
     return raised.value

@@ -73,23 +73,30 @@ def check(data: Any, name: str) -> None:
         if not condition:
             raise DataError(f"Data set {name!r}: {what}.")
 
-    if not isinstance(data, Data):
-        return  # `formats.standard` says so, and what is missing
+    need(isinstance(data, Data), f"a loader must return a torch_geometric Data, got {type(data).__name__}")
     x, y, edges = (data.get(key) for key in ("x", "y", "edge_index"))
+    for key, value in (("x", x), ("y", y), ("edge_index", edges)):
+        need(isinstance(value, Tensor), f"{key} must be a tensor, got {type(value).__name__}")
     if isinstance(x, Tensor) and x.dim() == 2:
         need(not x.is_complex(), f"x must be real numbers, got {x.dtype}")
-        need(x.shape[1] > 0, "x has no columns; a graph without features takes one of ones")
+        told = f"got {tuple(x.shape)}; a graph without features takes one of ones"
+        need(min(x.shape) > 0, f"x must have a row for each node and a column, {told}")
         values = x if x.layout == torch.strided else x.coalesce() if x.layout == torch.sparse_coo else x
-        finite = values if values.layout == torch.strided else values.values()
-        need(bool(torch.isfinite(finite.float()).all()), "x has entries that are not finite as float32")
+        entries = (values if values.layout == torch.strided else values.values()).flatten()
+        odd = entries[~torch.isfinite(entries.float())]
+        need(not len(odd), f"x must be finite as float32, got {odd[:1].tolist()}")
     if isinstance(edges, Tensor):
         number = not edges.is_floating_point() and not edges.is_complex() and edges.dtype != torch.bool
         need(number, f"edge_index must be integers [2, edges], got {edges.dtype}")
+        nodes = len(x) if isinstance(x, Tensor) else 0
+        far = edges[(edges < 0) | (edges >= nodes)][:1].tolist() if edges.dim() == 2 and len(edges) == 2 else []
+        need(not far, f"edge_index must name nodes from 0 to {nodes - 1}, got {far}")
     for key in ("edge_attr", "edge_weight"):
-        unused = f"{key} is not used: methods weigh edges by degree, so leave it out, `del data.{key}`"
+        unused = f"{key} must be left out, `del data.{key}`, since methods weigh edges by degree; got a value for it"
         need(data.get(key) is None, unused)
     for key in ("x", "y"):
-        need(not getattr(data.get(key), "requires_grad", False), f"{key} must carry no gradient; give {key}.detach()")
+        bound = getattr(data.get(key), "requires_grad", False)
+        need(not bound, f"{key} must carry no gradient, got one that does; give {key}.detach()")
     if isinstance(y, Tensor) and y.dim() in (1, 2) and len(y):
         _check_labels(y, need, name)
     masks = {f"{part}_mask": data.get(f"{part}_mask") for part in PARTS}
@@ -98,29 +105,38 @@ def check(data: Any, name: str) -> None:
     given = {key: mask for key, mask in masks.items() if isinstance(mask, Tensor)}
     for key, mask in given.items():
         zero_one = mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
-        need(zero_one, f"{key} must be bool, or numbers 0 and 1; numbers of nodes make no mask")
-        need(mask.dim() in (1, 2), f"{key} must be [nodes] or [nodes, splits], got {tuple(mask.shape)}")
+        most = "" if zero_one else mask.max().item()
+        need(zero_one, f"{key} must be bool, or numbers 0 and 1, got {most}; numbers of nodes make no mask")
+        right = mask.dim() in (1, 2) and len(mask) == (len(x) if isinstance(x, Tensor) else 0)
+        need(right, f"{key} must be [nodes] or [nodes, splits], got {tuple(mask.shape)}")
     splits = {key: 1 if mask.dim() == 1 else mask.shape[1] for key, mask in given.items()}
     told = ", ".join(f"{key} has {count}" for key, count in splits.items())
-    need(len(set(splits.values())) <= 1, f"masks must have as many splits each, but {told}")
+    need(len(set(splits.values())) <= 1, f"masks must have as many splits each, got {told}")
+    if len(given) == len(PARTS):
+        taken = torch.stack([mask.bool().reshape(len(mask), -1) for mask in given.values()]).sum(0)
+        twice = int((taken > 1).sum())
+        need(not twice, f"{', '.join(given)} must have no node in common, got {twice} in two of them")
 
 
 def _check_labels(y: Tensor, need: Callable[[bool, str], None], name: str) -> None:
     need(not y.is_complex() and bool(torch.isfinite(y).all()), f"y must be finite real numbers, got {y.dtype}")
-    need(bool((y == y.round()).all()) if y.is_floating_point() else True, "y must be whole numbers, one class a node")
+    part = y[y != y.round()].flatten()[:1].tolist() if y.is_floating_point() else []
+    need(not part, f"y must be whole numbers, one class a node, got {part}")
     if y.dim() == 1 or y.shape[1] == 1:
         need(not y.is_floating_point(), f"y must be integers, one class a node, got {y.dtype}; give y.long()")
         most = max(len(y), CLASSES)
         need(int(y.max()) < most, f"y must be classes below {most}, got {int(y.max())}; number them from 0 upwards")
         used = torch.unique(y)
-        need(int(used[0]) <= 0, f"y must be classes from 0 upwards, got {int(used[0])} as the first; give y - y.min()")
+        need(int(used[0]) == 0, f"y must be classes from 0 upwards, got {int(used[0])} as the first; give y - y.min()")
         if len(used) <= int(used[-1]):
             empty = f"{int(used[-1]) + 1 - len(used)} of its {int(used[-1]) + 1} classes have no node"
             _tell(f"Data set {name!r}: {empty}. torch.unique(y, return_inverse=True)[1] numbers those that have.")
         return
-    need(bool(((y == 0) | (y == 1)).all()), "y of several labels a node must hold 0 and 1")
+    other = y[(y != 0) & (y != 1)][:1].tolist()
+    need(not other, f"y of several labels a node must hold 0 and 1, got {other}")
     one_hot = bool((y.sum(1) == 1).all())
-    need(not one_hot, "y is one-hot and would be scored as several labels a node, by F1; give classes, y.argmax(1)")
+    told = f"got one-hot rows {tuple(y.shape)}, which would be scored as several labels, by F1; give y.argmax(1)"
+    need(not one_hot, f"y must be classes, one a node, {told}")
     if bool((y.sum(1) <= 1).all()):
         told = "no node has two labels, but y has several columns, so that scores are F1"
         _tell(f"Data set {name!r}: {told}. For one class a node give a y of one dimension.")

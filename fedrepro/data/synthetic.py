@@ -65,10 +65,10 @@ def csbm(
         _whole(name, number, smallest)
     if noise_seed is not None:
         _whole("noise_seed", noise_seed, 0)
-    for name, strength, least in (("degree", degree, 0.0), ("mu", mu, 0.0), ("lam", lam, -math.inf)):
-        finite = isinstance(strength, numbers.Real) and not isinstance(strength, bool) and math.isfinite(strength)
-        told = "a finite number" if least < 0 else "a finite number of at least 0"
-        require(finite and strength >= least, name, told, strength)
+    for name, value, lowest in (("degree", degree, 0.0), ("mu", mu, 0.0), ("lam", lam, -math.inf)):
+        finite = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        told = "a finite number" if lowest < 0 else "a finite number of at least 0"
+        require(finite and value >= lowest, name, told, value)
     return draw_csbm(nodes, degree, lam, mu, features, seed, noise=noise, noise_seed=noise_seed)
 
 

@@ -347,7 +347,7 @@ def _read(path: Path, needed: Sequence[str] = ()) -> list[Row]:
     """Return the rows of a CSV file; none if there is no such file.
 
     Raises:
-        StoreError: it cannot be read, lacks a column that is needed, or has something else than a number of runs.
+        StoreError: it cannot be read, lacks a column that is needed, or counts runs by other than whole numbers.
     """
     if not path.is_file():
         return []

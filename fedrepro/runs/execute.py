@@ -59,6 +59,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         outputs: list[dict[str, Any]] | None = None
         try:
             function = _function(runs[0], device)
+            options.check(runs[0])
             records.code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
             outputs = records.outputs(function(list(runs), device), runs[0].method)

@@ -16,6 +16,7 @@ import fedrepro as fr
 from fedrepro import paths, registry
 from fedrepro.errors import ArgumentError
 from fedrepro.runs import codehash, options, provenance
+from fedrepro.runs.execute import compute
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -59,6 +60,16 @@ def test_a_bad_option_is_named(task: str, method: str, given: dict[str, Any], wo
     run = Run(task, "p", method, options=given, **CORA)  # type: ignore[arg-type]
     told = refuses(lambda: fr.execute([run], store=Store(), file="a/b", progress=False), words)
     assert isinstance(told, ArgumentError) and not Store().folder.exists()
+
+
+def test_a_run_computed_by_itself_is_checked_too() -> None:
+    """Without `execute`, a bad option makes a failed record that names it, as one of a training run does."""
+    for run in (
+        Run("check", "p", "feras-looser", options={"trails": 5}),
+        Run("train", "p", "FedAvg", options={"trails": 5}, **CORA),  # type: ignore[arg-type]
+    ):
+        (record,) = compute([run])
+        assert record["status"] == "failed" and "Got 'trails'" in record["error"]
 
 
 def test_functions_of_ones_own_may_say_what_they_read() -> None:

@@ -20,6 +20,14 @@ from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 
+def test_smoke_has_one_short_run_a_method() -> None:
+    """In smoke Table 1 and the panels of Figure 4 share one run of two rounds for each method."""
+    runs = GRIDS["SH-T1"].runs("smoke")
+    assert [run.method for run in runs] == list(settings.METHODS)
+    assert {run.options["rounds"] for run in [*runs, *GRIDS["SH-F5"].runs("smoke")]} == {2}
+    assert all(GRIDS[name].runs("smoke") == runs for name in ("SH-F4a", "SH-F4b", "SH-F4c", "SH-M1"))
+
+
 def test_every_method_has_the_same_budget() -> None:
     """Twelve points each, of both weight decays; as many trials on each graph; a column has one budget of epochs."""
     for points in settings.POINTS.values():

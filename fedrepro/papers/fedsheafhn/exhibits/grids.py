@@ -325,8 +325,8 @@ _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 
 GRIDS = {
     "SH-T1": Grid(_table1, _quick_table1, smoke=_every_method),
-    "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", *PERSONAL)),
     # Every method has its smoke run in SH-T1.
+    "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", OURS)),
     "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",), methods=("Local",)),
     "SH-T1-literal": _grid(literal_table, lambda run: False, ("method",), methods=("FedAvg",)),
     "SH-T3": _personalized,
