@@ -403,3 +403,20 @@ def test_looking_needs_no_torch(arguments: list[str]) -> None:
     code = f"import sys; from fedrepro import cli; assert cli.main({arguments}) == 0; "
     code += "assert not {'torch', 'rfc3987_syntax', 'jsonschema'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_narrow_prints_the_plan_and_buys_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a budget the plan is printed with its sentences; with one its runs are computed and counted."""
+    from fedrepro.reporting import narrow
+
+    row = ["SH-T1", "Cora", "Flow", 1, 2, "3.0 min", "3.0 min", "92.0%"]
+    table = pd.DataFrame([row], columns=list(narrow.COLUMNS))
+    monkeypatch.setattr(narrow, "plan", lambda papers: (table, [f"{papers[0]}: 9 of 10."]))
+    monkeypatch.setattr(narrow, "buy", lambda papers, minutes: int(minutes))
+    assert cli.main(["narrow", "fedsheafhn"]) == 0
+    told = capsys.readouterr().out
+    assert "Flow" in told and "92.0%" in told and "fedsheafhn: 9 of 10." in told
+    assert cli.main(["narrow", "fedsheafhn", "--budget", "7"]) == 0
+    assert capsys.readouterr().out == "7 runs computed\n"

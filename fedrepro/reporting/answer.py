@@ -119,6 +119,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         of the `claims` with the main one of them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
+    lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
     path = folder / paper / "claims.csv"

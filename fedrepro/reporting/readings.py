@@ -112,6 +112,26 @@ def causes(readings: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL, "published", "difference", "verdict", "readings run", "cause"])
 
 
+def coverage(readings: pd.DataFrame) -> pd.DataFrame:
+    """Return how far each reading was run, in their order, and how often it fits.
+
+    Returns:
+        One row a reading: its kind, whether it was `fixed` before or after our numbers were seen, on how many printed
+        numbers of the table it was run, under how many of these the number agrees or is compatible, and how many of
+        those that differ it explains. Of the readings run on the whole table the one that fits most often is `best`.
+    """
+    rows = []
+    for name, group in readings[readings["reading"].ne(PLACEBO)].groupby("reading", sort=False):
+        fits = int(group["verdict"].isin(rule.FITS).sum())
+        first = group.iloc[0]
+        explains = group["explains"] & group["open"].isin([rule.LITTLE, rule.DIFFERS])
+        rows.append([name, first["kind"], first["fixed"], len(group), fits, int(explains.sum())])
+    table = pd.DataFrame(rows, columns=["reading", "kind", "fixed", "run on", "fits", "explains"])
+    whole = table["run on"].eq(table["run on"].max())
+    most = whole & table["fits"].eq(table["fits"][whole].max()) & (whole.sum() > 1)
+    return table.assign(best=most.map({True: "best", False: ""}))
+
+
 def cell_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the printed cell that a row of a table is about, the same however its numbers are written."""
     return compare.cell_key({name: "" if pd.isna(row[name]) else row[name] for name in CELL}, CELL)

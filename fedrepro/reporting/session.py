@@ -230,24 +230,9 @@ class Notebook:
 
         A column lists the values that the method's runs take, such as `10, 20` clients. Seeds are counted.
         """
-        import pandas as pd
+        from fedrepro.reporting import exhibits, state
 
-        from fedrepro.reporting import exhibits
-
-        runs = exhibits.find(exhibit_id).runs("paper")
-        rows = []
-        for method in dict.fromkeys(run.method for run in runs):
-            of_method = [run for run in runs if run.method == method]
-            taken: dict[str, dict[str, None]] = {}
-            for run in of_method:
-                fields = {name: getattr(run, name) for name in ("dataset", "prepare", "split", "partition", "clients")}
-                for name, value in {**fields, **run.options}.items():
-                    taken.setdefault(name, {})[str(value)] = None
-            told = {name: ", ".join(values) for name, values in taken.items() if any(values)}
-            rows.append(
-                {"method": method, **told, "seeds": len({run.seed for run in of_method}), "runs": len(of_method)}
-            )
-        return pd.DataFrame(rows).fillna("")
+        return state.settings(exhibits.find(exhibit_id).runs("paper"))
 
     def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
         from fedrepro.runs import execute as engine

@@ -5,7 +5,7 @@ The keys of all runs of a profile are kept until a file of the package changes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import ArgumentError, did_you_mean
@@ -13,6 +13,8 @@ from fedrepro.runs import cache, verification
 from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from fedrepro.reporting.exhibits import Exhibit
     from fedrepro.runs.run import Run
 
@@ -106,3 +108,20 @@ def told(known: Mapping[str, float]) -> str:
     if known["unknown"]:
         said.append(f"{known['unknown']:.0f} have no such run, so their cost is not known.")
     return " ".join(said)
+
+
+def settings(runs: Sequence[Run]) -> DataFrame:
+    """Return one row a method, with every value that its fields and options take in some runs; seeds are counted."""
+    import pandas as pd
+
+    rows = []
+    for method in dict.fromkeys(run.method for run in runs):
+        of_method = [run for run in runs if run.method == method]
+        taken: dict[str, dict[str, None]] = {}
+        for run in of_method:
+            fields = {name: getattr(run, name) for name in ("dataset", "prepare", "split", "partition", "clients")}
+            for name, value in {**fields, **run.options}.items():
+                taken.setdefault(name, {})[str(value)] = None
+        listed = {name: ", ".join(values) for name, values in taken.items() if any(values)}
+        rows.append({"method": method, **listed, "seeds": len({run.seed for run in of_method}), "runs": len(of_method)})
+    return pd.DataFrame(rows).fillna("")

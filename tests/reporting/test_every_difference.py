@@ -26,7 +26,8 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
     for section in re.split(r"^### ", told, flags=re.MULTILINE)[1:]:
         exhibit_id, _, body = section.partition("\n")
         placebo = re.search(r"noise alone explains (\d+|none):", body)
-        lines = [line.strip("| ").split(" | ") for line in body.splitlines() if line.startswith("| ")]
+        (table,) = (block for block in body.split("\n\n") if " | cause |" in block.partition("\n")[0])
+        lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
         for line in lines[2:]:
             yield exhibit_id, placebo is not None, dict(zip(lines[0], [cell.strip() for cell in line], strict=True))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import checks, outcome, session
+from fedrepro.reporting import checks, outcome, readings, rule, session
 
 
 def test_claims_are_counted_and_told_one_by_one() -> None:
@@ -47,6 +50,68 @@ def test_of_many_that_fail_the_rest_is_counted() -> None:
     rows = [checks.row(f"A-{n}", "small", 2, 1) for n in range(9)]
     said = outcome.sentences(pd.DataFrame(rows))
     assert len(said) == 8 and said[-1] == "Of the others that do not hold, 3: fails."
+
+
+KNOWN: dict[str, Any] = {
+    "printed": 10,
+    "tested": 8,
+    "untested": Counter({"not measured": 1, "the printed number is of another protocol or row": 1}),
+    "words": {rule.AGREES: 1, rule.COMPATIBLE: 4, rule.WIDE: 0, rule.LITTLE: 1, rule.DIFFERS: 2},
+    "expected": {rule.AGREES: 1.4, rule.COMPATIBLE: 5.6, rule.WIDE: 0.0, rule.LITTLE: 0.6, rule.DIFFERS: 0.4},
+    "median": -0.04,
+    "within": 0.75,
+    "narrow": 1.0,
+    "causes": {"the code": 1, readings.NO_CAUSE: 2},
+    "placebo": (0, 4),
+    "beside": {"Sub-graph by sub-graph": Counter({rule.AGREES: 2, rule.NOT_TESTED: 1}), "Not drawn": Counter()},
+    "leads": {"leads": 5, "same_sign": 4, "printed_lead": 1.26, "our_lead": -0.04, "ratio": 1.0},
+    "claims": {"holds": 1, "fails": 0, "undecided": 2},
+    "main": ("It is fast.", "undecided"),
+}
+
+
+def test_tables_are_told_in_sentences() -> None:
+    """Counts stand in sentences with the number of their verb, and what does not occur is not told."""
+    assert outcome.of_tables(KNOWN, "Table 1") == [
+        "The paper prints 10 distinct numbers in Table 1; 8 could be tested.",
+        "Of the others, 1 was not measured here and 1 is of another protocol or row.",
+        "Of the tested numbers, 1 agrees, 4 are compatible, 1 differs a little and 2 differ.",
+        "Of those of a perfect copy, with the same runs and spreads, one would expect that 1 agrees, 6 are compatible"
+        " and 1 differs a little.",
+        "Our number is equal to the printed one in the median, and 75% of the tested numbers lie within two points of"
+        " the printed ones.",
+        "The 95% interval reaches at most five points either way for 100% of them.",
+        "Of the 3 that differ or differ a little, 1 is explained by another reading that was run (1 by “the code”); no"
+        " cause found for 2.",
+        "Noise explains some as well: one half of our seeds, taken for another reading, explains none of the 4 numbers"
+        " that differ for the other half or have a wide interval there.",
+        "Sub-graph by sub-graph: 2 agree and 1 is not tested.",
+        "The paper's method leads another row by 1.3 points in print and by 0.0 here, in the median; 4 of 5 leads have"
+        " the printed sign.",
+        "Of 3 claims that were judged, 1 holds and 2 are undecided.",
+        "The paper's main claim is undecided: It is fast.",
+    ]
+
+
+def test_a_table_without_tests_or_files_is_told() -> None:
+    """Where nothing could be tested the reasons are told, and where nothing was drawn that is all."""
+    none = {
+        "tested": 0,
+        "untested": Counter({"not measured": 10}),
+        "causes": {},
+        "leads": {},
+        "claims": {},
+        "beside": {},
+    }
+    said = outcome.of_tables(KNOWN | none, "Table 1")
+    assert said == [
+        "The paper prints 10 distinct numbers in Table 1; none could be tested.",
+        "Of the printed ones, 10 were not measured here.",
+    ]
+    assert outcome.of_tables({"printed": 0}, "Table 1") == ["Of Table 1 nothing was drawn."]
+    assert [outcome._off(points) for points in (1.26, -1.24)] == [
+        "1.3 points above the printed one", "1.2 points below the printed one",
+    ]  # fmt: skip
 
 
 def test_what_is_neither_held_nor_failed_is_not_counted() -> None:

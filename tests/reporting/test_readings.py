@@ -62,6 +62,18 @@ def test_the_placebo_is_the_other_half_of_the_seeds(printed: pd.DataFrame) -> No
     assert readings.placebo_rate(readings.table(runs_of(0.75), {}, printed, LAYOUT)) == (0, 1)
 
 
+def test_the_reading_that_fits_most_often_is_marked_and_stays_in_its_place(printed: pd.DataFrame) -> None:
+    """Each reading has its counts in the fixed order; a reading of a part of the table is not compared."""
+    others = {"coded": runs_of(0.80), "taken literally": runs_of(0.70)}
+    table = readings.table(runs_of(0.75), others, printed, LAYOUT)
+    rows = readings.coverage(table)
+    assert rows["reading"].tolist() == ["main", "coded", "taken literally"]
+    assert rows["best"].tolist() == ["", "best", ""] and rows["fits"].tolist() == [0, 1, 0]
+    assert rows["explains"].tolist() == [0, 1, 0] and set(rows["run on"]) == {1}
+    more = table[table["reading"].eq("main")].assign(method="GAT")
+    assert readings.coverage(pd.concat([table, more]))["best"].tolist() == ["", "", ""]
+
+
 def test_a_reading_must_be_listed(printed: pd.DataFrame) -> None:
     """Readings are data, with when they were fixed: one that the file lacks is refused."""
     with pytest.raises(ArgumentError, match="reading"):

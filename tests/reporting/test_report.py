@@ -66,7 +66,7 @@ def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
     )
     assert "Drawn: 3 of 39 exhibits." in text
     assert cells(text, "| FG-T1 ")[4:] == [
-        "drawn", "0-10", "1 agrees, 1 differs, 1 not tested", "[csv](FG-T1.csv)",
+        "drawn", "0-10", "1 agrees; 1 differs; 1 not tested", "[csv](FG-T1.csv)",
     ]  # fmt: skip
     assert cells(text, "| FG-F2a ")[4:] == ["drawn", "4", "", "[csv](FG-F2a.csv) [svg](FG-F2a.svg)"]
     assert cells(text, "| FG-I1 ")[4:6] == ["drawn", "–"]
@@ -108,7 +108,7 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–"]
     assert "Drawn: 3 of 165 exhibits." in text
     assert "| FedGAT | 0 | 0 | 1 | 0 | 0 | 0 | 0 |" in text
-    assert "[engine](engine/README.md)" in text
+    assert "[The engine of the suite](engine/README.md)" in text
 
 
 def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:
