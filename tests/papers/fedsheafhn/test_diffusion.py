@@ -23,7 +23,6 @@ from fedrepro.papers.fedsheafhn.method import FedSheafHN
 from fedrepro.papers.fedsheafhn.server import Server
 from fedrepro.papers.fedsheafhn.theory.clients import join
 
-
 pytestmark = pytest.mark.usefixtures("block")
 MODEL = GCNHead(7, 3, 6)
 

@@ -25,7 +25,6 @@ from fedrepro.papers.fedsheafhn.theory.convergence import Problem
 from fedrepro.reporting import checks
 from fedrepro.runs import process
 
-
 pytestmark = pytest.mark.usefixtures("block")
 
 
