@@ -1,5 +1,5 @@
 # Everything a reader needs: `make help` lists it.
-# `make all` and `make test` need nothing but Python >= 3.11 and make: they set up .venv themselves.
+# `make all` and `make test` need nothing but make and one of the Pythons below: they set up .venv themselves.
 
 SHELL         := /bin/bash
 .DEFAULT_GOAL := help
@@ -15,8 +15,9 @@ JOBS    ?=
 MINUTES ?= 20
 SEED    ?=
 LAB     ?=
-PYTHON  ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
-             $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# Those that were tried come first.
+PYTHON  ?= $(shell for p in python3.11 python3.13 python3.12 python3 python; do \
+             $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 
 # One thread a process, and as many processes as cores: on small graphs a second thread slows both down.
 export OMP_NUM_THREADS := 1
@@ -109,7 +110,7 @@ clean:  ## remove what was built; results, figures, those of FRESH=1, downloads 
 environment: $(ENVIRONMENT)  ## set up .venv (done by the others when needed)
 
 found-python:
-	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found. Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.13 found. Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 
 found-site: found-python
 	@$(PY) -c "import myst_nb, pydata_sphinx_theme, sphinx"

@@ -28,6 +28,7 @@ _NAMES = {
     "StoreError": "errors",
     "begin": "reporting.notebook",
     "execute": "runs.execute",
+    "graph": "data.files",
     "load": "data.datasets",
     "sweep": "runs.run",
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedrepro: {told} `{where} --help` says what there is.", file=sys.stderr)
         return 2
     except FedreproError as error:
-        print(f"fedrepro: {error}", file=sys.stderr)
+        print(f"fedrepro: {terminal.shown(str(error))}", file=sys.stderr)
         return 1 if isinstance(error, DamagedError) else 2
     except KeyboardInterrupt as end:
         what = f"ended by {end.args[0].name}" if end.args else "interrupted"
@@ -193,7 +192,7 @@ def run_(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda", autocompletion=_choices("device"))] = None,
     engine: Annotated[str | None, typer.Option(help="local, dask or slurm", autocompletion=_choices("engine"))] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
-    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores)")] = None,
+    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores, or GPUs)")] = None,
     again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
     budget: Annotated[
         float | None,
@@ -205,7 +204,6 @@ def run_(
     ] = 1,
 ) -> int:
     """Execute notebooks, or compute what their exhibits lack."""
-    paths.require_checkout()
     given = dict(_pair(text) for text in parameters or ())
     for name, value in (("profile", profile), ("device", device), ("engine", engine)):
         if value is not None:
@@ -220,21 +218,24 @@ def run_(
         return fill(notebooks, budget, side_by_side, given)
     from fedrepro.reporting.budget import told
 
-    return told(notebook.run_all(notebooks, given, jobs=executors.cores() if jobs is None else jobs, again=again))
+    at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
+    ends = notebook.run_all(notebooks, given, jobs=at_once, again=again)
+    return told(ends, notebook.built(given.get("profile", "")))
 
 
 def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     require(bool(name and equals), "-p", "of the form name=value", text)
-    return name, notebook.parse(value)
+    # A notebook runs in its own folder, from which the way to a file is another one.
+    return name, os.path.abspath(value) if name not in CHOICES and os.path.isfile(value) else notebook.parse(value)
 
 
 def _faulty(store: Store) -> Store:
     """Name on the error stream what of a store is left out or has no checksum, and return it."""
     for fault in store.faults:
-        print(f"fedrepro: {fault}, and is left out", file=sys.stderr)
+        print(terminal.shown(f"fedrepro: {fault}, and is left out"), file=sys.stderr)
     for fault in store.unsealed:
-        print(f"fedrepro: {fault}; `fedrepro check --seal` adds it", file=sys.stderr)
+        print(terminal.shown(f"fedrepro: {fault}; `fedrepro check --seal` adds it"), file=sys.stderr)
     return store
 
 
@@ -256,6 +257,8 @@ def status_(
 
     one_of("--profile", profile, CHOICES["profile"])
     rows = state.rows(_faulty(Index()), profile, names or ())
+    if not paths.CHECKOUT:
+        print(f"fedrepro: an installed copy has the results that it computed, in {paths.store()}", file=sys.stderr)
     if as_json:
         print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
         return
@@ -263,7 +266,7 @@ def status_(
     terminal.table(
         ("exhibit", *counts, "time left", "what"),
         [
-            (row["exhibit"], *(row[name] for name in counts), _clock(row["seconds_missing"]), row["title"])
+            (row["exhibit"], *(row[name] for name in counts), state.clock(row["seconds_missing"]), row["title"])
             for row in rows
         ],
         right=(*counts, "time left"),
@@ -271,11 +274,23 @@ def status_(
     )
 
 
-def _clock(seconds: float | None) -> str:
-    """Return a time on one process as text, `?` where nothing like it has been measured."""
-    if seconds is None:
-        return "?"
-    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
+@app.command("narrow")
+def narrow_(
+    papers: Annotated[list[str] | None, typer.Argument(metavar="[PAPER]", help="fedgat, fedstruct, ...")] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="compute them for so long, in their order")
+    ] = None,
+) -> None:
+    """List the runs that would narrow the intervals of main tables, the cheapest first, with their cost."""
+    from fedrepro.reporting import narrow
+
+    if budget is not None:
+        print(f"{narrow.buy(papers or (), budget)} runs computed")
+        return
+    table, said = narrow.plan(papers or ())
+    if len(table):
+        terminal.frame(table)
+    print("\n".join(["", *said]))
 
 
 @app.command("compare")
@@ -319,13 +334,8 @@ def show_(
         first = ", ".join(record["key"][:16] for record in found[:5])
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
-    print(json.dumps(record, indent=1, ensure_ascii=False))
-    if "verified" in record["result"]:
-        print(f"\n# the run that was computed again, and its command:\nfedrepro show {record['result']['verified']}")
-        return
-    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
-    code += f"print(compute([Run.from_dict({record['run']!r})], 'cpu'))"
-    print(f"\n# computes it again:\n{shlex.join(['python', '-c', code])}")
+    print(terminal.shown(json.dumps(record, indent=1, ensure_ascii=False)))
+    print(terminal.shown(cells.recipe(record)))
 
 
 def _is_key(text: str) -> bool:
@@ -338,19 +348,15 @@ def verify_(
     seed: Annotated[int, typer.Option(help="seed of the random sample")] = 0,
     cheapest: Annotated[bool, typer.Option("--cheapest", help="begin with the runs that cost least")] = False,
     budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes after which nothing is started")] = None,
+    device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
 ) -> int:
     """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
     from fedrepro.runs import verification
 
-    require(number is None or number >= 1, "-n", "an integer >= 1", number)
-    require(budget is None or budget > 0, "--budget", "a number of minutes > 0", budget)
-    number = 5 if number is None and budget is None else number
-    frame = verification.verify(_store(), number, seed=seed, cheapest=cheapest, budget=budget)
-    if len(frame):
-        terminal.frame(frame, whole=("verdict",))
-    else:
-        print("the store has no runs to verify")
-    return 1 if set(frame["verdict"]) & {"differs", "failed", "damaged"} else 0
+    n = 5 if number is None and budget is None else number
+    frame = verification.verify(_store(), n, seed=seed, cheapest=cheapest, budget=budget, device=device)
+    terminal.frame(frame, whole=("verdict",)) if len(frame) else print("the store has no runs to verify")
+    return 1 if set(frame["verdict"]) & {"differs", "failed", "lost", "damaged"} else 0
 
 
 @app.command("check")
@@ -365,7 +371,7 @@ def check_(
         print(f"{store.seal()} lines were given a checksum")
     faults = store.check()
     for fault in faults:
-        print(fault)
+        print(terminal.shown(str(fault)))
     print(f"{len(store)} finished runs in {store.folder}: {len(faults) or 'nothing'} wrong")
     return 1 if faults else 0
 
@@ -378,7 +384,7 @@ def merge_(folder: Annotated[str, typer.Argument(metavar="FOLDER", help="the oth
     merged = merge(folder, _store())
     print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
     for fault in merged.refused:
-        print(f"refused: {fault}")
+        print(terminal.shown(f"refused: {fault}"))
     return 1 if merged.refused else 0
 
 
@@ -397,6 +403,7 @@ def report_(
 @app.command("site")
 def site_(profile: Profile = "quick") -> None:
     """Build the site from the executed notebooks, the gallery and the docstrings."""
+    paths.require_checkout("site")
     from fedrepro.reporting.site.build import build
 
     built = build(one_of("--profile", profile, CHOICES["profile"]))

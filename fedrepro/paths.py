@@ -13,18 +13,32 @@ CHECKOUT = _PLACE if (_PLACE / "pyproject.toml").is_file() else None  # None for
 
 
 def root() -> Path:
-    """Return the checkout that this package was imported from, or the current directory for an installed copy."""
-    return CHECKOUT or Path.cwd()
+    """Return the checkout that this package was imported from.
+
+    An installed copy has the user's folder of data in its place, `$XDG_DATA_HOME/fedrepro`, so that it writes nothing
+    into the folder in which somebody happens to work.
+    """
+    return CHECKOUT or Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "fedrepro"
 
 
-def require_checkout() -> None:
-    """Raise unless there are notebooks: a copy that was installed has none.
+def notebooks() -> Path:
+    """Return the folder of the notebooks, of which an installed copy has its own."""
+    return root() / "notebooks" if CHECKOUT else Path(__file__).resolve().parent / "notebooks"
+
+
+def require_checkout(command: str) -> None:
+    """Raise for an installed copy, which has neither the gallery nor the stored results.
+
+    Args:
+        command: what needs them.
 
     Raises:
-        ArgumentError: the checkout, or the current folder of an installed copy, has no `notebooks`.
+        ArgumentError: this package was not imported from a checkout.
     """
-    allowed = "a checkout of fedrepro: an installed copy has no notebooks and no gallery, only methods, graphs and runs"
-    require((root() / "notebooks").is_dir(), "the current folder", allowed, str(root()))
+    allowed = (
+        "that of a checkout of fedrepro, which has the gallery and the stored results; an installed copy has neither"
+    )
+    require(CHECKOUT is not None, f"`fedrepro {command}`", allowed, str(Path(__file__).parent))
 
 
 def store() -> Path:

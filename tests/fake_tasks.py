@@ -93,3 +93,12 @@ def leaves(run: Run) -> dict[str, Any]:
 def threads(run: Run) -> dict[str, Any]:
     time.sleep(0.1)
     return {"result": {"process": os.getpid(), "omp": os.environ.get("OMP_NUM_THREADS")}}
+
+
+def on_device(run: Run, device: str) -> dict[str, Any]:
+    """Fill a tensor on the device; with seed 1 read one of its numbers beyond the end."""
+    import torch
+
+    filled = torch.ones(3, device=device)
+    filled[torch.tensor([5 if run.seed == 1 else 2], device=device)]
+    return {"result": {"process": os.getpid(), "sum": float(filled.sum())}}

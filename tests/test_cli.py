@@ -202,6 +202,13 @@ def test_show_prints_the_record_and_its_command(capsys: pytest.CaptureFixture[st
     assert Run.from_dict(eval(code[start : code.rindex("}") + 1])).key == CELL.key
 
 
+def test_show_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that `show` prints computes a record of a GPU on a GPU."""
+    Store().append("fedgat-6-experiments", record(CELL, environment={"device": "some GPU"}))
+    assert cli.main(["show", CELL.key[:12]]) == 0
+    assert shlex.split(capsys.readouterr().out.strip().splitlines()[-1])[2].endswith("], 'cuda'))")
+
+
 def test_show_of_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     """For what `verify` found, `show` prints the command that shows the run it recomputed."""
     run = {**CELL.to_dict(), "task": "check", "method": "verify"}
@@ -275,13 +282,17 @@ def test_the_gallery_is_written_once(exhibits: list[Run], capsys: pytest.Capture
 def test_outside_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An installed copy says in one sentence that it has no notebooks and no gallery; what it has it lists."""
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    for arguments in (["run", "all"], ["report"]):
-        assert cli.main(arguments) == 2
-        assert "an installed copy has no notebooks" in capsys.readouterr().err
+    """An installed copy says in one sentence that it has no gallery; it writes into the user's folder of data."""
+    monkeypatch.setattr(paths, "CHECKOUT", None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for command in ("report", "site"):
+        assert cli.main([command]) == 2
+        told = capsys.readouterr().err
+        assert len(told.splitlines()) == 1 and f"`fedrepro {command}` must be that of a checkout" in told
     assert not [*tmp_path.iterdir()]
     assert cli.main(["list", "methods"]) == 0 and cli.main(["data"]) == 0
+    assert paths.root() == tmp_path / "data" / "fedrepro" and paths.personal().is_relative_to(tmp_path)
+    assert paths.notebooks() == Path(paths.__file__).parent / "notebooks"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

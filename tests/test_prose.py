@@ -93,6 +93,19 @@ def test_a_planted_digit_is_seen(text: str, digits: list[str]) -> None:
     assert typed_digits(text) == digits
 
 
+def test_a_planted_digit_in_a_notebook_is_seen(tmp_path: Path) -> None:
+    """A decimal planted in a Markdown cell of a real notebook is found, in its cell, and in a code cell it is not."""
+    source = json.loads(NOTEBOOKS[0].read_text(encoding="utf-8"))
+    number = len(source["cells"])
+    for kind in ("code", "markdown"):
+        source["cells"].append({"cell_type": kind, "metadata": {}, "source": ["FedAvg reaches\n", "79.4 points here."]})
+    planted = tmp_path / "planted.ipynb"
+    planted.write_text(json.dumps(source), encoding="utf-8")
+    assert {n: typed_digits(text) for n, text in markdown_cells(planted) if typed_digits(text)} == {
+        number + 1: ["79.4"]
+    }
+
+
 def test_a_planted_fragment_is_seen() -> None:
     """The rule sees openings that are no sentence."""
     assert all(OPENINGS.match(text) for text in ("What it is.", "The same again.", "FG-T1 at once.", "Args: x"))

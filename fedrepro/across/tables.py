@@ -11,23 +11,30 @@ import pandas as pd
 
 from fedrepro.across import protocol
 from fedrepro.across.protocol import CLIENT, FEDAVG_READINGS, FINE_TUNED, METHODS, Column
+from fedrepro.errors import one_of, require
 from fedrepro.reporting import checks, frames, statistics
+from fedrepro.runs import records
 
 # The scores of a run, by the name of the column of a frame that holds it; `worst` and `spread` come from its clients.
-SCORES = {"accuracy": "test", "F1": "test_f1", "validation": "val"}
-VALUES = (*SCORES, "worst", "spread")
+SCORES = {"accuracy": "test", "F1": "test_f1", "AUC": "test_auc"}
+# The metrics by which options can be chosen: the column of a table, and the entry of a run on validation nodes.
+METRICS = {"accuracy": ("accuracy", "val"), "macro_f1": ("F1", "val_f1"), "auc": ("AUC", "val_auc")}
+VALUES = (*SCORES, "worst", "spread", "validation")
 BEST = "best"  # the round of best validation accuracy
-MAIN_COLUMNS = ("row", "column", "dataset", "partition", "clients", "split", "seed", *VALUES, "bytes", "key")
+MAIN_COLUMNS = ("row", "column", "dataset", "partition", "clients", "split", "seed", *VALUES, "bytes", "key", "note")
 MIB = 2.0**20
 
 
-def scored(frame: pd.DataFrame) -> pd.DataFrame:
+def scored(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     """Return one row for each run and row name, with scores in percent.
 
-    `worst` is the lowest accuracy of a client and `spread` the standard deviation over clients. `bytes` are what a
-    client sends and receives in a whole run, in MiB. Central runs stand in every column of their graph and split.
+    `validation` is the metric, one of `METRICS`, on validation nodes at the round of best validation accuracy. `worst`
+    is the lowest accuracy of a client and `spread` the standard deviation over clients. `bytes` are what a client sends
+    and receives in a whole run, in MiB. `note` says of a run that it is no better than a constant prediction. Central
+    runs stand in every column of their graph and split.
     """
-    rows = [_row(run, name, view) for run in frame.to_dict("records") for name, view in _views(run)]
+    entry = METRICS[one_of("metric", metric, METRICS)][1]
+    rows = [_row(run, name, view, entry) for run in frame.to_dict("records") for name, view in _views(run, entry)]
     table = pd.DataFrame(rows, columns=list(MAIN_COLUMNS))
     places = table[table["row"] != "Central"].drop_duplicates("column")
     central = table[table["row"] == "Central"].drop(columns=["column", "partition", "clients"])
@@ -57,11 +64,11 @@ def name_of(registered: str) -> str:
     return next((name for name, row in METHODS.items() if row.registered == registered), registered)
 
 
-def _views(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _views(run: dict[str, Any], entry: str) -> Iterator[tuple[str, str]]:
     name = name_of(run["method"])
     view = protocol.view(name)
     if view == "better":
-        val = {v: run.get(f"{v}.{BEST}.val", math.nan) for v in ("before", "after")}
+        val = {v: run.get(f"{v}.{BEST}.{entry}", math.nan) for v in ("before", "after")}
         view = max(val, key=lambda v: -math.inf if math.isnan(val[v]) else val[v])
     # Of gradients there is no model after local training.
     held = f"{view}.{BEST}.val" in run and not math.isnan(run[f"{view}.{BEST}.val"])
@@ -70,13 +77,18 @@ def _views(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield FINE_TUNED, "after"
 
 
-def _row(run: dict[str, Any], name: str, view: str) -> dict[str, Any]:
+def _row(run: dict[str, Any], name: str, view: str, validation: str) -> dict[str, Any]:
     column = Column(run["dataset"], run["partition"], run["clients"], run["split"])
-    values = {score: 100 * run.get(f"{view}.{BEST}.{entry}", math.nan) for score, entry in SCORES.items()}
+    entries = {**SCORES, "validation": validation}
+    values: dict[str, Any] = {
+        score: 100 * run.get(f"{view}.{BEST}.{entry}", math.nan) for score, entry in entries.items()
+    }
     kept = run.get(f"series.{view}.clients")
     each = [v for v in kept if v is not None] if isinstance(kept, list | tuple) else []
     values |= {"worst": 100 * min(each), "spread": 100 * float(np.std(each))} if each else {}
     sent = sum(run.get(f"traffic.bytes.{stage}", math.nan) for stage in ("before", "training"))
+    at = [f"{view}.{BEST}.test", f"{view}.{BEST}.test_classes", "majority.test"]
+    values["note"] = records.constant(*(run.get(name) for name in at))
     fields = {"row": name, "column": column.label, "bytes": sent / run["clients"] / MIB, "key": run["key"]}
     return fields | column._asdict() | {"seed": run["seed"]} | values
 
@@ -132,13 +144,19 @@ def missing(cells: pd.DataFrame) -> pd.DataFrame:
     return table.rename(columns={"none": "not in the protocol"})
 
 
-def choose(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the point of highest validation accuracy for each graph and method whose points were all tried.
+def choose(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """Return the point of highest validation score for each graph and method whose points were all tried.
 
     Of equals the first is taken. The columns are those of `chosen.csv`, and `validation`.
+
+    Args:
+        metric: one of `METRICS`; all are taken at the round of best validation accuracy, and none on test nodes.
+
+    Raises:
+        ArgumentError: the metric is not known, or a run has no such score.
     """
     rows = []
-    table = scored(frame).drop_duplicates("key") if len(frame) else pd.DataFrame(columns=MAIN_COLUMNS)
+    table = scored(frame, metric).drop_duplicates("key") if len(frame) else pd.DataFrame(columns=MAIN_COLUMNS)
     table = table[table["row"] != FINE_TUNED]
     runs = {run["key"]: run for run in frame.to_dict("records")}
     for dataset, method in dict.fromkeys(zip(table["dataset"], table["row"])):
@@ -153,6 +171,8 @@ def choose(frame: pd.DataFrame) -> pd.DataFrame:
         ]
         if all(by_point):
             best = [values[0] for values in by_point]
+            held = f"a score that the runs of {method} on {dataset} hold on validation nodes"
+            require(not any(map(math.isnan, best)), "metric", held, metric)
             rows.append((dataset, method, int(np.argmax(best)), max(best)))
     return pd.DataFrame(rows, columns=["dataset", "method", "place", "validation"])
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedrepro import registry
 from fedrepro.across import protocol, statistics, tables
-from fedrepro.across.protocol import METIS, TUNING_SEED, Column
+from fedrepro.across.protocol import FINE_TUNED, METIS, TUNING_SEED, Column
 from fedrepro.errors import FedreproError, one_of, require
 from fedrepro.reporting import frames
 from fedrepro.runs.execute import execute
@@ -17,6 +17,7 @@ from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store, opened
 
 FILE = "across-yours"
+ATTACKED = 5000  # nodes of the largest graph whose pairs the attacker compares
 
 
 def across(
@@ -27,6 +28,7 @@ def across(
     beside: Sequence[str] = ("Local", "FedAvg"),
     seeds: int = 5,
     store: Store | None = None,
+    metric: str = "accuracy",
     **options: Any,
 ) -> pd.DataFrame:
     """Run the protocol for a method, or on a graph, and return its rows beside those of other methods.
@@ -42,14 +44,18 @@ def across(
         beside: methods that must stand beside it.
         seeds: number of runs a cell.
         store: where runs are kept; by default the suite's own store, in its file `across-yours`.
+        metric: what tuning chooses by on validation nodes, and what differences and order are of: `accuracy`,
+            `macro_f1` or `auc`. The points that the suite has chosen are those of accuracy, so that with another metric
+            all methods of `beside` are tuned, and stand in the table alone.
         options: options that replace those of the protocol in all runs, such as `rounds=2` for a trial.
 
     Returns:
-        One row for each method and column: accuracy, macro-F1 and worst client with the half of a 95% interval, MiB per
-        client, runs, and the difference to Local, paired over seeds, with its interval.
+        One row for each method and column: accuracy, macro-F1, area under the ROC curve and worst client with the half
+        of a 95% interval, MiB per client, runs, and the difference to Local, paired over seeds, with its interval. A
+        column `note` says which methods are no better than a constant prediction, if there are any.
 
     Raises:
-        ArgumentError: a method is not registered, or there are no seeds.
+        ArgumentError: a method is not registered, the metric is not known, or there are no seeds.
         FedreproError: a run failed.
     """
     wanted = [tables.name_of(name) for name in dict.fromkeys([*beside, *([method] if method else [])])]
@@ -57,11 +63,13 @@ def across(
         registered = protocol.METHODS[name].registered if name in protocol.METHODS else ""
         one_of("method", registered or name, registry.names("train"))
     require(seeds >= 1, "seeds", "at least 1", seeds)
+    one_of("metric", metric, tables.METRICS)
     kept = opened() if store is None else store
     columns = [Column(dataset, partition) for partition in partitions]
     runs: list[Run] = []
     for name in wanted:
-        point = None if (dataset, name) in protocol.chosen() else _tuned(name, columns[0], kept, options)
+        known = metric == "accuracy" and (dataset, name) in protocol.chosen()
+        point = None if known else _tuned(name, columns[0], kept, options, metric)
         runs += [
             run
             for column in columns
@@ -69,11 +77,11 @@ def across(
             for run in protocol.cell(name, column, range(seeds), point, **options)
         ]
     frame = _computed(runs, kept)
-    if dataset in protocol.SEEDS and not options:
+    if dataset in protocol.SEEDS and not options and metric == "accuracy":
         others = [run for run in protocol.table([dataset]) if run.seed < seeds]
         frame = pd.concat([frame, execute(others, store=kept, file=FILE, budget=0.0)]).drop_duplicates("key")
-    table = tables.scored(frames.with_series(frame, kept))
-    return beside_others(table[table["column"].isin([column.label for column in columns])])
+    table = tables.scored(frames.with_series(frame, kept), metric)
+    return beside_others(table[table["column"].isin([column.label for column in columns])], metric)
 
 
 def _computed(runs: list[Run], store: Store) -> pd.DataFrame:
@@ -85,25 +93,77 @@ def _computed(runs: list[Run], store: Store) -> pd.DataFrame:
     return frame
 
 
-def _tuned(name: str, column: Column, store: Store, options: dict[str, Any]) -> protocol.Options:
-    """Return the point of a method that has the highest validation accuracy on a graph, tuning it where needed."""
+def _tuned(name: str, column: Column, store: Store, options: dict[str, Any], metric: str) -> protocol.Options:
+    """Return the point of a method that has the highest validation score on a graph, tuning it where needed."""
     runs = [
         run for point in protocol.points(name) for run in protocol.cell(name, column, [TUNING_SEED], point, **options)
     ]
-    found = tables.choose(_computed(runs, store))
+    found = tables.choose(_computed(runs, store), metric)
     return protocol.points(name)[int(found["place"].iloc[0]) if len(found) else 0]
 
 
-def beside_others(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a scored table with their differences to Local."""
+def attacks(methods: Sequence[str], column: Column, nodes: int, **options: Any) -> list[Run]:
+    """Return the runs of the attacker on some methods, one each; none on a graph of more than `ATTACKED` nodes.
+
+    Central training sends nothing and is left out. The arguments are those of `protocol.cell`.
+    """
+    names = [name for name in methods if name != "Central" and nodes <= ATTACKED]
+    return [
+        run for name in names for run in protocol.cell(name, column, [0], task="attack", name="across-leak", **options)
+    ]
+
+
+def summary(frame: pd.DataFrame, attacked: pd.DataFrame) -> pd.DataFrame:
+    """Return one table of trained and attacked runs of one graph, a row a method.
+
+    Args:
+        frame: training runs, as `execute` returns them.
+        attacked: the runs of `attacks`, as `execute` returns them.
+
+    Returns:
+        Columns method, accuracy, macro-F1 and AUC in percent with half of a 95% interval, MiB that a client sends and
+        receives, leaks and runs. `leaks` says which share of features, edges and labels the attacker rebuilds, from 0
+        for chance to 1 for all, and why where it was not run.
+    """
+    table = beside_others(tables.scored(frame))
+    shown = pd.DataFrame({"method": table["row"]})
+    for value, name in (("accuracy", "accuracy"), ("F1", "macro-F1"), ("AUC", "AUC")):
+        half = table[f"{value} ±"].map(lambda wide: "" if wide != wide else f" ± {wide:.1f}")
+        shown[name] = table[value].map("{:.1f}".format) + half
+    known = tables.leaks(attacked).set_index("row") if len(attacked) else pd.DataFrame()
+    failed = {tables.name_of(one["run"]["options"]["of"]): one["error"] for one in attacked.attrs.get("failed", ())}
+
+    def told(name: str) -> str:
+        if name == "Central":
+            return "not attacked: all data are in one place"
+        if name == FINE_TUNED:
+            return "as FedAvg"
+        if name in known.index:
+            row = known.loc[name]
+            shares = ", ".join(f"{goal} {row[goal]:.2f}" for goal in tables.GOALS)
+            return f"{shares} (no use made of {row['unused']})" if row["unused"] else shares
+        return f"not attacked: {failed.get(name, f'the graph has over {ATTACKED} nodes')}"
+
+    shown["MiB"], shown["leaks"] = table["MiB"], table["row"].map(told)
+    return shown.assign(**table[["runs", *(["note"] if "note" in table else [])]])
+
+
+def beside_others(table: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """Return the rows of a scored table with their differences to Local in a metric, the best row first."""
+    of = tables.METRICS[metric][0]
     columns = [Column(r.dataset, r.partition, r.clients, r.split) for r in table.itertuples()]
     keys = ["column", "row"]
     out = pd.DataFrame(columns=keys)
-    for value in ("accuracy", "F1", "worst"):
+    for value in (*tables.SCORES, "worst"):
         cells = tables.summary(table, value, list(dict.fromkeys(columns))).query("runs > 0")
         names = {"mean": value, "half95": f"{value} ±"}
         out = out.merge(cells[[*keys, "mean", "half95"]].rename(columns=names), on=keys, how="outer", sort=False)
     sizes = table.groupby(keys, sort=False).agg(MiB=("bytes", "mean"), runs=("seed", "nunique")).reset_index()
-    gaps = statistics.differences(table, bases=("Local",)).rename(columns={"difference": "minus Local"})
+    gaps = statistics.differences(table, of, bases=("Local",)).rename(columns={"difference": "minus Local"})
     out = out.merge(sizes, on=keys, how="left").merge(gaps[[*keys, "minus Local", "low", "high"]], on=keys, how="left")
-    return out.sort_values(["column", "accuracy"], ascending=[True, False], kind="stable").reset_index(drop=True)
+    constant = table.assign(constant=table["note"].ne("")).groupby(keys)["constant"].sum()
+    if constant.any():
+        counts = zip(constant.reindex(pd.MultiIndex.from_frame(out[keys])), out["runs"])
+        told = [f"{n} of {runs} runs are no better than a constant prediction" if n else "" for n, runs in counts]
+        out = out.assign(note=told)
+    return out.sort_values(["column", of], ascending=[True, False], kind="stable").reset_index(drop=True)

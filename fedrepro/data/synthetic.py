@@ -8,6 +8,7 @@ the method scores on the real graph.
 from __future__ import annotations
 
 import math
+import numbers
 import zlib
 from typing import Any
 
@@ -58,8 +59,36 @@ def csbm(
         `parameters` with the arguments, `v` `[nodes]`, `u` `[features]` and `phi = 2/pi arctan(lam sqrt(N/p) / mu)`.
 
     Raises:
-        ArgumentError: a size is not positive, or an edge probability is not within [0, 1].
+        ArgumentError: an argument has another type or is out of range, or an edge probability is not within [0, 1].
     """
+    for name, number, smallest in (("nodes", nodes, 2), ("features", features, 1), ("seed", seed, 0)):
+        _whole(name, number, smallest)
+    if noise_seed is not None:
+        _whole("noise_seed", noise_seed, 0)
+    for name, strength, least in (("degree", degree, 0.0), ("mu", mu, 0.0), ("lam", lam, -math.inf)):
+        finite = isinstance(strength, numbers.Real) and not isinstance(strength, bool) and math.isfinite(strength)
+        told = "a finite number" if least < 0 else "a finite number of at least 0"
+        require(finite and strength >= least, name, told, strength)
+    return draw_csbm(nodes, degree, lam, mu, features, seed, noise=noise, noise_seed=noise_seed)
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+    require(whole, name, f"an integer of at least {least}", value)
+
+
+def draw_csbm(
+    nodes: int,
+    degree: float,
+    lam: float,
+    mu: float,
+    features: int,
+    seed: int = 0,
+    *,
+    noise: str = "1/sqrt(p)",
+    noise_seed: int | None = None,
+) -> Data:
+    """Draw the graph of `csbm`, whose arguments have the right types."""
     one_of("noise", noise, ["1/sqrt(p)", "1/p"])
     require(nodes > 1, "nodes", "at least 2", nodes)
     require(features > 0, "features", "at least 1", features)
@@ -79,16 +108,7 @@ def csbm(
     data.y = torch.from_numpy((v + 1) // 2)
     data.num_classes, data.name = 2, "csbm"
     phi = 2 / math.pi * math.atan2(lam * math.sqrt(nodes / features), mu)
-    data.parameters = {
-        "degree": degree,
-        "lam": lam,
-        "mu": mu,
-        "noise": noise,
-        "seed": seed,
-        "phi": phi,
-        "v": v,
-        "u": u,
-    }
+    data.parameters = {"degree": degree, "lam": lam, "mu": mu, "noise": noise, "seed": seed, "phi": phi, "v": v, "u": u}
     return data
 
 
@@ -117,8 +137,14 @@ def standin(name: str, seed: int = 0) -> Data:
         The graph in the form of `fedrepro.data.datasets.load`.
 
     Raises:
-        ArgumentError: no data set of this name has a stand-in.
+        ArgumentError: no data set of this name has a stand-in, or the seed is no integer of at least 0.
     """
+    _whole("seed", seed, 0)
+    return draw_standin(name, seed)
+
+
+def draw_standin(name: str, seed: int = 0) -> Data:
+    """Draw the graph of `standin`, whose seed is an integer."""
     shape = SHAPES[one_of("name", name, SHAPES)]
     require(seed >= 0, "seed", "an integer of at least 0", seed)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])

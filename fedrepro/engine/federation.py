@@ -168,11 +168,8 @@ class Federation:
     @property
     def slices(self) -> int:
         """Return the number of slices of a stacked weight: clients, or runs after `shared()`."""
-        count: int = self.cached("slices", self._slices)
+        count: int = self.cached("slices", lambda: int(self.slice_of.max()) + 1)
         return count
-
-    def _slices(self) -> int:
-        return int(self.slice_of.max()) + 1
 
     @property
     def features(self) -> int:
@@ -359,9 +356,8 @@ class Federation:
 
     def count(self, mask: str = "all") -> Tensor:
         """Count each client's own nodes of a split ("train", "val", "test") or of "all", `[clients]`."""
-        own = self.batch.ring == 0
-        chosen = own if mask == "all" else own & self.batch[f"{mask}_mask"]
-        return torch.bincount(self.batch.batch[chosen], minlength=self.clients)
+        count: Tensor = self.cached(("count", mask), lambda: operators.count(self, mask))
+        return count
 
     def average(self, weights: Weights, by: Tensor) -> Weights:
         """Return the weighted mean over each run's clients, `[runs, ...]` from `[clients, ...]`.
@@ -371,15 +367,7 @@ class Federation:
             by: `[clients]`, not negative. A client of weight 0 is left out, even if its weights are not finite. A run
                 whose clients all have weight 0 gives NaN.
         """
-        out = {name: w.new_empty(self.runs, *w.shape[1:]) for name, w in weights.items()}
-        for run in range(self.runs):
-            chosen = (self.run == run) & (by > 0)
-            share = by.double() / by[chosen].sum()
-            parts = operators.consecutive(chosen)
-            for name, w in weights.items():
-                sums = [share[part].to(w.dtype) @ w[part].flatten(1) for part in parts]
-                out[name][run] = sum(sums[1:], sums[0]).view(w.shape[1:]) if sums else torch.nan
-        return out
+        return operators.average(self, weights, by)
 
     def broadcast(self, weights: Weights) -> Weights:
         """Return each run's weights at its clients, `[clients, ...]` from `[runs, ...]`; a view if there is one run."""
@@ -388,9 +376,20 @@ class Federation:
         return {name: w[self.run] for name, w in weights.items()}
 
     def _view(self, key: Any, make: Callable[[], Federation]) -> Federation:
-        """Return a view computed once, with this federation's clock and traffic."""
-        view: Federation = self.cached(key, make)
-        return replace(view, clock=self.clock, traffic=self.traffic)
+        """Return a view computed once, with this federation's clock and traffic.
+
+        What is kept does not name its keeper: a circle holds the memory of a run until the cyclic collector comes.
+        """
+
+        def kept() -> tuple[Federation, Tensor | None]:
+            view = make()
+            cut = view.parent is not None and view.parent is not self.parent
+            return replace(view, parent=None), view.parent[1] if cut and view.parent else None
+
+        view: Federation
+        view, nodes = self.cached(key, kept)
+        parent = self.parent if nodes is None else (self, nodes)
+        return replace(view, parent=parent, clock=self.clock, traffic=self.traffic)
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what `make` computes, computed once for each `key`, independent of clock and traffic."""

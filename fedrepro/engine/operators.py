@@ -6,13 +6,14 @@ the class that calls it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.engine.nn.sparse import Edges, Sparse
+from fedrepro.engine.nn.sparse import Edges, Sparse, bag
 
 
 class Graphs(Protocol):
@@ -26,6 +27,10 @@ class Graphs(Protocol):
     def nodes(self) -> int: ...
     @property
     def clients(self) -> int: ...
+    @property
+    def runs(self) -> int: ...
+    @property
+    def run(self) -> Tensor: ...
     @property
     def device(self) -> torch.device: ...
     @property
@@ -71,6 +76,41 @@ def mask_rows(fed: Graphs, mask: str) -> tuple[Tensor, Sparse]:
     client = fed.batch.batch[rows]
     value = 1.0 / torch.bincount(client, minlength=fed.clients)[client].to(fed.dtype)
     return rows, Sparse.of(client, torch.arange(len(rows), device=fed.device), value, (fed.clients, len(rows)))
+
+
+def count(fed: Graphs, mask: str) -> Tensor:
+    """Count each client's own nodes of a split or of "all", see `Federation.count`."""
+    own = fed.batch.ring == 0
+    chosen = own if mask == "all" else own & fed.batch[f"{mask}_mask"]
+    return torch.bincount(fed.batch.batch[chosen], minlength=fed.clients)
+
+
+def average(fed: Graphs, weights: Mapping[str, Tensor], by: Tensor) -> dict[str, Tensor]:
+    """Return the weighted mean over each run's clients, see `Federation.average`."""
+    if fed.device.type == "cuda" and fed.runs > 1:
+        return _average_in_products(fed, weights, by)
+    out = {name: w.new_empty(fed.runs, *w.shape[1:]) for name, w in weights.items()}
+    for run in range(fed.runs):
+        chosen = (fed.run == run) & (by > 0)
+        share = by.double() / by[chosen].sum()
+        parts = consecutive(chosen)
+        for name, w in weights.items():
+            sums = [share[part].to(w.dtype) @ w[part].flatten(1) for part in parts]
+            out[name][run] = sum(sums[1:], sums[0]).view(w.shape[1:]) if sums else torch.nan
+    return out
+
+
+def _average_in_products(fed: Graphs, weights: Mapping[str, Tensor], by: Tensor) -> dict[str, Tensor]:
+    """Average all runs in one product a weight, since a GPU takes as long for one run as for many."""
+    active = (by > 0).nonzero().squeeze(1)
+    ptr = torch.searchsorted(fed.run[active], torch.arange(fed.runs + 1, device=fed.device))
+    total = bag(by.double()[:, None], active, ptr)
+    share = by[active] / total[fed.run[active], 0]
+    out = {}
+    for name, w in weights.items():
+        mean = bag(w.flatten(1), active, ptr, share)
+        out[name] = torch.where(total > 0, mean, torch.nan).view(fed.runs, *w.shape[1:])
+    return out
 
 
 def normalize(x: Tensor | Sparse) -> Tensor | Sparse:

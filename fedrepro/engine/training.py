@@ -6,6 +6,7 @@ clients. Chunks change no result beyond rounding, since clients share nothing wi
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -64,22 +65,46 @@ def train(
         fed: one or several runs side by side.
         rounds: communication rounds.
         evaluate: views to score each round, from "before" and "after" (see `History`).
-        chunk: clients trained at a time. None chooses the number by the size of the weights.
+        chunk: clients trained at a time. None chooses the number by the size of the weights. On a GPU it begins with
+            as many clients as free memory may hold, and halves their number as long as memory ends in the first round.
 
     Raises:
         ArgumentError: `rounds`, `evaluate` or `chunk` is not possible, or a run has no training node.
+        torch.OutOfMemoryError: the memory of a GPU ends, even with one client at a time.
     """
     require(rounds >= 1, "rounds", "at least 1", rounds)
     require(chunk is None or chunk >= 1, "chunk", "at least 1, or None", chunk)
     for view in evaluate:
         one_of("evaluate", view, VIEWS)
-    labelled = torch.bincount(fed.run, fed.count("train"), minlength=fed.runs)
+    runs = fed.runs
+    labelled = torch.bincount(fed.run, fed.count("train"), minlength=runs)
     require(bool((labelled > 0).all()), "fed", "a federation with training nodes in every run", labelled.tolist())
+    given = [fed]
+    chunks = method.sync == "round" and method.upload == "weights"
+    memory_decides = chunk is None and chunks and fed.device.type == "cuda"
+    del fed  # so that what a method replaces at its start does not stay in memory beside it
+    if not memory_decides:
+        return _rounds(method, given.pop(), History(rounds, runs), evaluate, chunk)
+    while True:
+        history = History(rounds, runs)
+        try:
+            return _rounds(method, given[0], history, evaluate, chunk)
+        except torch.OutOfMemoryError:
+            # A smaller chunk needs less memory for gradients and activations, and for nothing before or after a round.
+            if history.chunk <= 1 or history.loss:
+                raise
+            chunk = -(-history.chunk // 2)
+        given = [replace(given[0], _cache={})]
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _rounds(method: Method, fed: Federation, history: History, evaluate: tuple[str, ...], chunk: int | None) -> Trained:
+    """Start a method and train its rounds; `history` is filled as they end."""
     fed, state = method.start(replace(fed, traffic=Traffic(fed.runs, fed.traffic.size)))
-    history = History(rounds, fed.runs)
     trainer = _Trainer(method, fed, state, chunk)
     history.chunk = trainer.chunk
-    for t in range(rounds):
+    for t in range(history.rounds):
         active = method.select(fed, t)
         update, loss, logits = trainer.round(state, t, active, "after" in evaluate)
         state = method.aggregate(state, update)
@@ -200,12 +225,13 @@ def client_gradients(method: Method, fed: Federation, state: State, t: int = 0) 
 def chunk_size(method: Method, fed: Federation, state: State) -> int:
     """Return the number of clients to train at a time, so that all chunks are of about equal size.
 
-    The stacked weights of a chunk fit into `CHUNK_BYTES`, on a GPU into an eighth of its memory.
+    The stacked weights of a chunk fit into `CHUNK_BYTES`, on a GPU into its free memory, which is an upper limit:
+    `train` takes smaller chunks if the activations do not fit beside them.
     """
     client_bytes = sum(w[0].numel() * w.element_size() for w in (*state.shared.values(), *state.personal.values()))
     limit = CHUNK_BYTES
     if fed.device.type == "cuda":
-        limit = torch.cuda.get_device_properties(fed.device).total_memory // 8
+        limit = torch.cuda.mem_get_info(fed.device)[0]
     most = int(max(1, min(fed.clients, limit // client_bytes)))
     # Both divisions round up: the inner one is the number of chunks.
     return -(-fed.clients // -(-fed.clients // most))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,16 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.reporting import effects, exhibits, files, rule
+from fedrepro.reporting import effects, exhibits, files, readings, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
 TESTED = rule.WORDS[:-1]
+REPEATS = "repeats "  # how the provenance of a number begins that another table prints too
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
-COLOURS_OF_WORDS = ("#009E73", "#56B4E9", "#999999", "#E69F00", "#D55E00")
-NEEDED = (
-    "published_mean", "ours_mean", "runs", "difference", "half90", "half95", "verdict", "why", "provenance", "point",
-)  # fmt: skip
+COLOURS_OF_WORDS = ("#179850", "#004AC9", "#343434", "#B18A0B", "#952800")  # those of the explorer
+NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
+NEEDED = (*NUMBERS, "verdict", "why", "provenance", "point")
 
 
 def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
@@ -41,12 +41,12 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}.csv"
         if path.is_file():
-            frame = files.read(path, dtype={"clients": str, "published": str, "setting": str})
+            frame = files.read(path, NUMBERS, dtype={"clients": str, "published": str, "setting": str})
             point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
             frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
             frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
     table = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
-    again = table["provenance"].fillna("").astype(str).str.startswith("repeats ")
+    again = table["provenance"].fillna("").astype(str).str.startswith(REPEATS)
     return table[~again].reset_index(drop=True)
 
 
@@ -56,7 +56,7 @@ def leads(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     for exhibit_id in tables or exhibits.study(paper).tables:
         path = folder / paper / f"{exhibit_id}-effects.csv"
         if path.is_file():
-            frames.append(files.read(path, dtype={"clients": str}).assign(exhibit=exhibit_id))
+            frames.append(files.read(path, effects.COLUMNS[1:3], dtype={"clients": str}).assign(exhibit=exhibit_id))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
 
 
@@ -112,60 +112,77 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
 
     Returns:
         `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
-        those `expected` of a perfect copy, the `median` difference and the share `within` two points (both in tested
-        cells), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts of the `claims`.
+        those `expected` of a perfect copy, the `median` difference, the share `within` two points, and the share
+        `narrow` whose half-width is at most five points (all in tested cells), the `causes` of those that differ (a
+        count by reading) and what noise explains (`placebo`), the words of the exhibits that compare a table in
+        another unit (`beside`), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts
+        of the `claims` with the main one of them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
     path = folder / paper / "claims.csv"
-    claims = Counter(files.read(path)["verdict"]) if path.is_file() else Counter[str]()
+    needed = ["id", "claim", "verdict"]
+    judged = files.read(path, needed=needed) if path.is_file() else pd.DataFrame(columns=needed)
+    claims = Counter(judged["verdict"])
+    main = judged[judged["id"].eq(exhibits.study(paper).claim)][["claim", "verdict"]]
+    causes, placebo = differing(folder, paper, table)
     return {
         "printed": len(table),
         "tested": len(tested),
-        "untested": Counter(untested["why"].fillna("").map(_reason)) if len(untested) else Counter(),
+        "untested": Counter(untested["why"].fillna("").map(reason)) if len(untested) else Counter(),
         "words": counted(table),
         "expected": expected(table),
         "median": float(tested["difference"].median()) if len(tested) else math.nan,
         "within": float(tested["difference"].abs().le(rule.MARGIN).mean()) if len(tested) else math.nan,
-        "runs": (int(tested["runs"].min()), int(tested["runs"].max())) if len(tested) else (0, 0),
+        "narrow": float(tested["half95"].le(rule.WIDEST).mean()) if len(tested) else math.nan,
+        "causes": Counter(causes["cause"]),
+        "placebo": placebo,
+        "beside": {
+            text: Counter(files.read(folder / paper / f"{name}.csv")["verdict"])
+            for name, text in exhibits.study(paper).beside.items()
+            if (folder / paper / f"{name}.csv").is_file() and (not tables or name.rpartition("-")[0] in tables)
+        },
         "leads": effects.summary(lead) if len(lead) else {},
         "lead_words": Counter(lead["verdict"]),
         "claims": {word: claims[word] for word in CLAIM_VERDICTS},
+        "main": tuple(main.iloc[0] if len(main) else ("", "")),
     }
 
 
-def _reason(why: str) -> str:
+def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, int]]:
+    """Return the cells of `cells` that differ, with the readings run on them and their cause, and what noise explains.
+
+    Returns:
+        The differing rows with the columns `readings run` and `cause`, from `<ID>-causes.csv`, and how many cells the
+        placebo explains of those that it could (see `readings`).
+    """
+    found = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
+    causes, placebo = (_beside(folder, paper, table, name) for name in ("causes", "by-reading"))
+    at_hand = {readings.cell_of(row): row for row in causes.to_dict("records")}
+    known = [at_hand.get(readings.cell_of(row), {}) for row in found.to_dict("records")]
+    names = {"readings run": "none", "cause": readings.NO_CAUSE}
+    told = {name: [cell.get(name, default) for cell in known] for name, default in names.items()}
+    return found.assign(**told), readings.placebo_rate(placebo) if len(placebo) else (0, 0)
+
+
+def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the rows of `<ID>-<name>.csv` for the distinct cells of some tables."""
+    distinct = {readings.cell_of(row) for row in table.to_dict("records")}
+    paths = [
+        folder / paper / f"{exhibit_id}-{name}.csv"
+        for exhibit_id in table.get("exhibit", pd.Series(dtype=str)).unique()
+    ]
+    text = {"clients": str, "setting": str}
+    frames = [files.read(path, needed=readings.CELL, dtype=text) for path in paths if path.is_file()]
+    rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return rows[[readings.cell_of(row) in distinct for row in rows.to_dict("records")]] if len(rows) else rows
+
+
+def reason(why: str) -> str:
     """Return the first reason of a cell that was not tested, with numbers of other works as one reason."""
     first = str(why).partition("; ")[0]
     return "the printed number is of another protocol or row" if first.startswith("the printed number") else first
-
-
-def sentences(known: Mapping[str, Any], what: str) -> list[str]:
-    """Return what came out, one fact a sentence; `what` is told, such as "the main tables of FedGAT"."""
-    words, tested = known["words"], known["tested"]
-    reasons = ", ".join(f"{count} ({reason})" for reason, count in known["untested"].most_common())
-    said = [f"In {what} {known['printed']} distinct numbers are printed, of which {tested} were tested."]
-    if reasons:
-        said.append(f"Not tested are {reasons}.")
-    if tested:
-        perfect = known["expected"]
-        listed = ", ".join(f"{words[word]} {word} ({perfect[word]:.0f})" for word in TESTED)
-        said += [
-            f"Of the tested numbers {listed}; in brackets is what a perfect copy would be expected to give.",
-            f"The median difference, ours minus printed, is {known['median']:+.1f} points, and {known['within']:.0%} of"
-            " the tested numbers lie within two points.",
-        ]
-    found = known["leads"]
-    if found and found["leads"]:
-        said.append(
-            f"The paper's method leads another row by a median of {found['printed_lead']:.1f} points in print and of"
-            f" {found['our_lead']:.1f} here; {found['same_sign']} of {found['leads']} leads have the printed sign."
-        )
-    claims = ", ".join(f"{count} {verdict}" for verdict, count in known["claims"].items() if count)
-    if claims:
-        said.append(f"Of the paper's claims {claims}.")
-    return said
 
 
 def picture(table: pd.DataFrame, title: str) -> Any:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import DamagedError, one_of, require
-from fedrepro.reporting import notebook
+from fedrepro.reporting import notebook, terminal
 from fedrepro.reporting.session import check_parameter
 
 if TYPE_CHECKING:
     from fedrepro.runs.run import Run
 
 
-def told(ends: Iterable[notebook.Outcome]) -> int:
-    """Print a line as each notebook ends, and a summary.
+def told(ends: Iterable[notebook.Outcome], folder: Path) -> int:
+    """Print a line as each notebook ends, a summary, and the folder of the executed copies.
 
     Returns:
         1 if a notebook failed, else 0.
@@ -29,7 +30,7 @@ def told(ends: Iterable[notebook.Outcome]) -> int:
         runs = f"{end.done} of {end.wanted} runs" if end.wanted else ""
         print(f"{word:6s} {end.name:28s} {end.seconds:6.1f} s  {runs}".rstrip(), flush=True)
         if end.error:
-            print(f"       {end.error}", file=sys.stderr, flush=True)
+            print(f"       {terminal.shown(end.error)}", file=sys.stderr, flush=True)
     failed = sum(bool(end.error) for end in all_)
     same = sum(end.unchanged for end in all_)
     parts = [
@@ -39,6 +40,7 @@ def told(ends: Iterable[notebook.Outcome]) -> int:
     ]
     runs = f"; {sum(end.done for end in all_)} of {sum(end.wanted for end in all_)} runs are in the store"
     print(f"{', '.join(filter(None, parts))} in {time.monotonic() - start:.0f} s{runs}")
+    print(f"The copies with their outputs, as .ipynb and .html, are in {folder}")
     if same:
         print("Those unchanged are what a run would give again; --again runs them all the same.")
     return 1 if failed else 0
@@ -49,7 +51,7 @@ def rewrite(papers: Sequence[str]) -> None:
     from fedrepro import paths
     from fedrepro.runs import cache, codehash
 
-    paths.require_checkout()
+    paths.require_checkout("report")
 
     def now() -> str:
         return cache.content([*cache.below(paths.figures(), ("",)), *cache.below(codehash.root(), cache.READ)])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, one_of, require
 from fedrepro.reporting import state
+from fedrepro.runs import records
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedrepro.runs.lines import Record
 
 SHOWN = (
     "dataset", "method", "setting", "partition", "clients", "published", "ours_mean", "runs", "difference", "half95",
@@ -74,6 +78,19 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
     return frame
 
 
+def recipe(record: Record) -> str:
+    """Return what a reader of a record needs to know beside it: whether it says anything, and how to compute it again.
+
+    The text is one of comments and commands of a shell.
+    """
+    result = record["result"]
+    if "verified" in result:
+        return f"\n# the run that was computed again, and its command:\nfedrepro show {result['verified']}"
+    told = records.note(result)
+    again = f"\n# computes it again:\n{command(record)}"
+    return f"\n# {told}\n{again}" if told else again
+
+
 def _main(exhibit_id: str) -> pd.DataFrame:
     from fedrepro.reporting import exhibits
     from fedrepro.reporting.session import begin, main_runs
@@ -84,3 +101,14 @@ def _main(exhibit_id: str) -> pd.DataFrame:
     names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
     columns = [*names, "seed", layout.value, "when", "key"]  # an empty store has none of them
     return frame.reindex(columns=columns).sort_values([*names, "seed"])
+
+
+def command(record: Record) -> str:
+    """Return the command that computes a record again, on the kind of device that computed it."""
+    from fedrepro.runs.store import Store
+
+    described = Store(containing=record["environment"]).environments.get(record["environment"], {})
+    device = "cpu" if described.get("device", "cpu") == "cpu" else "cuda"
+    code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
+    code += f"print(compute([Run.from_dict({record['run']!r})], {device!r}))"
+    return shlex.join(["python", "-c", code])

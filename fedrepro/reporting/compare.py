@@ -60,6 +60,7 @@ def verdict(
     redrawn: bool | None = None,
     rounding: float = 0.0,
     prior: rule.Prior = rule.NO_PRIOR,
+    anew: tuple[float, int] = (math.nan, 0),
     untested: str = "",
 ) -> Verdict:
     """Hold our runs against one published number.
@@ -75,6 +76,8 @@ def verdict(
         redrawn: whether the paper drew split and partition anew for each run. None, not known, is judged as False.
         rounding: the unit of the last printed digit.
         prior: of our variance, in points^2.
+        anew: where our runs keep one graph as the paper's do, the standard deviation of scores on graphs drawn anew, in
+            the unit of the published number, and the number of these graphs; NaN elsewhere.
         untested: a reason not to test the number, such as a stand-in.
 
     Raises:
@@ -100,11 +103,12 @@ def verdict(
     if reasons:
         return Verdict(rule.NOT_TESTED, mean, sd, runs, (mean - target) / point, why="; ".join(reasons))
     variance, freedom = rule.moderated(sd / point, runs, prior)
+    over_graphs = rule.moderated(anew[0] / point, anew[1], prior) if anew[1] > 1 else (math.nan, math.nan)
     found = {}
     for drawn in (True, False):
         found[drawn] = rule.intervals(
             mean / point, variance, freedom, runs, target / point, as_sd(printed, spread_kind, runs_published) / point,
-            runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point,
+            runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point, anew=over_graphs,
         )  # fmt: skip
     judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in found.items()}
     chosen = found[bool(redrawn)]
@@ -114,6 +118,7 @@ def verdict(
         "no spread is printed: ours stands for it": math.isnan(printed) and spread_kind != "peak",
         f"the ± is not explained: taken as a standard deviation over {runs_published} runs": spread_kind == "not stated"
         and not math.isnan(printed),
+        f"our runs keep one graph too: its variance is that of {anew[1]} drawn anew": anew[1] > 1,
         "not known whether splits were redrawn: judged as kept": redrawn is None and len(set(judged.values())) > 1,
     }
     why = "; ".join(note for note, holds in notes.items() if holds)
@@ -140,7 +145,8 @@ def table(
         frame: one row a run, as `execute` returns it; rows whose `status` is not `ok` are left out. Scores are in the
             published unit.
         published: rows of `exhibits.published`, which say how the paper ran them (columns `paper`, `point`,
-            `runs_published` and `redrawn`).
+            `runs_published` and `redrawn`). Where our runs keep one graph as the paper's do, `anew_sd` and `anew_runs`
+            are those of runs on graphs drawn anew.
         on: columns that identify a cell in both; numbers match however they are written.
         value: the column of `frame` that holds the score.
 
@@ -175,6 +181,7 @@ def table(
             redrawn=cell["redrawn"],
             rounding=last_digit(cell["value"]),
             prior=prior(cell["paper"]),
+            anew=(cell.get("anew_sd", math.nan), int(cell.get("anew_runs", 0))),
             untested="; ".join(reasons),
         )
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]

@@ -128,8 +128,11 @@ def _ratio(
     """Return the ratio of two leads with Fieller's 95% interval, if the printed one is large enough."""
     if abs(printed) <= LEAST:
         return {}
-    arrays = (np.asarray(value, dtype=float) for value in (variance, freedom, runs, spread, count, redrawn))
-    own, theirs, degrees = (float(part) for part in rule.errors(*arrays))
+    own_variance, own_freedom, pairs, sd, printed_runs, drawn = (
+        np.asarray(value, dtype=float) for value in (variance, freedom, runs, spread, count, redrawn)
+    )
+    found = rule.errors(own_variance, own_freedom, pairs, sd, printed_runs, drawn)
+    own, theirs, degrees = (float(part) for part in found)
     low, high = fieller(ours, own, printed, theirs, float(stdtrit(degrees, 0.975)))
     return {"ratio": ours / printed, "ratio_low": low, "ratio_high": high}
 

@@ -31,6 +31,7 @@ OURS = "ours"  # the kind of an exhibit that no paper has
 ACROSS = "across"  # the room above the papers, which lists its exhibits as they do
 
 SMOKE_ROUNDS, SMOKE_HIDDEN, SMOKE_CLIENTS = 2, 16, 5
+SMOKE_MOST = {"hidden": SMOKE_HIDDEN, "generator_width": SMOKE_HIDDEN, "generator_epochs": 1}
 
 
 def first_seed(run: Run) -> bool:
@@ -94,7 +95,7 @@ def shrunk(run: Run, options: Mapping[str, Any]) -> Run:
     known = dict(run.options)
     if run.task == "train":
         known["rounds"] = SMOKE_ROUNDS
-    known |= {name: SMOKE_HIDDEN for name in ("hidden",) if known.get(name, 0) > SMOKE_HIDDEN}
+    known |= {name: most for name, most in SMOKE_MOST.items() if known.get(name, 0) > most}
     name = run.dataset.removesuffix("~standin")
     if name not in SHAPES:  # a graph that the package generates is small, and may have a client for each node
         return run.replace(options={**known, **options})
@@ -217,11 +218,15 @@ class Study:
         redrawn: a data set, or `*` for all others, to whether split and partition were drawn anew for each run (None
             where this is not stated) and the source of this statement.
         tables: the main tables by their IDs.
+        beside: exhibits that compare rows of a main table in another unit, with a clause that says how.
+        claim: the ID of the claim that the paper rests on.
     """
 
     runs: int = 10
     redrawn: Mapping[str, tuple[bool | None, str]] = field(default_factory=lambda: {"*": (None, "not stated")})
     tables: Mapping[str, MainTable] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
+    claim: str = ""
 
     def drawn(self, dataset: str) -> bool | None:
         """Return whether the paper drew split and partition of a data set anew for each run; None if not known."""

@@ -1,15 +1,14 @@
 """The plot forms that exhibits need, in one style, drawn with seaborn.
 
 A form draws into `axes` if given, else on a new figure, and returns the figure. Bands and whiskers are 95% t intervals
-of the mean over runs. The legend says how many runs there are.
+of the mean over runs. The legend stands under the axes and says how many runs there are. Open circles are what a paper
+prints, the argument `printed`: rows with the columns of the frame.
 """
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -23,13 +22,15 @@ from matplotlib.ticker import MaxNLocator
 from scipy.special import stdtrit
 
 from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.reporting import legible
+from fedrepro.reporting.dots import dots as dots
 from fedrepro.reporting.frames import check_columns
-from fedrepro.reporting.layout import MARKS as MARKS
-from fedrepro.reporting.statistics import interval, slope
-from fedrepro.reporting.style import COLOURS, MARKERS, style
-from fedrepro.reporting.style import STYLE as STYLE
+from fedrepro.reporting.statistics import interval, runs, slope
+from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style
 
 MARKED = 30  # points of a line above which it has no markers
+UNCLEAR = 0.25  # half-width of an exponent's interval above which no line is drawn through the points
+PRINTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#666666", "linewidth": 1.2, "s": 34, "zorder": 4}
 
 
 def _interval(values: Any) -> tuple[float, float]:
@@ -38,7 +39,6 @@ def _interval(values: Any) -> tuple[float, float]:
 
 
 BANDS = ("interval", "range", "none")
-COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs", "verdict")
 
 
 def curves(
@@ -49,6 +49,7 @@ def curves(
     band: str = "interval",
     *,
     order: Sequence[Any] = (),
+    printed: pd.DataFrame | None = None,
     axes: Axes | None = None,
     title: str = "",
 ) -> Figure:
@@ -61,7 +62,7 @@ def curves(
     """
     one_of("band", band, BANDS)
     check_columns(frame, ("y",), x=x, y=y, by=by)
-    with _axes(axes, title, x, y) as ax:
+    with legible.canvas(axes, title, x, y) as ax:
         rows, names, look = _counted(frame, [x], y, by, order)
         # Seaborn finds means and intervals one value of `x` at a time, a minute for thousands of rounds.
         means = _means(rows, [by, x], y)
@@ -76,7 +77,7 @@ def curves(
             style=by,
             style_order=names,
             markers=False if long else look["markers"],
-            dashes=False,
+            dashes=look["dashes"],
             markeredgewidth=0,
             estimator=None,
             ax=ax,
@@ -86,26 +87,31 @@ def curves(
             line = means[means[by].eq(name)].sort_values(x)
             if line[low].notna().any():
                 ax.fill_between(line[x], line[low], line[high], color=look["palette"][name], alpha=0.15, linewidth=0)
+        if printed is not None and len(printed):
+            edges = [look["palette"].get(look["names"].get(name), PRINTED["edgecolor"]) for name in printed[by]]
+            ax.scatter(printed[x], printed[y], **{**PRINTED, "edgecolor": edges})
+            ax.scatter([], [], label="printed", **PRINTED)
         if pd.api.types.is_integer_dtype(frame[x]):
             ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
         ax.legend()
-    return _figure(ax)
+    return legible.whole(ax)
 
 
 def _counted(
     frame: pd.DataFrame, keys: list[str], y: str, by: str, order: Sequence[Any]
 ) -> tuple[pd.DataFrame, list[str], dict[str, Any]]:
-    """Return the rows with the runs counted in each name of `by`, the names in order, their colours and markers."""
-    names, palette, markers = {}, {}, {}
+    """Return the rows with the runs counted in each name of `by`, the names in order, and the look of each."""
+    names: dict[Any, str] = {}
+    look: dict[str, Any] = {"palette": {}, "markers": {}, "dashes": {}, "names": names}
     for place, name in enumerate(order or list(frame[by].dropna().unique())):
         group = frame[frame[by].eq(name)].dropna(subset=[y])
         if group.empty:
             continue
         names[name] = f"{name} ({runs(group.groupby(keys)[y].count())})"
-        palette[names[name]] = COLOURS[place % len(COLOURS)]
-        markers[names[name]] = MARKERS[place % len(MARKERS)]
+        for kind, values in (("palette", COLOURS), ("markers", MARKERS), ("dashes", DASHES)):
+            look[kind][names[name]] = values[place % len(values)]
     rows = frame[frame[by].isin(names)]
-    return rows.assign(**{by: rows[by].map(names)}), list(names.values()), {"palette": palette, "markers": markers}
+    return rows.assign(**{by: rows[by].map(names)}), list(names.values()), look
 
 
 def _means(frame: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
@@ -125,6 +131,8 @@ def bars(
     *,
     order: Sequence[Any] = (),
     points: bool = False,
+    span: float = 0.0,
+    printed: pd.DataFrame | None = None,
     axes: Axes | None = None,
     title: str = "",
 ) -> Figure:
@@ -134,9 +142,10 @@ def bars(
         order: see `curves`.
         points: draw points instead of bars, on an axis that need not begin at zero, for small differences of large
             numbers.
+        span: least length of that axis, so that the noise of single runs does not fill it.
     """
     check_columns(frame, ("y",), x=x, y=y, by=by)
-    with _axes(axes, title, x, y) as ax:
+    with legible.canvas(axes, title, x, y) as ax:
         rows, names, look = _counted(frame, [x], y, by, order)
         groups = [str(group) for group in dict.fromkeys(frame[x])]
         rows = rows.assign(**{x: rows[x].astype(str)})
@@ -150,16 +159,24 @@ def bars(
             "errorbar": _interval,
             "ax": ax,
         }
+        width = 0.8 / max(len(names), 1)
         if points:
             markers = [look["markers"][name] for name in names]
-            dodge = 0.8 * (1 - 1 / max(len(names), 1))
+            dodge = 0.8 - width
             sns.pointplot(rows, linestyles="none", markers=markers, dodge=dodge, markersize=4, linewidth=1.2, **shared)
+            low, high = ax.get_ylim()
+            if high - low < span:
+                ax.set_ylim((low + high - span) / 2, (low + high + span) / 2)
         else:
             sns.barplot(rows, err_kws={"color": "#222222", "linewidth": 1}, saturation=1, **shared)
-        ax.margins(y=0.08 + 0.08 * len(names))  # room for the legend above the bars
+        if printed is not None and len(printed):
+            shift = {name: (place + 0.5) * width - 0.4 for place, name in enumerate(names)}
+            told = printed[printed[x].astype(str).isin(groups) & printed[by].map(look["names"]).isin(names)]
+            at = [groups.index(str(group)) + shift[look["names"][name]] for group, name in zip(told[x], told[by])]
+            ax.scatter(at, told[y], label="printed", **PRINTED)
         ax.grid(axis="x", visible=False)
         ax.legend()
-    return _figure(ax)
+    return legible.whole(ax)
 
 
 def heat(
@@ -179,12 +196,13 @@ def heat(
     require(values.ndim == 2 and values.size > 0, "matrix", "two-dimensional and not empty", values.shape)
     for name, given, count in (("rows", rows, len(values)), ("columns", columns, values.shape[1])):
         require(given is None or len(given) == count, name, f"{count} names, or None", given)
-    with _axes(axes, title, "", "") as ax:
+    with legible.canvas(axes, title, "", "") as ax:
+        longest = max(len(f"{value:.3g}") for value in values.flat)
         # Thousands of vector cells would make a file that no browser opens quickly.
         sns.heatmap(
             values,
             cmap="Blues",
-            annot=values.size <= 100,
+            annot=values.size <= 100 and longest * values.shape[1] <= 40,  # what can be read in the width of a figure
             fmt=".3g",
             ax=ax,
             cbar_kws={"label": label},
@@ -193,15 +211,25 @@ def heat(
             rasterized=values.size > 2500,
         )
         ax.grid(visible=False)
-    return _figure(ax)
+    return legible.whole(ax)
 
 
-def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, title: str = "") -> Figure:
+def boxes(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    printed: pd.DataFrame | None = None,
+    axes: Axes | None = None,
+    title: str = "",
+) -> Figure:
     """Draw the quartiles of `y` for every value of `x`, with all points over them and their number under the name."""
     check_columns(frame, ("y",), x=x, y=y)
+    if frame[y].isna().all():
+        frame = frame[:0]  # of which matplotlib draws no box
     names = list(dict.fromkeys(frame[x]))
     counts = frame[x].value_counts()
-    with _axes(axes, title, "", y) as ax:
+    with legible.canvas(axes, title, "", y) as ax:
         shared: dict[str, Any] = {"x": x, "y": y, "order": names, "color": COLOURS[0], "ax": ax}
         with warnings.catch_warnings():
             # Seaborn 0.13 asks matplotlib for `vert`, which 3.11 deprecates.
@@ -209,9 +237,57 @@ def boxes(frame: pd.DataFrame, x: str, y: str, *, axes: Axes | None = None, titl
             box: dict[str, Any] = {"showfliers": False, "fill": False, "linecolor": "#222222"}
             sns.boxplot(frame, medianprops={"color": COLOURS[1]}, **box, **shared)
         sns.stripplot(frame, jitter=False, alpha=0.5, **shared)
+        if printed is not None and (told := printed[printed[x].isin(names)]).size:
+            ax.scatter([names.index(name) for name in told[x]], told[y], label="printed", **PRINTED)
+            ax.legend()
         ax.set_xticks(range(len(names)), [f"{name}\n(n = {counts[name]})" for name in names])
         ax.grid(axis="x", visible=False)
-    return _figure(ax)
+    return legible.whole(ax)
+
+
+def apart(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    *,
+    printed: pd.DataFrame | None = None,
+    title: str = "",
+    ylabel: str = "",
+    wide: int = 4,
+) -> Figure | None:
+    """Draw what `curves` draws where lines cover each other: a small panel a line, the others behind it in grey."""
+    names = list(dict.fromkeys(frame[by].dropna())) if len(frame) else []
+    if not names:
+        return None
+    check_columns(frame, ("y",), x=x, y=y, by=by)
+    means = _means(frame, [by, x], y)
+    rows = -(-len(names) // wide)
+    with style():
+        columns = min(wide, len(names))
+        size = (2.3 * columns, 2.1 * rows)
+        figure, places = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+        for ax, name in zip(places.flat, names):
+            for _, line in means[means[by].ne(name)].groupby(by, sort=False):
+                ax.plot(line[x], line["mean"], color="#BBBBBB", linewidth=0.8)
+            told = None if printed is None else printed[printed[by].eq(name)]
+            curves(frame[frame[by].eq(name)], x, y, by, order=names, printed=told, axes=ax)
+            counted = ax.get_legend_handles_labels()[1][0]
+            ax.get_legend().remove()
+            ax.set_title("\n(".join(counted.rsplit(" (", 1)), fontsize=8)
+            ax.set(xlabel=x, ylabel=ylabel or y)
+            ax.label_outer()
+        for ax in places.flat[max(len(names) - columns, 0) : len(names)]:  # the lowest of its column
+            ax.xaxis.set_tick_params(labelbottom=True)
+            ax.set_xlabel(x)
+        for ax in places.flat[len(names) :]:
+            ax.remove()
+        if printed is not None and len(printed):
+            places.flat[0].legend([places.flat[0].scatter([], [], **PRINTED)], ["printed"])
+        figure.suptitle(title, fontsize=10)
+        legible.legends(figure)
+        plt.close(figure)
+    return figure
 
 
 def panels(
@@ -229,10 +305,11 @@ def panels(
 ) -> Figure | None:
     """Draw one panel for each value of `panel` (or combination of several columns); None for an empty frame.
 
-    A value of `by` has one colour in all panels, and each panel has its legend below it.
+    A value of `by` has one colour in all panels, and one legend stands below them.
 
     Args:
         draw: a form of this module; it is called as `draw(rows, by=by, order=order, axes=axes, **arguments)`.
+            Of an argument `printed`, it gets the rows of its panel.
         order: see `curves`.
         wide: most panels in a row.
         size: width and height of a panel in inches.
@@ -254,107 +331,64 @@ def panels(
         figure, grid = plt.subplots(lines, columns, figsize=(size[0] * columns, size[1] * lines), squeeze=False)
         for ax, (values, rows) in zip(grid.flat, groups):
             told = [str(value) if isinstance(value, str) else f"{key} = {value}" for key, value in zip(keys, values)]
-            draw(rows, by=by, order=names, axes=ax, title=", ".join(told), **arguments)
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
-            ax.margins(y=0.05)
+            given = dict(arguments)
+            if given.get("printed") is not None:
+                chosen = given["printed"][list(keys)].eq(list(values)).all(axis=1)
+                given["printed"] = given["printed"][chosen]
+            draw(rows, by=by, order=names, axes=ax, title=", ".join(told), **given)
+            ax.legend()
             if ylabel:
                 ax.set_ylabel(ylabel)
         for ax in grid.flat[len(groups) :]:
             ax.set_axis_off()
         if title:
             figure.suptitle(title, fontsize=10)
+        legible.legends(figure)
         plt.close(figure)
     return figure
 
 
-def dots(
-    table: pd.DataFrame,
-    rows: Sequence[str] = ("method", "setting"),
-    panels: str = "dataset",
+def slopes(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
     *,
-    value: str = "",
+    order: Sequence[Any] = (),
+    axes: Axes | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right.
+    """Draw `y` against `x` on logarithmic axes with the fitted power law, whose exponent is in the legend.
 
-    The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
-    it. The point is smaller where a cell has one run.
-
-    Args:
-        table: as `compare.table` returns it.
-        rows: columns that name a row of the plot.
-        panels: column with one panel per value.
-        value: the quantity that is compared, with its unit.
+    No line is drawn where the interval of the exponent is longer than a half: any line would be a guess.
     """
-    require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
-    for column in (*rows, panels, *COMPARED):
-        one_of("a column of dots", column, list(table.columns))
-    labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
-    names = list(dict.fromkeys(labels))
-    groups = list(table.groupby(panels, sort=False))
-    with style():
-        size = (1.6 + 2.5 * len(groups), 1.2 + 0.3 * len(names))
-        figure, grid = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
-        for ax, (name, group) in zip(grid[0], groups):
-            _panel(ax, group, [names.index(label) for label in labels[group.index]])
-            ax.set_title(str(name))
-            ax.grid(axis="y", visible=False)
-            ax.tick_params(axis="y", length=0)  # the verdicts of the panel before stand there
-        grid[0][0].set_ylabel(", ".join(rows))
-        grid[0][0].set_yticks(range(len(names)), names)
-        grid[0][0].set_ylim(len(names) - 0.5, -0.5)
-        legend = dict(zip(*reversed(grid[0][0].get_legend_handles_labels())))
-        handles = [legend["published"], legend["ours"]]
-        words = [
-            "published ± its spread",
-            f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number; small: one run",
-        ]
-        marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
-        figure.legend(handles, words, loc="outside lower center", ncols=2, title=marks, title_fontsize=8)
-        grid[0][len(groups) // 2].set_xlabel(value)
-        if title:
-            figure.suptitle(title, fontsize=10)
-        plt.close(figure)
-    return figure
-
-
-def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
-    spread = np.nan_to_num(group["published_spread"].to_numpy(dtype=float))
-    points = (group["ours_mean"] - group["published_mean"]) / group["difference"].where(group["difference"].ne(0))
-    half = np.nan_to_num(group["half95"].to_numpy(dtype=float) * points.abs().fillna(points.abs().median()))
-    grey: dict[str, Any] = {"color": COLOURS[-1], "markerfacecolor": "white", "markersize": 7, "linewidth": 4}
-    ax.errorbar(group["published_mean"], heights, xerr=spread, fmt="o", label="published", **grey)
-    ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])
-    sizes = np.where(group["runs"].to_numpy(dtype=float) > 1, 16, 6)
-    ax.scatter(group["ours_mean"], heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
-    for height, verdict in zip(heights, group["verdict"]):
-        mark = MARKS.get(verdict, "")
-        ax.text(1.01, height, mark, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=11)
-
-
-def slopes(frame: pd.DataFrame, x: str, y: str, by: str, *, axes: Axes | None = None, title: str = "") -> Figure:
-    """Draw `y` against `x` on logarithmic axes with the fitted power law, whose exponent is in the legend."""
     check_columns(frame, ("x", "y"), x=x, y=y, by=by)
-    with _axes(axes, title, x, y) as ax:
-        for place, (name, group) in enumerate(frame.groupby(by, sort=False)):
+    with legible.canvas(axes, title, x, y) as ax:
+        for place, name in enumerate(order or frame[by].dropna().unique()):
+            if (group := frame[frame[by].eq(name)]).empty:
+                continue
             fit = slope(group[x].tolist(), group[y].tolist())
             colour = COLOURS[place % len(COLOURS)]
             bounds = "" if np.isnan(fit.low) else f" [{fit.low:z.2f}, {fit.high:z.2f}]"
             ends = np.array([group[x].min(), group[x].max()], dtype=float)
-            ax.plot(group[x], group[y], MARKERS[place % len(MARKERS)], color=colour)
+            look: Any = {"marker": MARKERS[place % len(MARKERS)], "color": colour}
+            ax.plot(group[x], group[y], linestyle="", **look)
             line = np.exp(fit.intercept) * ends**fit.slope
-            ax.plot(ends, line, color=colour, label=f"{name}: exponent {fit.slope:z.2f}{bounds}")
+            if fit.high - fit.low > 2 * UNCLEAR:
+                ax.plot([], [], linestyle="", label=f"{name}: no clear exponent{bounds}", **look)
+            else:
+                look = {"color": colour, "label": f"{name}: exponent {fit.slope:z.2f}{bounds}"}
+                ax.plot(ends, line, dashes=DASHES[place % len(DASHES)] or (None, None), **look)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.legend()
-    return _figure(ax)
+    return legible.whole(ax)
 
 
-def finish(figure: Figure, *, below: bool = True, counts: bool = True, **names: Any) -> Figure:
-    """Name the axes of a figure of one panel (`names`, as `Axes.set` takes them) and move its legend out of the way.
+def finish(figure: Figure, *, counts: bool = True, **names: Any) -> Figure:
+    """Name the axes of a figure of one panel (`names`, as `Axes.set` takes them) and bring its legend up to date.
 
     Args:
-        below: put the legend under the axes instead of among the lines.
         counts: keep the numbers of runs in the legend. They are removed where a line is not made of runs, as a bound.
     """
     with style():
@@ -362,39 +396,7 @@ def finish(figure: Figure, *, below: bool = True, counts: bool = True, **names: 
         ax.set(**names)
         handles, labels = ax.get_legend_handles_labels()
         if not counts:
-            labels = [re.sub(r" \([-\d]+ runs?\)$", "", label) for label in labels]
-        columns = 2 if max(map(len, labels), default=0) < 40 else 1
-        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": columns}
-        ax.legend(handles, labels, **(place if below else {}))
-        if below:
-            ax.margins(y=0.05)  # no room for a legend
-            figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // columns))
+            labels = [legible.COUNTED.sub("", label) for label in labels]
+        ax.legend(handles, labels)
+        legible.legends(figure)
     return figure
-
-
-def runs(counts: Any) -> str:
-    """Return how many runs some numbers have, as `10 runs`, `3-10 runs` or `1 run`."""
-    numbers = [int(count) for count in counts]
-    low, high = (min(numbers), max(numbers)) if numbers else (0, 0)
-    return f"{low}-{high} runs" if low < high else f"{low} run{'s' if low != 1 else ''}"
-
-
-def _figure(axes: Axes) -> Figure:
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure
-
-
-@contextmanager
-def _axes(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[Axes]:
-    """Give the axes to draw into. A new figure is closed, so that a notebook shows it once."""
-    with style():
-        ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
-        try:
-            yield ax
-            if not ax.has_data():
-                ax.text(0.5, 0.5, "no rows", transform=ax.transAxes, ha="center", va="center")
-            ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
-        finally:
-            if axes is None:
-                plt.close(_figure(ax))

@@ -1,14 +1,21 @@
-"""Write tables and pages: the same bytes in any process, and each file whole or not at all."""
+"""Write tables and pages: the same bytes in any process, and each file whole or not at all.
+
+A page is Markdown around text that is data: names, words and sentences of tables. `plain` and `link` are how such text
+gets into a page, so that nothing in it becomes markup. What gets into HTML goes through `html.escape`.
+"""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -19,6 +26,12 @@ from fedrepro.reporting.exhibits import natural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# What is markup in Markdown, on GitHub or on the site. `**` is not among it, since sentences are stored with it, and
+# neither is what can begin nothing: a bracket before no link or definition, or a star or underscore that ends a word.
+# None of these can do more than set letters in another type.
+_MARKUP = re.compile(r"[\\`|$~]|\](?=[(\[:{])|&(?=#?\w+;)|(?<!\*)\*(?!\*)(?=\w)|(?<![*\w])\*(?=[^*\s])|(?<!\w)_(?=\S)")
+_START = re.compile(r"[#>%]|[-+](?=[\s+-]|$)|\((?=\S*\)=)|\d+(?=[.)](\s|$))")  # what is markup where a block begins
 
 
 def save(
@@ -50,8 +63,13 @@ def save(
     place = Path(folder or paths.figures()) / paper
     written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
-        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
+        from fedrepro.reporting import legible
+
+        legible.arrange(figure)
+        for fault in legible.faults(figure):
+            warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
         figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
+        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
     return written
 
 
@@ -94,16 +112,66 @@ def csv_text(frame: pd.DataFrame) -> str:
     return text.getvalue()
 
 
-def read(path: Path, **arguments: Any) -> pd.DataFrame:
-    """Return a table that `save` wrote; `arguments` are those of `pandas.read_csv`.
+def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **arguments: Any) -> pd.DataFrame:
+    """Return a table that `save` wrote.
+
+    Args:
+        numbers: columns which must hold numbers, where the table has them.
+        needed: columns which the table must have.
+        arguments: those of `pandas.read_csv`.
 
     Raises:
-        StoreError: it cannot be read, or is no table.
+        StoreError: it cannot be read, is no table, lacks a column, or holds text in the place of a number.
     """
     try:
-        return pd.read_csv(path, **arguments)
+        frame: pd.DataFrame = pd.read_csv(path, **arguments)
     except (OSError, ValueError) as error:
         raise StoreError(f"Cannot read {path}: {error}.") from error
+    lacking(path, needed, list(frame))
+    for name in numbers:
+        if name in frame and not pd.api.types.is_numeric_dtype(frame[name]):
+            wrong = frame[name][pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()]
+            raise StoreError(f"Cannot read {path}: the column {name} must hold numbers. Got {wrong.iloc[0]!r}.")
+    return frame
+
+
+class Markdown(str):
+    """Text that is Markdown already, which `plain` leaves as it is."""
+
+
+def lacking(path: Path, needed: Iterable[str], columns: Sequence[str]) -> None:
+    """Raise a StoreError unless a file has the columns that are needed."""
+    needed = list(needed)
+    if absent := [name for name in needed if name not in columns]:
+        told = f"it must have the columns {', '.join(needed)}, and lacks {', '.join(absent)}"
+        raise StoreError(f"Cannot read {path}: {told}.")
+
+
+def plain(value: object) -> Markdown:
+    """Return a value as one line of Markdown in which nothing is markup but `**`."""
+    if isinstance(value, Markdown):
+        return value
+    return Markdown(_MARKUP.sub(r"\\\g<0>", " ".join(str(value).split())).replace("<", "&lt;"))
+
+
+def item(value: object) -> Markdown:
+    """Return a value as one line of a list, which begins a block of its own."""
+    text = plain(value)
+    start = _START.match(text)
+    place = start.end() if start and start[0].isdigit() else 0
+    return Markdown(f"- {text[:place]}\\{text[place:]}\n" if start else f"- {text}\n")
+
+
+def link(value: object, target: str) -> Markdown:
+    """Return a link of Markdown to a file, named from the page's folder."""
+    text = re.sub(r"(?<!\\)[\[\]]", r"\\\g<0>", plain(value))
+    return Markdown(f"[{text}]({quote(target)})")
+
+
+def folded(heading: object, body: str) -> str:
+    """Return Markdown that a page shows when its heading is clicked."""
+    text = html.escape(" ".join(str(heading).split()), quote=False).replace("$", "&#36;")  # no mathematics either
+    return f"<details><summary>{text}</summary>\n\n{body}\n</details>\n"
 
 
 def machine(value: float) -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrepro.reporting import rule
+from fedrepro.reporting import files, rule
 
 if TYPE_CHECKING:
     from fedrepro.reporting.exhibits import MainTable
 
 MARKS = dict(zip(rule.WORDS, ("=", "≈", "~", "(≠)", "≠", "–"), strict=True))
+NAMED = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}"}
 LATEX = {"=": "$=$", "≈": r"$\approx$", "~": r"$\sim$", "(≠)": r"$(\neq)$", "≠": r"$\neq$", "–": "--"}
 
 
@@ -47,15 +48,13 @@ def _cell(row: dict[Any, Any]) -> str:
 
 def markdown(whole: pd.DataFrame) -> str:
     """Return the table as Markdown, with a line that explains the marks."""
-    lines = [[str(whole.index.name), *whole.columns], ["---"] * (1 + len(whole.columns))]
+    lines = [[str(whole.index.name), *whole.columns], [files.Markdown("---")] * (1 + len(whole.columns))]
     lines += [[str(name), *values] for name, values in zip(whole.index, whole.to_numpy().tolist(), strict=True)]
-    text = "\n".join("| " + " | ".join(_plain(cell).replace(" [", "<br>[") for cell in line) + " |" for line in lines)
+    text = "\n".join(
+        "| " + " | ".join(files.plain(cell).replace(" [", "<br>[") for cell in line) + " |" for line in lines
+    )
     legend = ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
     return f"{text}\n\nOurs ± standard deviation (runs) and the printed number in brackets. {legend}.\n"
-
-
-def _plain(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("<", "&lt;").replace("~", "\\~")
 
 
 def latex(whole: pd.DataFrame) -> str:
@@ -69,7 +68,7 @@ def latex(whole: pd.DataFrame) -> str:
 
 
 def _escaped(cell: str) -> str:
-    text = re.sub(r"([&%$#_{}])", r"\\\1", cell)
+    text = re.sub(r"[\\^&%$#_{}]", lambda mark: NAMED.get(mark[0], f"\\{mark[0]}"), " ".join(cell.split()))
     for mark in ("(≠)", "≠", "≈", "~", "–", "="):
         text = text.replace(f" {mark} ", f" {LATEX[mark]} ").replace("±", r"$\pm$")
     return text

@@ -34,6 +34,7 @@ __all__ = [
     "Outcome",
     "Source",
     "begin",
+    "built",
     "check_parameters",
     "executed_copy",
     "find",
@@ -101,8 +102,8 @@ def read(path: Path) -> Source:
 
 
 def find(folder: Path | None = None) -> list[Source]:
-    """Return every `<paper>/<n>-<section>.ipynb` under `folder` (default: the checkout's `notebooks`), in order."""
-    folder = folder or paths.root() / "notebooks"
+    """Return every `<paper>/<n>-<section>.ipynb` under `folder` (default: `paths.notebooks()`), in order."""
+    folder = folder or paths.notebooks()
     found = sorted(folder.glob("*/*.ipynb"), key=lambda path: (path.parent.name, natural(path.stem)))
     return [read(path) for path in found if not path.name.startswith(".")]
 
@@ -221,10 +222,14 @@ def _html(path: Path) -> None:
     path.with_suffix(".html").write_text(body, encoding="utf-8")
 
 
+def built(profile: str = "") -> Path:
+    """Return the folder of the executed copies; smoke runs do not overwrite real ones."""
+    return paths.root() / "build" / ("smoke/notebooks" if profile == "smoke" else "notebooks")
+
+
 def executed_copy(source: Source, profile: str = "") -> Path:
-    """Return where the executed copy of a notebook goes; smoke runs do not overwrite real ones."""
-    built = paths.root() / "build" / ("smoke/notebooks" if profile == "smoke" else "notebooks")
-    return built / source.paper / f"{source.section}.ipynb"
+    """Return where the executed copy of a notebook goes."""
+    return built(profile) / source.paper / f"{source.section}.ipynb"
 
 
 def run(

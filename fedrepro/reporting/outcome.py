@@ -1,15 +1,42 @@
-"""State what claims and checks came to, one fact a sentence, for the part of a notebook that says what came out."""
+"""State what tables, claims and checks came to, one fact a sentence, for pages and for notebooks."""
 
 from __future__ import annotations
 
+import copy
+import html
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fedrepro.errors import require
-from fedrepro.reporting import checks
+from fedrepro.reporting import checks, files, readings, rule
 
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
+
+# How a word is said of one number and of several.
+SAID = {
+    rule.AGREES: ("agrees", "agree"),
+    rule.COMPATIBLE: ("is compatible", "are compatible"),
+    rule.WIDE: ("is compatible within a wide interval only", "are compatible within a wide interval only"),
+    rule.LITTLE: ("differs a little", "differ a little"),
+    rule.DIFFERS: ("differs", "differ"),
+    rule.NOT_TESTED: ("is not tested", "are not tested"),
+    "holds": ("holds", "hold"),
+    "holds in part": ("holds in part", "hold in part"),
+    "holds on every graph at hand": ("holds on every graph at hand", "hold on every graph at hand"),
+    "fails": ("fails", "fail"),
+    "undecided": ("is undecided", "are undecided"),
+    "cannot be checked here": ("cannot be checked here", "cannot be checked here"),
+    "not measured": ("was not measured here", "were not measured here"),
+    "measured on a stand-in": ("was measured on a stand-in only", "were measured on a stand-in only"),
+    "the printed number is of another protocol or row": (
+        "is of another protocol or row",
+        "are of another protocol or row",
+    ),
+}
 LISTED = 6  # checks that are named one by one
 
 
@@ -30,9 +57,8 @@ def sentences(frame: pd.DataFrame) -> list[str]:
 
 def of_claims(frame: pd.DataFrame) -> list[str]:
     """Return the count of each verdict, and one sentence a claim with the verdict first."""
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(frame["verdict"]).items())
-    said = [f"Of {len(frame)} claims: {counts}."] if len(frame) > 1 else []
-    return said + [f"**{row.verdict}** ({row.id}): {row.claim.rstrip('.')}." for row in frame.itertuples()]
+    said = [f"Of {len(frame)} claims, {counted(Counter(frame['verdict']))}."] if len(frame) > 1 else []
+    return said + [_sentence(row.verdict, row.id, row.claim) for row in frame.itertuples()]
 
 
 def of_checks(frame: pd.DataFrame) -> list[str]:
@@ -41,17 +67,122 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
     plain, controls = frame[~control], frame[control]
     if frame.empty:
         return ["No check was run."]
-    said = [f"{int(plain['verdict'].eq(checks.HOLDS).sum())} of {len(plain)} checks hold."] if len(plain) else []
+    judged = plain["verdict"][plain["verdict"].isin((checks.HOLDS, checks.FAILS))]  # an attack has other words
+    said = [f"{int(judged.eq(checks.HOLDS).sum())} of {len(judged)} checks hold."] if len(judged) else []
     other = plain[plain["verdict"].ne(checks.HOLDS)]
-    said += [f"**{row.verdict}** ({row.id}): {row.statement.rstrip('.')}." for row in other.head(LISTED).itertuples()]
+    said += [_sentence(row.verdict, row.id, row.statement) for row in other.head(LISTED).itertuples()]
     if len(other) > LISTED:
         rest = Counter(other["verdict"].iloc[LISTED:])
-        said.append("Of the others that do not hold, " + ", ".join(f"{n}: {word}" for word, n in rest.items()) + ".")
+        said.append(
+            "Of the others that do not hold, "
+            + ", ".join(f"{n}: {files.plain(word)}" for word, n in rest.items())
+            + "."
+        )
     if len(controls):
         caught = int(controls["verdict"].eq(checks.CAUGHT).sum())
         said.append(f"{caught} of {len(controls)} negative controls fail, as they must.")
     missed = controls[controls["verdict"].ne(checks.CAUGHT)]
-    return said + [f"**{row.verdict}** ({row.id}): {row.statement.rstrip('.')}." for row in missed.itertuples()]
+    return said + [_sentence(row.verdict, row.id, row.statement) for row in missed.itertuples()]
+
+
+def _sentence(verdict: Any, id_: Any, text: str) -> str:
+    return f"**{files.plain(verdict)}** ({files.plain(id_)}): {files.plain(text).rstrip('.')}."
+
+
+def styled(table: Styler) -> str:
+    """Return a styled table as HTML in which the text of cells and headings is no markup, as that of a plain table."""
+
+    def escaped(value: Any) -> Any:
+        return html.escape(value) if isinstance(value, str) else value
+
+    shown = copy.copy(table)
+    shown.data = (
+        table.data.map(escaped).rename(index=escaped, columns=escaped).rename_axis(index=escaped, columns=escaped)
+    )
+    shown.index, shown.columns = shown.data.index, shown.data.columns
+    return str(shown.to_html())
+
+
+def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
+    """Return what main tables came to, see `answer.numbers`; `what` is told, such as "the main tables of FedGAT"."""
+    if not known["printed"]:
+        return [f"Of {what} nothing was drawn."]
+    tested, plural = known["tested"], "s" if known["printed"] != 1 else ""
+    said = [
+        f"The paper prints {known['printed']} distinct number{plural} in {what}; {tested or 'none'} could be tested."
+    ]
+    untested = dict(known["untested"].most_common())
+    said += [f"Of the {'others' if tested else 'printed ones'}, {counted(untested)}."] if untested else []
+    if tested:
+        expected = counted({word: round(number) for word, number in known["expected"].items()})
+        said += [
+            f"Of the tested numbers, {counted(known['words'])}.",
+            f"Of those of a perfect copy, with the same runs and spreads, one would expect that {expected}.",
+            f"Our number is {_off(known['median'])} in the median, and {known['within']:.0%} of the tested numbers lie"
+            " within two points of the printed ones.",
+            f"The 95% interval reaches at most five points either way for {known['narrow']:.0%} of them.",
+        ]
+    said += _of_causes(known["causes"], known["placebo"])
+    said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
+    leads = known["leads"]
+    if leads and leads["leads"]:
+        said.append(
+            f"The paper's method leads another row by {leads['printed_lead']:z.1f} points in print and by"
+            f" {leads['our_lead']:z.1f} here, in the median; {leads['same_sign']} of {leads['leads']} leads have the"
+            " printed sign."
+        )
+    claims = sum(known["claims"].values())
+    if claims:
+        claim, verdict = known["main"]
+        said += [f"Of {claims} claims that were judged, {counted(known['claims'])}."]
+        if claim:
+            told = SAID.get(verdict, (files.plain(verdict),))[0]
+            said.append(f"The paper's main claim {told}: {files.plain(claim).rstrip('.')}.")
+    return said
+
+
+def _of_causes(causes: Mapping[str, int], placebo: tuple[int, int]) -> list[str]:
+    """Return which readings explain the numbers that differ, and how many noise alone would."""
+    if not causes:
+        return []
+    explained = {name: count for name, count in causes.items() if name != readings.NO_CAUSE}
+    listed = joined(
+        f"{count} by “{files.plain(name)}”" for name, count in sorted(explained.items(), key=lambda item: -item[1])
+    )
+    some, none = sum(explained.values()), causes.get(readings.NO_CAUSE, 0)
+    one = "is" if some == 1 else "are"
+    said = [
+        f"Of the {some + none} that differ or differ a little, {some or 'none'} {one} explained by another reading"
+        f" that was run{f' ({listed})' if listed else ''}{f'; {readings.NO_CAUSE} for {none}' if none else ''}."
+    ]
+    if placebo[1]:
+        said.append(
+            "Noise explains some as well: one half of our seeds, taken for another reading, explains"
+            f" {placebo[0] or 'none'} of the {placebo[1]} numbers that differ for the other half or have"
+            " a wide interval there."
+        )
+    return said
+
+
+def _off(points: float) -> str:
+    """Return a difference of ours to a printed number in words."""
+    size = f"{abs(points):.1f}"
+    return (
+        "equal to the printed one"
+        if size == "0.0"
+        else f"{size} points {'above' if points > 0 else 'below'} the printed one"
+    )
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return the counts of words or verdicts as the rest of a sentence, without those that do not occur."""
+    return joined(f"{n} {SAID[word][n != 1] if word in SAID else files.plain(word)}" for word, n in counts.items() if n)
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Return parts as a list in a sentence, with `and` before the last."""
+    known: Sequence[str] = list(parts)
+    return " and ".join(part for part in (", ".join(known[:-1]), *known[-1:]) if part)
 
 
 def folded(frame: pd.DataFrame, what: str = "numbered deviations from the paper") -> Any:
@@ -59,4 +190,4 @@ def folded(frame: pd.DataFrame, what: str = "numbered deviations from the paper"
     from IPython.display import HTML
 
     table = frame.to_html(index=False, border=0, classes="dataframe", justify="left")
-    return HTML(f"<details><summary>{len(frame)} {what}</summary>{table}</details>")  # type: ignore[no-untyped-call]
+    return HTML(f"<details><summary>{len(frame)} {html.escape(what)}</summary>{table}</details>")  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ half, which is the same reading, is taken for another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -110,6 +110,11 @@ def causes(readings: pd.DataFrame) -> pd.DataFrame:
             | {"readings run": told or "none", "cause": fitting.iloc[0] if len(fitting) else NO_CAUSE}
         )
     return pd.DataFrame(rows, columns=[*CELL, "published", "difference", "verdict", "readings run", "cause"])
+
+
+def cell_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the printed cell that a row of a table is about, the same however its numbers are written."""
+    return compare.cell_key({name: "" if pd.isna(row[name]) else row[name] for name in CELL}, CELL)
 
 
 def placebo_rate(readings: pd.DataFrame) -> tuple[int, int]:

@@ -16,6 +16,8 @@ error v_p of the published mean depends on the paper:
 
     split and partition redrawn for each of its runs    v_p = its variance / its runs
     one split kept for all of its runs, or not stated   v_p = our variance over splits, or its own if larger
+    one graph kept, and one of our own in all our runs  v_p = our variance over graphs drawn anew, or its own if larger;
+                                                        v_o has besides s^2/n what that variance exceeds s^2 by
     a peak of n runs                                    ours is the expected largest of n runs as well; since it grows
                                                         with our standard deviation, so that too small a one errs twice,
                                                         the tails of both intervals are halved (found by simulation)
@@ -99,6 +101,7 @@ def intervals(
     redrawn: ArrayLike = False,
     peak: ArrayLike = False,
     rounding: ArrayLike = 0.0,
+    anew: tuple[ArrayLike, ArrayLike] = (math.nan, math.nan),
     margin: float = MARGIN,
 ) -> Intervals:
     """Return the difference of each cell with its intervals. All arguments are broadcast, and in points.
@@ -113,12 +116,14 @@ def intervals(
         redrawn: whether the paper drew split and partition anew for each run.
         peak: whether the published number is the largest of its runs.
         rounding: the unit of its last digit.
+        anew: where our runs keep one graph too, the variance of scores on graphs drawn anew and its degrees of freedom;
+            NaN where our runs redraw all that the paper's may.
     """
     ours, variance, freedom, runs, published, spread, count, redrawn, peak, rounding = (
         np.asarray(value, dtype=float)
         for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
     )
-    own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn)
+    own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
     middle, spread_of_largest = (np.vectorize(part, otypes=[float])(count) for part in (_largest, _largest_variance))
     ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
     own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
@@ -136,7 +141,13 @@ def intervals(
 
 
 def errors(
-    variance: Any, freedom: Any, runs: Any, spread: Any, runs_published: Any, redrawn: Any
+    variance: Any,
+    freedom: Any,
+    runs: Any,
+    spread: Any,
+    runs_published: Any,
+    redrawn: Any,
+    anew: tuple[ArrayLike, ArrayLike] = (math.nan, math.nan),
 ) -> tuple[Any, Any, Any]:
     """Return the variance of our mean, that of the published one, and the degrees of freedom of their sum.
 
@@ -144,9 +155,13 @@ def errors(
     ours, else those of Welch and Satterthwaite.
     """
     printed = np.square(spread)
-    own = variance / runs
-    borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > variance))
-    theirs = np.where(borrowed, variance, printed) / np.where(redrawn > 0, runs_published, 1.0)
+    over_graphs, freedom_graphs = (np.asarray(part, dtype=float) for part in anew)
+    between = np.where(np.isnan(over_graphs), 0.0, np.maximum(over_graphs - variance, 0.0))
+    own = variance / runs + between
+    freedom = np.where(between > 0, freedom_graphs, freedom)
+    ours = np.where(np.isnan(over_graphs), variance, over_graphs)  # stands for the paper's
+    borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > ours))
+    theirs = np.where(borrowed, ours, printed) / np.where(redrawn > 0, runs_published, 1.0)
     freedom_theirs = np.where(borrowed, freedom, runs_published - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         both = np.square(own + theirs) / (np.square(own) / freedom + np.square(theirs) / freedom_theirs)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.errors import DamagedError, FedreproError, one_of, require
+from fedrepro.reporting import terminal
 from fedrepro.runs.executors import ENGINES, resolved
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Notebook:
     def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
-        Print how many runs failed or lack their graph, one line an error.
+        Print how many runs failed or lack their graph, one line an error, and how many are no better than a constant
+        prediction.
 
         Args:
             runs: runs, or the ID of an exhibit for those of this profile.
@@ -118,8 +120,8 @@ class Notebook:
         self._frames.clear()
         frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side)
         failed = _counted("failed", frame.attrs["failed"])
-        for line in [*failed, *_counted("left out", frame.attrs["unavailable"])]:
-            print(line)
+        for line in [*failed, *_counted("left out", frame.attrs["unavailable"]), *_constant(frame)]:
+            print(terminal.shown(line))
         if failed and self.profile == "smoke":
             raise FedreproError("; ".join(failed))
         for trouble in frame.attrs["unavailable"]:
@@ -208,9 +210,20 @@ class Notebook:
         from fedrepro.reporting import answer, outcome
 
         ids = [one for one in shown if isinstance(one, str)]
-        told = answer.sentences(answer.numbers(self.figures, self.paper, ids), " and ".join(ids)) if ids else []
+        told = outcome.of_tables(answer.numbers(self.figures, self.paper, ids), " and ".join(ids)) if ids else []
         told += [line for one in shown if not isinstance(one, str) for line in outcome.sentences(one)]
         return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
+
+    def cost(self) -> Any:
+        """Return what this notebook's runs cost with the profile `paper`, in sentences that the store gives."""
+        from IPython.display import Markdown
+
+        from fedrepro.reporting import exhibits, state
+
+        own = [exhibit for exhibit in exhibits.registered().values() if exhibit.notebook == self.name]
+        runs = [run for exhibit in own for run in exhibit.runs("paper")] if self.profile != "smoke" else []
+        text = state.told(state.cost(self.store, runs)) if runs else "The profile `smoke` measures no time."
+        return Markdown(text)  # type: ignore[no-untyped-call]
 
     def settings(self, exhibit_id: str) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
@@ -301,6 +314,7 @@ class Notebook:
 
         import pandas as pd
 
+        from fedrepro.runs.provenance import commit
         from fedrepro.runs.verification import stale
 
         rows = {
@@ -308,6 +322,7 @@ class Notebook:
             "profile": self.profile,
             "device": self.device,
             "engine": self.engine,
+            "commit": commit(),
             "Python": platform.python_version(),
             **{package: version(package) for package in ("fedrepro", "torch", "torch-geometric", "numpy")},
         }
@@ -338,18 +353,35 @@ def main_runs(notebook: Notebook, exhibit_id: str) -> tuple[DataFrame, DataFrame
     frame = notebook.stored(exhibit_id)
     frame = module.main_reading(frame, exhibit_id) if hasattr(module, "main_reading") else frame
     published = exhibits.published(paper)
-    chosen = published["exhibit"].eq(exhibit_id) & published["metric"].str.contains(SCORES)
-    return (
-        frame,
-        module.printed_rows(published[chosen]) if hasattr(module, "printed_rows") else published[chosen],
-        layout,
-    )
+    published = published[published["exhibit"].eq(exhibit_id) & published["metric"].str.contains(SCORES)]
+    if hasattr(module, "printed_rows"):
+        published = module.printed_rows(published)
+    if hasattr(module, "with_new_graphs"):
+        published = module.with_new_graphs(published, notebook.stored)
+    return frame, published, layout
+
+
+def _styled(table: Any) -> str:
+    from fedrepro.reporting import outcome
+
+    return outcome.styled(table)
 
 
 def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one line for each error, such as `3 runs failed: RuntimeError: ...`."""
     counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
     return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
+
+
+def _constant(frame: DataFrame) -> list[str]:
+    """Return a line that counts the runs which are no better than a constant prediction, by method and graph."""
+    if "note" not in frame:
+        return []
+    told = frame[frame["note"].ne("")]
+    counts = told.groupby(["method", "dataset"], sort=False).size()
+    listed = ", ".join(f"{method} on {dataset} ({count})" for (method, dataset), count in counts.items())
+    runs = "1 run is" if len(told) == 1 else f"{len(told)} runs are"
+    return [f"{runs} no better than a constant prediction, see the column `note`: {listed}"]
 
 
 def begin(
@@ -378,4 +410,6 @@ def begin(
     if shell is not None:
         # figures are laid out to their edges: "tight" would draw each a second time to find them
         shell.config.InlineBackend.print_figure_kwargs = {"bbox_inches": None}
+        # pandas escapes what is in a table, but not what is in a styled one
+        shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)
     return Notebook(name, profile, device, seeds, engine)

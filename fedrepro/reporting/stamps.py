@@ -81,10 +81,14 @@ def counts(output: Path, store: Index) -> tuple[int, int]:
 
 
 def _inputs(source: Path, values: Mapping[str, Any]) -> str:
-    """Return the hash of a notebook, its parameters, the versions, the folders, and which graphs are here."""
-    here = provenance.environment("")
+    """Return the hash of a notebook, its parameters, the versions, the folders, and which graphs are here.
+
+    A parameter that names a file counts by the file's content too.
+    """
+    here = provenance.environment("") | {"threads": 1}  # a kernel has one, whatever this process has
     places = {name: os.environ.get(name, "") for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES", "FEDREPRO_DATA")}
-    told = [sorted(values.items()), here, places, _graphs()]
+    files = [_hash(value) for value in values.values() if isinstance(value, str) and os.path.isfile(value)]
+    told = [sorted(values.items()), files, here, places, _graphs()]
     return hashlib.sha256(source.read_bytes() + lines.canonical(told).encode()).hexdigest()
 
 

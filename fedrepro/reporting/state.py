@@ -5,7 +5,7 @@ The keys of all runs of a profile are kept until a file of the package changes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import ArgumentError, did_you_mean
@@ -14,6 +14,7 @@ from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
     from fedrepro.reporting.exhibits import Exhibit
+    from fedrepro.runs.run import Run
 
 FIELDS = ("task", "method", "dataset", "prepare", "split", "partition", "clients", "seed")
 
@@ -58,3 +59,50 @@ def rows(store: Store, profile: str, names: Iterable[str] = ()) -> list[dict[str
     return [
         {"exhibit": each.id, "notebook": each.notebook, "title": each.title} | counted[each.id] for each in exhibits
     ]
+
+
+def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:
+    """Return what some runs cost on one core.
+
+    Returns:
+        `runs`; how many are `stored`, and the `seconds` that these took; of the others `alike`, with a stored run of
+        the same method on the same graph, and the seconds that they would take by the mean of such runs (`left`); and
+        `unknown`, without one.
+    """
+    like = verification.means(store)
+    told: dict[str, float] = dict.fromkeys(("runs", "stored", "seconds", "alike", "left", "unknown"), 0)
+    for run in dict.fromkeys(runs):
+        record, mean = store.get(run.key), like.get((run.task, run.method, run.dataset))
+        told["runs"] += 1
+        if record is not None:
+            told["stored"], told["seconds"] = told["stored"] + 1, told["seconds"] + record["seconds"]
+        elif mean is not None:
+            told["alike"], told["left"] = told["alike"] + 1, told["left"] + mean
+        else:
+            told["unknown"] += 1
+    return told
+
+
+def clock(seconds: float | None) -> str:
+    """Return a time on one process as text, `?` where nothing like it has been measured."""
+    if seconds is None:
+        return "?"
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
+
+
+def told(known: Mapping[str, float]) -> str:
+    """Return what `cost` found in sentences."""
+    if not known["runs"]:
+        return "This notebook has no runs that are stored."
+    said = [f"With the profile `paper` this notebook has {known['runs']:.0f} runs."]
+    if known["stored"]:
+        some = "All" if known["stored"] == known["runs"] else f"Of them {known['stored']:.0f}"
+        said.append(f"{some} are stored and took {clock(known['seconds'])} on one core.")
+    if known["alike"]:
+        said.append(
+            f"Those that are missing would take {clock(known['left'])} more, by the mean of the stored runs of the same"
+            f" method on the same graph ({known['alike']:.0f} runs)."
+        )
+    if known["unknown"]:
+        said.append(f"{known['unknown']:.0f} have no such run, so their cost is not known.")
+    return " ".join(said)

@@ -156,3 +156,10 @@ def tail(distance: float, error: float, freedom: float) -> float:
     if error == 0:
         return 0.0 if distance > 0 else 1.0
     return float(stdtr(freedom, -distance / error))
+
+
+def runs(counts: Any) -> str:
+    """Return how many runs some numbers have, as `10 runs`, `3-10 runs` or `1 run`."""
+    numbers = [int(count) for count in counts]
+    low, high = (min(numbers), max(numbers)) if numbers else (0, 0)
+    return f"{low}-{high} runs" if low < high else f"{low} run{'s' if low != 1 else ''}"

@@ -8,12 +8,16 @@ from typing import Any
 import matplotlib.pyplot as plt
 from cycler import cycler
 
-# Okabe and Ito's palette: colour-blind readers can tell its colours apart, also in grey.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
+# Colour-blind readers can tell them apart, and each has a contrast of 3 to white: tests/reporting/test_colours.py.
+COLOURS = ["#574786", "#A42300", "#036556", "#BA80AB", "#D87A0F", "#0995EC", "#000000", "#8D986D"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+# Of lines, so that one is seen through the gaps of another that covers it.
+DASHES: list[Any] = ["", (5, 1.5), (2, 1), (5, 1.5, 1, 1.5), (1, 1), (7, 2), (3, 1, 1, 1, 1, 1), (2, 2)]
 STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#444444",
+    "axes.formatter.limits": (-4, 5),
+    "axes.formatter.use_mathtext": True,
     "axes.grid": True,
     "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.right": False,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def shown(text: str) -> str:
+    """Return text in which control characters are spelled out, so that stored text cannot steer the terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def table(
@@ -16,7 +22,7 @@ def table(
 
     Args:
         columns: the headings.
-        rows: the cells, which are printed as they are.
+        rows: the cells, which are printed as they are, but for control characters.
         right: columns aligned at the right.
         whole: columns that are never folded, such as names.
     """
@@ -25,13 +31,13 @@ def table(
     from rich.text import Text
 
     right, whole = set(right), set(whole)
-    shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    drawn = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in columns:
         justify: Any = "right" if name in right else "left"
-        shown.add_column(Text(name), justify=justify, no_wrap=name in whole, overflow="fold")
+        drawn.add_column(Text(shown(name)), justify=justify, no_wrap=name in whole, overflow="fold")
     for row in rows:
-        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    Console(highlight=False).print(shown)
+        drawn.add_row(*(Text("" if cell is None else shown(str(cell))) for cell in row))
+    Console(highlight=False).print(drawn)
 
 
 def frame(given: pd.DataFrame, whole: Iterable[str] = ()) -> None:
@@ -43,7 +49,7 @@ def frame(given: pd.DataFrame, whole: Iterable[str] = ()) -> None:
     text = text[[name for name in text if text[name].ne("").any()]]
     kept = [name for name in text if len(text) < 2 or text[name].nunique() > 1]
     for name in [name for name in text if name not in kept]:
-        print(f"{name}: {text[name].iloc[0]}")
+        print(shown(f"{name}: {text[name].iloc[0]}"))
     right = [name for name in kept if pd.api.types.is_numeric_dtype(given[name])]
     if kept:
         table(kept, text[kept].values.tolist(), right, whole)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import paths
+from fedrepro.runs import codehash
 
 FILE = "FEDREPRO_TRACE"  # names the file that the trace is written to
 LEFT_OUT = ("build", "data", ".git")
@@ -61,4 +62,6 @@ def kept(file: str) -> Iterator[None]:
 
 def _counts(path: str, root: str, figures: str) -> bool:
     inside = path.startswith(root + os.sep) and Path(path).relative_to(root).parts[0] not in LEFT_OUT
-    return (inside or path.startswith(figures + os.sep)) and path.endswith(KINDS)
+    # An installed package is elsewhere.
+    others = (figures + os.sep, str(codehash.root()) + os.sep)
+    return (inside or path.startswith(others)) and path.endswith(KINDS)

@@ -3,8 +3,9 @@
     store = Store()
     frame = execute(sweep(...), store=store, file="fedgat/6-experiments")    # one row a run
 
-The value of a run depends only on the run. It is the same to the last bit whatever the executor, the order and the
-number of workers. Seeds that are trained side by side, and other chunks of clients, change it by rounding.
+The value of a run depends only on the run. It is the same to the last bit whatever the executor, the order, the number
+of workers, the hash seed and the threads that the environment asks for, of which one is used. Seeds that are trained
+side by side, and other chunks of clients, change it by rounding.
 `fedrepro.runs.verification` tells which stored results still hold.
 """
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import DataError, one_of, require
-from fedrepro.runs import executors, process, records
+from fedrepro.runs import executors, lanes, options, process, records
 from fedrepro.runs import progress as progress_
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
@@ -42,26 +43,36 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         device: `cpu` or `cuda`, for training and what else is a function of the device.
 
     Returns:
-        One record a run. `status` is `ok`, `failed` (with the error) or, where the graph cannot be had,
-        `unavailable`; `environment` is still spelled out.
+        One record a run. `status` is `ok`, `failed` (with the error), `unavailable` where the graph cannot be had, or
+        `lost` where the memory of the GPU has ended; `environment` is still spelled out.
+
+    Raises:
+        DeviceLostError: the GPU no longer works in this process.
     """
     require(bool(runs), "runs", "at least one Run", runs)
     _check_runs(runs)
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
     device = _placed(runs, device)
-    with process.restored_threads():
+    with process.restored():
         start = time.perf_counter()
+        outputs: list[dict[str, Any]] | None = None
         try:
-            function = _function(runs[0])
+            function = _function(runs[0], device)
             records.code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
             outputs = records.outputs(function(list(runs), device), runs[0].method)
         except (Exception, SystemExit) as error:  # what a run calls may end programs
-            if len(runs) > 1:  # one of them alone must not fail the others
-                return [record for run in runs for record in compute([run], device)]
-            told = records.describe(error) + records.largest_option(runs[0], error)
-            outputs = [{"error": told, "unavailable": isinstance(error, DataError)}]
+            if device == "cuda" and "CUDA error" in str(error):
+                raise executors.DeviceLostError(records.describe(error)) from None
+            if len(runs) == 1:
+                told = records.describe(error) + records.largest_option(runs[0], error)
+                lost = device == "cuda" and type(error).__name__ == "OutOfMemoryError"
+                outputs = [{"error": told, "unavailable": isinstance(error, DataError), "lost": lost}]
+        if device == "cuda":
+            process.give_back()
+        if outputs is None:  # one of them alone must not fail the others
+            return [record for run in runs for record in compute([run], device)]
         batch = records.batch_of(runs, time.perf_counter() - start)
         return [records.record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
 
@@ -77,15 +88,15 @@ def _placed(runs: Sequence[Run], device: str) -> str:
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 
 
-def _function(run: Run) -> Callable[[list[Run], str], Sequence[Any]]:
+def _function(run: Run, device: str) -> Callable[[list[Run], str], Sequence[Any]]:
     """Import and return the function that computes runs of a task and method, with the process settled."""
     if run.task == "train":
         from fedrepro.runs import tasks
 
-        process.settle()
+        process.settle(device)
         return tasks.train
     single = registry.load(run.task, run.method)
-    process.settle()
+    process.settle(device)
     if registry.find(run.task, run.method).on_device:
         return lambda runs, device: [single(run, device) for run in runs]
     return lambda runs, device: [single(run) for run in runs]
@@ -120,9 +131,9 @@ def compute_all(
     Args:
         batches: runs that `compute` takes together.
         keep: called in this process.
-        executor: an executor or the name of one; None for spawned processes, or for this process if there
-            is one batch, one worker or training on a GPU.
-        workers: batches computed at once; default `executors.cores()`.
+        executor: an executor or the name of one; None for spawned processes, one for each GPU and the rest for the
+            CPU, or for this process if there is one batch or one worker.
+        workers: batches computed at once on the CPU; default `executors.cores()`.
         device: `auto`, `cpu` or `cuda`, where it matters; looked for only if there is something to compute.
         progress: show the time left, see `fedrepro.runs.progress`.
         claim: asked before a batch is started. It returns those runs to be computed now, and those that another
@@ -144,17 +155,16 @@ def compute_all(
     if here and executor not in (None, "local"):
         told = "graphs, methods or functions that were registered by hand or written in a notebook"
         warnings.warn(f"All is computed in this process: other machines cannot import {told}.", stacklevel=3)
-    several = executor in (None, "local") and len(batches) > 1 and (workers or executors.cores()) > 1
+    by_place = {place: [runs for runs in batches if _placed(runs, device) == place] for place in ("cuda", "cpu")}
+    most = workers or (2 if by_place["cuda"] else executors.cores())  # a GPU has a process of its own
+    several = executor in (None, "local") and len(batches) > 1 and most > 1
     if script := progress_.unguarded() if several and not here else "":
         told = f'{script} has no `if __name__ == "__main__":`, without which worker processes would begin it anew'
         warnings.warn(f"All is computed in this process: {told}.", stacklevel=3)
     here = here or bool(script)
-    if here or (executor in (None, "local") and len(batches) <= 1):
-        executor, workers = None, 1
     bar = progress_.bar(sum(map(len, batches)), progress)
 
-    def groups() -> Iterator[_Group | None]:
-        left = batches
+    def groups(left: Sequence[Sequence[Run]]) -> Iterator[_Group | None]:
         while left:
             elsewhere = []
             for runs in left:
@@ -172,31 +182,35 @@ def compute_all(
     def land(group: _Group, outcome: list[Record] | Exception) -> None:
         if isinstance(outcome, Exception):
             batch = records.batch_of(group.runs, 0.0)
-            outcome = [
-                records.record(run, group.device, batch, {"error": records.describe(outcome)}) for run in group.runs
-            ]
+            output = {"error": records.describe(outcome), "lost": isinstance(outcome, executors.DeviceLostError)}
+            outcome = [records.record(run, group.device, batch, output) for run in group.runs]
         keep(outcome)
         bar.update(len(group.runs))
 
-    on_gpu = any(_placed(runs, device) != "cpu" for runs in batches)
-    wishes = {"gpus_per_node": 1} if executor == "slurm" and device == "cuda" else {}
-    with bar, _engine(executor, workers, on_gpu, wishes) as (engine, width):
-        executors.gather(groups(), _compute, land, executor=engine, workers=width, deadline=deadline)
+    if not (here or executor is None or executor == "local"):
+        wishes = {"gpus_per_node": 1} if executor == "slurm" and device == "cuda" else {}
+        with bar, _engine(executor, wishes) as (engine, width):
+            lanes.gather([lanes.Lane(groups(batches), workers or width, engine)], _compute, land, deadline=deadline)
+        return
+    gpus = executors.gpus()[:workers] if by_place["cuda"] else []
+    if several and not here:
+        on_gpus = groups(by_place["cuda"])
+        crew = [lanes.Lane(on_gpus, 1, gpu=gpu, apart=True) for gpu in gpus]
+        crew += [lanes.Lane(groups(by_place["cpu"]), workers or executors.cores())] if by_place["cpu"] else []
+    else:
+        crew = [lanes.Lane(groups(batches), 1, executors.Inline() if here else None, "".join(gpus[:1]))]
+    with bar:
+        lanes.gather(crew, _compute, land, deadline=deadline)
 
 
 @contextmanager
-def _engine(
-    given: Executor | str | None, workers: int | None, on_gpu: bool, wishes: Mapping[str, Any]
-) -> Iterator[tuple[Executor | None, int]]:
-    """Give the executor (None for the default) and how many batches it takes; a new one is made with `wishes`."""
-    if given is None or given == "local":
-        yield None, workers or (1 if on_gpu else executors.cores())
-        return
+def _engine(given: Executor | str, wishes: Mapping[str, Any]) -> Iterator[tuple[Executor, int]]:
+    """Give the executor and how many batches it takes; a new one is made with `wishes`."""
     engine = executors.executor(given, **wishes) if isinstance(given, str) else given
     known: int = getattr(engine, "_max_workers", IN_FLIGHT)
     abandoned = True
     try:
-        yield engine, workers or known
+        yield engine, known
         abandoned = False
     finally:
         if engine is not given:
@@ -230,7 +244,8 @@ def execute(
         store: where records are looked up and kept; default the personal store, `paths.personal()`.
         file: its file for new records: the notebook's name.
         executor: any `concurrent.futures` executor, or a name for `executor`. Default: a pool of
-            spawned processes, or this process if there is one thing to compute, one worker or training on a GPU.
+            spawned processes, or this process if there is one thing to compute or one worker. On GPUs each computes one
+            thing at a time, and of all processes of a user one at a time has a GPU.
         budget: minutes after which nothing new is started; 0 computes nothing.
         device: `auto` (a GPU if there is one), `cpu` or `cuda`, for training and benchmarks of rounds; the rest is
             computed on the CPU.
@@ -241,8 +256,10 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
     Returns:
-        The frame. In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the
-        runs whose graph cannot be had.
+        The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
+        In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the runs whose graph
+        cannot be had. Of those that failed, runs that a GPU could not compute, for want of memory or since it broke,
+        are not stored, and so are computed again the next time.
 
     Raises:
         ArgumentError: an argument has a wrong type or is out of range, a run to be computed has a name or an option
@@ -270,12 +287,14 @@ def execute(
     failed_before = {run.key: store.failure(run.key) for run in missing}
     claimed: set[str] = set()
     unavailable: list[dict[str, Any]] = []
+    lost: list[dict[str, Any]] = []
 
     def keep(records: list[Record]) -> None:
+        lost.extend(_trouble(record) for record in records if record["status"] == "lost")
         unavailable.extend(_trouble(record) for record in records if record["status"] == "unavailable")
         if strict and unavailable:
             raise DataError(unavailable[0]["error"].partition(": ")[2])
-        store.append(file, *(record for record in records if record["status"] != "unavailable"))
+        store.append(file, *(record for record in records if record["status"] not in ("unavailable", "lost")))
         release(record["key"] for record in records)
 
     def release(keys: Iterable[str]) -> None:
@@ -314,20 +333,24 @@ def execute(
         release(claimed)
     store.refresh()
     frame = store.frame(wanted)
+    notes = [records.note((store.get(key) or {}).get("result") or {}) for key in frame["key"]]
+    if any(notes):
+        frame["note"] = notes
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
-    frame.attrs["failed"] = [_trouble(failure) for failure in failures]
+    frame.attrs["failed"] = [_trouble(failure) for failure in failures] + lost
     frame.attrs["unavailable"] = unavailable
     return frame
 
 
 def _check_names(runs: Iterable[Run]) -> None:
-    """Raise unless `tasks.check` knows every name and option. Of runs that differ in seed alone one is looked at."""
+    """Raise unless every name and option is known. Of runs that differ in seed alone one is looked at."""
     cells = {(r.task, r.method, r.dataset, r.prepare, r.split, r.partition, r.options): r for r in runs}
     for run in cells.values():
         if run.task == "train" or run.dataset or run.partition:
             from fedrepro.runs import tasks
 
             tasks.check(run)
+        options.check(run)
 
 
 def _trouble(record: Record) -> dict[str, Any]:

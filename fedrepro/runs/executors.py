@@ -1,7 +1,6 @@
 """Executors that compute runs: this process, a pool of processes, a Dask cluster, or Slurm.
 
-Each is a `concurrent.futures.Executor`, and the function `gather` feeds it. A limited number of groups is in flight.
-Each result is handed over as it comes, and the groups of a lost worker are computed again.
+Each is a `concurrent.futures.Executor`, which `fedrepro.runs.lanes` feeds.
 """
 
 from __future__ import annotations
@@ -9,25 +8,24 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+import warnings
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError, FedreproError, one_of, require
+from fedrepro.errors import ArgumentError, one_of, require
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 ENGINES = ("local", "dask", "slurm")
-ATTEMPTS = 3
-PAUSE = 0.1  # seconds until a group is asked for again where there was none
 ANSWER_SECONDS = 3.0  # a scheduler that takes longer to answer counts as not there
 SCHEDULER = "the address of a Dask scheduler, such as 'tcp://host:8786'"
 
@@ -52,7 +50,39 @@ def resolved(device: str) -> str:
 
     found = torch.cuda.is_available()
     require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
-    return device if device != "auto" else "cuda" if found else "cpu"
+    if not found and shutil.which("nvidia-smi"):
+        _say_why_not(torch.__version__, torch.version.cuda)
+    return "cuda" if found else "cpu"
+
+
+@cache
+def _say_why_not(version: str, cuda: str | None) -> None:
+    """Warn, once a process, that a GPU seems to be here and is not used."""
+    why = f"is built for CUDA {cuda}, which the driver may be too old for" if cuda else "is built without CUDA"
+    told = f"`nvidia-smi` is installed, but torch finds no GPU: torch {version} {why}. All is computed on the CPU."
+    warnings.warn(told, stacklevel=3)
+
+
+def gpus() -> list[str]:
+    """Return the names of the GPUs that this process may use, as `$CUDA_VISIBLE_DEVICES` takes them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named[:count] or [str(number) for number in range(count)]
+
+
+def at_once(device: str, engine: str = "local") -> int:
+    """Return how many notebooks run at once by default: one a GPU if there is one to compute on, else one a core."""
+    # Importing torch takes seconds, and is not needed to know that a machine has no GPU.
+    elsewhere = engine != "local" or device == "cpu" or (device == "auto" and not shutil.which("nvidia-smi"))
+    if elsewhere or resolved(device) == "cpu":
+        return cores()
+    return min(cores(), len(gpus()))
+
+
+class DeviceLostError(BrokenExecutor):
+    """The GPU of this process no longer works, as after a device-side assert. A new process is needed."""
 
 
 def check(executor: object) -> None:
@@ -94,13 +124,15 @@ def executor(engine: str, address: str = "", workers: int | None = None, **param
     return pool(workers or cores())
 
 
-def pool(workers: int) -> ProcessPoolExecutor:
-    """Return a pool of spawned processes, which end with this one even if it is killed."""
+def pool(workers: int, gpu: str = "") -> ProcessPoolExecutor:
+    """Return a pool of spawned processes, which end with this one even if it is killed, and see one GPU if named."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(gpu,))
 
 
-def _begin_worker() -> None:
+def _begin_worker(gpu: str) -> None:
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
     # Interrupts are the parent's to handle, and a worker whose parent was killed would wait for ever.
@@ -242,108 +274,3 @@ def _watch(job: Any, future: Future[Any]) -> None:
     except Exception as error:
         if future.running() or future.set_running_or_notify_cancel():
             future.set_exception(error)
-
-
-def gather(
-    groups: Iterable[T | None],
-    work: Callable[[T], R],
-    keep: Callable[[T, R | Exception], None],
-    *,
-    executor: Executor | None,
-    workers: int,
-    deadline: float = float("inf"),
-) -> None:
-    """Compute `work(group)` for all groups and give each result to `keep` as soon as it is there.
-
-    A group whose worker was lost is computed again at the end, alone, so that the one which breaks
-    workers is told from those it took with it; after three attempts `keep` gets the error.
-
-    Args:
-        groups: drawn one by one, when a worker is free; None says that there is none for the moment.
-        work: a function worker processes can import.
-        keep: called in this process.
-        executor: None: processes of its own, or none at all with one worker.
-        workers: groups in flight at most.
-        deadline: `time.monotonic()` after which nothing new is started.
-    """
-    crew = _Crew(executor, workers)
-    fresh, again = iter(groups), deque[tuple[T, int]]()
-    ended = object()
-    flying: dict[Future[R], tuple[T, int, Executor]] = {}
-
-    def land(future: Future[R]) -> None:
-        group, attempt, where = flying.pop(future)
-        if future.cancelled():
-            kind = type(where).__name__
-            raise FedreproError(f"{kind} has cancelled a run, as a cluster does that ends. What was finished is kept.")
-        error = future.exception()
-        if isinstance(error, BrokenExecutor):
-            crew.replace(where)
-        if error is None:
-            keep(group, future.result())
-        elif not isinstance(error, Exception):
-            raise error
-        elif attempt < ATTEMPTS:
-            again.append((group, attempt + 1))
-        else:
-            keep(group, error)
-
-    try:
-        while True:
-            pause = None
-            while len(flying) < workers and time.monotonic() < deadline:
-                group: Any = next(fresh, ended)
-                if group is None or group is ended:
-                    pause = PAUSE if group is None else None
-                    break
-                future, where = crew.submit(work, group)
-                flying[future] = group, 1, where
-            if not flying and again and time.monotonic() < deadline:
-                group, attempt = again.popleft()
-                future, where = crew.submit(work, group)
-                flying[future] = group, attempt, where
-            if flying:
-                done = wait(flying, timeout=pause, return_when=FIRST_COMPLETED).done
-                for future in sorted(done, key=lambda each: each.cancelled()):  # results before the end of a cluster
-                    land(future)
-            elif pause:
-                time.sleep(pause)
-            else:
-                return
-    except KeyboardInterrupt:
-        for future in [future for future in flying if future.done() and future.exception() is None]:
-            keep(flying[future][0], future.result())
-        raise
-    finally:
-        for future in flying:
-            future.cancel()
-        crew.close(abandon=bool(flying))
-
-
-class _Crew:
-    """The given executor or a new pool, which is replaced once it is broken."""
-
-    def __init__(self, given: Executor | None, workers: int) -> None:
-        self.given, self.workers = given, workers
-        self.current = given or (pool(workers) if workers > 1 else Inline())
-
-    def submit(self, work: Callable[[T], R], group: T) -> tuple[Future[R], Executor]:
-        try:
-            return self.current.submit(work, group), self.current
-        except BrokenExecutor:
-            self.replace(self.current)
-            return self.current.submit(work, group), self.current
-
-    def replace(self, broken: Executor) -> None:
-        if broken is self.current:
-            broken.shutdown(wait=False)
-            self.current = pool(self.workers)
-
-    def close(self, abandon: bool) -> None:
-        """Shut down a pool made here; `abandon` ends its processes in the middle of their work."""
-        if self.current is self.given:
-            return
-        if abandon:
-            give_up(self.current)
-        else:
-            self.current.shutdown(cancel_futures=True)

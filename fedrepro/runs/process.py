@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,8 +18,11 @@ _KEPT_BLOCK = 2**27  # holds the stacked weights of a hundred clients, not the f
 _KEPT_BYTES = 2**30
 
 
-def settle() -> None:
+def settle(device: str = "cpu") -> None:
     """Set torch, if loaded, to one thread, and let the C library keep freed blocks of up to 128 MiB, 1 GiB in all.
+
+    For a GPU torch is also set to algorithms that give the same bits in every run, where it has them, and to products
+    in full float32.
 
     On small graphs a second thread slows both down, and the number of threads changes the last bits. Memory: glibc
     gives a freed block of more than 32 MiB back to the system, so that every round touches the pages of its stacked
@@ -26,6 +31,11 @@ def settle() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+        if device == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read with the first product on the GPU
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # each filling would be one more launch
+            torch.set_float32_matmul_precision("highest")
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
@@ -34,15 +44,30 @@ def settle() -> None:
 
 
 @contextmanager
-def restored_threads() -> Iterator[None]:
-    """Restore torch's number of threads afterwards, whatever happens inside."""
+def restored() -> Iterator[None]:
+    """Restore torch's number of threads and what `settle` sets for a GPU afterwards, whatever happens inside."""
     torch: Any = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch is not None else None
+    if torch is None:
+        yield
+        return
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warns, fills = torch.is_deterministic_algorithms_warn_only_enabled(), torch.utils.deterministic
+    filled = fills.fill_uninitialized_memory
     try:
         yield
     finally:
-        if before is not None:
-            torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+        fills.fill_uninitialized_memory = filled
+
+
+def give_back() -> None:
+    """Free what finished runs hold on a GPU, so that others find it free."""
+    torch: Any = sys.modules["torch"]
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def peak_mebibytes(work: Callable[..., Any], *arguments: Any) -> float:

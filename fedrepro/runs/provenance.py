@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -17,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash
 
@@ -38,6 +40,7 @@ ASIDE = (
     "fedrepro.reporting.cells",
     "fedrepro.reporting.claims",
     "fedrepro.reporting.compare",
+    "fedrepro.reporting.dots",
     "fedrepro.reporting.effects",
     "fedrepro.reporting.exhibits",
     "fedrepro.reporting.figures",
@@ -45,6 +48,7 @@ ASIDE = (
     "fedrepro.reporting.frames",
     "fedrepro.reporting.kernel",
     "fedrepro.reporting.layout",
+    "fedrepro.reporting.legible",
     "fedrepro.reporting.notebook",
     "fedrepro.reporting.priors",
     "fedrepro.reporting.readings",
@@ -58,6 +62,7 @@ ASIDE = (
     "fedrepro.runs.codehash",
     "fedrepro.runs.execute",
     "fedrepro.runs.executors",
+    "fedrepro.runs.lanes",
     "fedrepro.runs.lines",
     "fedrepro.runs.merge",
     "fedrepro.runs.provenance",
@@ -135,17 +140,43 @@ def _source(item: Any) -> str:
     return "\n".join(_source(part) for part in parts if inspect.isfunction(part))
 
 
+def commit() -> str:
+    """Return the commit of the checkout, with `-dirty` where files differ from it; nothing where there is no git."""
+    command = ["git", "-C", str(paths.root()), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
+    with suppress(OSError):
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
+
+
 def environment(device: str) -> dict[str, Any]:
     """Return where results are computed: versions, machine, processor, device and threads. Never import torch.
 
     A GPU that this process does not have, as on the login node of a cluster, is named by `device`.
     """
     torch: Any = sys.modules.get("torch")
-    name = device
-    if device.startswith("cuda") and torch is not None and torch.cuda.is_available():
-        name = torch.cuda.get_device_name(device)
     threads = torch.get_num_threads() if torch is not None else int(os.environ.get("OMP_NUM_THREADS") or 0)
-    return {**_machine(), "device": name, "threads": threads}
+    on_gpu = device.startswith("cuda") and torch is not None and torch.cuda.is_available()
+    return {**_machine(), "device": device, "threads": threads, **(_gpu(torch, device) if on_gpu else {})}
+
+
+def _gpu(torch: Any, device: str) -> dict[str, Any]:
+    """Return what changes a result on a GPU, or whether it fits there."""
+    properties = torch.cuda.get_device_properties(device)
+    driver = None
+    with suppress(OSError):
+        numbers = re.search(r"\d+\.[\d.]+", Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
+        driver = numbers and numbers[0]
+    return {
+        "device": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "memory_mebibytes": properties.total_memory >> 20,
+        "cuda": torch.version.cuda,
+        "driver": driver,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    }
 
 
 @cache

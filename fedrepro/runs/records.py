@@ -21,7 +21,7 @@ def describe(error: BaseException) -> str:
 
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
     """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
-    failed = "unavailable" if output.get("unavailable") else "failed"
+    failed = next((status for status in ("unavailable", "lost") if output.get(status)), "failed")
     made: Record = {
         "key": run.key,
         "run": run.to_dict(),
@@ -87,6 +87,33 @@ def _plain(value: Any, name: str) -> Any:
     if hasattr(value, "tolist"):
         return _plain(value.tolist(), name)
     raise ArgumentError(f"{name} must be made of JSON values. Got {type(value).__name__}.")
+
+
+def constant(test: float | None, classes: float | None, share: float | None) -> str:
+    """Return in words that a test accuracy is no better than that of a constant prediction, or nothing.
+
+    Args:
+        test: the accuracy.
+        classes: the number of classes that are predicted at least once.
+        share: the share of the most frequent class among the test nodes; NaN or None where it is not known.
+    """
+    if test is None or classes is None or share is None or not test <= share + 1e-9:
+        return ""
+    one = "one class is predicted for every node, and " if classes == 1 else ""
+    equal = abs(test - share) < 1e-9
+    below = "" if equal else f"below {share:.3f}, "
+    return f"{one}the test accuracy {test:.3f} is {below}the share of the most frequent class"
+
+
+def note(result: Mapping[str, Any]) -> str:
+    """Return in words in which view a training run is no better than a constant prediction, or nothing."""
+    told: dict[str, list[str]] = {}
+    for view in ("before", "after"):
+        scores = held if isinstance(held := result.get(view), Mapping) else {}
+        at = scores.get("best") or scores.get("last") or {}
+        text = constant(at.get("test"), at.get("test_classes"), (result.get("majority") or {}).get("test"))
+        told.setdefault(text, []).append(view)
+    return "; ".join(f"{' and '.join(views)} local training {text}" for text, views in told.items() if text)
 
 
 def largest_option(run: Run, error: BaseException) -> str:

@@ -72,7 +72,7 @@ def check(run: Run) -> None:
     """Raise unless each name in a run, and each option of a training run, is known and has a sound value.
 
     Nothing is loaded or trained. What depends on the graph, such as whether it has so many nodes, is told when it is
-    loaded. The options of another task are its function's own.
+    loaded. The options of another task are checked by `fedrepro.runs.options`.
 
     Raises:
         ArgumentError: the message names the field or the option, what is allowed, and what was given.

@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DamagedError, require
-from fedrepro.runs import provenance
+from fedrepro.errors import ArgumentError, DamagedError, one_of, require
+from fedrepro.runs import executors, provenance
 from fedrepro.runs.execute import compute_all
 from fedrepro.runs.lines import Record, is_finding
 from fedrepro.runs.run import Run
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 Cell = tuple[str, str, str]  # task, method and data set
 VERIFIED = "verify.jsonl"
+DEVICES = ("own", "auto", "cpu", "cuda")
 POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
+# The same where rounding grows over the rounds: of the scores at the last round, by method.
+SENSITIVE = {"FedSheafHN": (0.05, 0.015)}
 SEVERAL = 3
 
 
@@ -83,25 +87,15 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
 
     Returns:
         For each name `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
-        missing), and `seconds_missing`: the median of the store for the same data set and method, else for
-        the method, else for all, summed over the missing runs; None where the store is empty.
+        missing), and `seconds_missing`: the mean of the store for the same data set and method, else for the method,
+        else for all, summed over the missing runs; None where the store is empty.
     """
-    times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
-    for record in store:
-        if not is_finding(record):
-            task, method, dataset = _cell(record)
-            for level in ((task, method, dataset), (task, method), ()):
-                times[level].append(record["seconds"])
-    medians = {level: statistics.median(seconds) for level, seconds in times.items()}
-    holds = _judge(store)
+    like, holds = means(store), _judge(store)
 
     def one(cells: Mapping[str, Cell]) -> dict[str, Any]:
         done = [record for key in cells if (record := store.get(key)) is not None]
         missing = [key for key in cells if key not in store]
-        seconds = [
-            next((medians[level] for level in (cells[key], cells[key][:2], ()) if level in medians), None)
-            for key in missing
-        ]
+        seconds = [next((like[level] for level in levels(cells[key]) if level in like), None) for key in missing]
         return {
             "done": len(done),
             "wanted": len(cells),
@@ -114,6 +108,21 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
     return {name: one(cells) for name, cells in wanted.items()}
 
 
+def levels(cell: Cell) -> tuple[tuple[str, ...], ...]:
+    """Return what runs may have in common with a cell, the most first: all of it, task and method, nothing."""
+    return cell, cell[:2], ()
+
+
+def means(store: Store) -> dict[tuple[str, ...], float]:
+    """Return the mean seconds of the stored runs of each of the `levels`."""
+    times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+    for record in store:
+        if not is_finding(record):
+            for level in levels(_cell(record)):
+                times[level].append(record["seconds"])
+    return {level: statistics.fmean(seconds) for level, seconds in times.items()}
+
+
 def verify(
     store: Store,
     n: int | None = 5,
@@ -122,7 +131,7 @@ def verify(
     cheapest: bool = False,
     budget: float | None = None,
     executor: Executor | str | None = None,
-    device: str = "cpu",
+    device: str = "own",
     progress: bool = True,
     workers: int | None = None,
 ) -> DataFrame:
@@ -135,17 +144,25 @@ def verify(
     same, everything else must be the same to the last bit. Elsewhere numbers other than losses may differ by 0.01 (of
     their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set.
 
+    FedSheafHN's hypernetwork multiplies rounding from round to round. With a relative error of 6e-8 in every product
+    and sum, as between a CPU and a GPU, four seeds on Cora after 30 rounds moved the test accuracy of the last round by
+    0.0425 at most and by 0.009 in the mean, and that of the best round by 0.009. The other methods tried (FedAvg,
+    FedSGD, DistGAT) moved by 0.0009 at most. So scores of its last round may differ by 0.05, and by 0.015 in the mean.
+
     Args:
         store: where the runs are.
         n: how many; None verifies all.
         seed: of the sample.
         cheapest: take the records that took the fewest seconds first, instead of random ones.
         budget: minutes after which nothing new is started.
-        executor: as for `execute`, like `device`, `progress` and `workers`.
+        executor: as for `execute`, like `progress` and `workers`.
+        device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
+            them there. Without a GPU records of one are computed on the CPU, which a warning says.
 
     Returns:
         One row for each run that was computed: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict`
-        (`identical`, `close`, `differs`, `failed`, or for want of the graph `unavailable` or `damaged`), the largest
+        (`identical`, `close`, `differs`, `failed`, for want of the graph `unavailable` or `damaged`, or `lost` by a
+        GPU), the largest
         `difference`, the `field` where it is, `error`.
 
     Raises:
@@ -161,7 +178,6 @@ def verify(
     store.refresh()
     chosen, old = _sample(store, n, seed, cheapest)
     wanted = {record["key"]: record for record in chosen}
-    batches = {tuple(run.key for run in runs): runs for runs in map(_beside, chosen)}
     findings: dict[str, _Finding] = {}
 
     def keep(records: list[Record]) -> None:
@@ -171,15 +187,10 @@ def verify(
                 findings[record["key"]] = _Finding(wanted[record["key"]], again)
                 _store_findings(store, [findings[record["key"]]])
 
-    compute_all(
-        list(batches.values()),
-        keep,
-        executor=executor,
-        workers=workers,
-        device=device,
-        progress=progress,
-        deadline=math.inf if budget is None else time.monotonic() + 60 * budget,
-    )
+    deadline = math.inf if budget is None else time.monotonic() + 60 * budget
+    for place, group in _places(store, chosen, device).items():
+        these = list({tuple(run.key for run in runs): runs for runs in map(_beside, group)}.values())
+        compute_all(these, keep, executor=executor, workers=workers, device=place, progress=progress, deadline=deadline)
     in_order = [findings[key] for key in wanted if key in findings]
     _store_findings(store, _judge_means(in_order))
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in in_order]
@@ -188,9 +199,24 @@ def verify(
 
 
 def _store_findings(store: Store, findings: Iterable[_Finding]) -> None:
-    """Store findings; a run whose graph cannot be had has none."""
-    if kept := [finding.record() for finding in findings if finding.verdict not in ("unavailable", "damaged")]:
+    """Store findings. A run that could not be computed here, for want of its graph or of a GPU, has none."""
+    if kept := [finding.record() for finding in findings if finding.verdict not in ("unavailable", "damaged", "lost")]:
         store.append(VERIFIED, *kept)
+
+
+def _places(store: Store, chosen: Sequence[Record], device: str) -> dict[str, list[Record]]:
+    """Return the records to compute again by device."""
+    if one_of("device", device, DEVICES) != "own":
+        return {device: list(chosen)}
+    places: dict[str, list[Record]] = {"cpu": [], "cuda": []}
+    for record in chosen:
+        on_cpu = store.environments.get(record["environment"], {}).get("device", "cpu") == "cpu"
+        places["cpu" if on_cpu else "cuda"].append(record)
+    if places["cuda"] and executors.resolved("auto") == "cpu":
+        told = f"{len(places['cuda'])} of these runs were computed on a GPU, and no GPU is found"
+        warnings.warn(f"{told}: they are computed on the CPU, and compared as on another machine.", stacklevel=3)
+        return {"cpu": list(chosen)}
+    return places
 
 
 def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[list[Record], set[str]]:
@@ -258,7 +284,13 @@ class _Finding:
                 for at, a, b in pairs
                 if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
             )
-            self.verdict = "close" if self.difference <= POINT else "differs"
+            within = all(abs(change) <= self.allowed(at)[0] for at, change in self.changes.items())
+            self.verdict = "close" if within else "differs"
+
+    def allowed(self, at: str) -> tuple[float, float]:
+        """Return how much another machine may change a field, in one run and in the mean of several."""
+        plain = POINT, MEAN_POINT
+        return SENSITIVE.get(self.old["run"]["method"], plain) if ".last." in f".{at}." else plain
 
     @property
     def difference(self) -> float:
@@ -329,7 +361,7 @@ def _change(old: Any, new: Any) -> float:
 
 
 def _judge_means(found: Sequence[_Finding]) -> list[_Finding]:
-    """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by over `MEAN_POINT`.
+    """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by more than is allowed.
 
     Small differences in one direction are not noise. Returns the findings that were changed.
     """
@@ -340,8 +372,8 @@ def _judge_means(found: Sequence[_Finding]) -> list[_Finding]:
             cells[_cell(finding.old)].append(finding)
     for group in cells.values():
         fields = {at for finding in group for at in finding.changes}
-        means = [statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields]
-        if len(group) >= SEVERAL and max(map(abs, means), default=0.0) > MEAN_POINT:
+        means = {at: statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields}
+        if len(group) >= SEVERAL and any(abs(mean) > group[0].allowed(at)[1] for at, mean in means.items()):
             changed += [finding for finding in group if finding.verdict == "close"]
     for finding in changed:
         finding.verdict = "differs"

@@ -71,6 +71,24 @@ def test_the_choice_of_a_point_takes_no_test_score() -> None:
     assert not tables.choose(moved)["place"].equals(chosen["place"])
 
 
+def test_a_metric_chooses_the_point() -> None:
+    """By macro-F1 and AUC on validation nodes other points win than by accuracy; no test score takes part."""
+    runs = protocol.tuning("Cora")[:12]
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame([{"key": run.key, **run.to_dict(), **run.options} for run in runs])
+    entries = [f"{view}.best.{entry}" for view in ("before", "after") for entry in ("val", "val_f1", "val_auc")]
+    frame = frame.assign(**{entry: rng.random(len(runs)) for entry in entries})
+    for metric, (_, entry) in tables.METRICS.items():
+        found = tables.choose(frame, metric)
+        assert found["place"].tolist() == [int(frame[f"after.best.{entry}"][at : at + 6].argmax()) for at in (0, 6)]
+        assert tables.choose(frame.assign(**{"after.best.test_auc": 1.0}), metric).equals(found)
+    assert len({tuple(tables.choose(frame, metric)["place"]) for metric in tables.METRICS}) > 1
+    with pytest.raises(ArgumentError, match=r"metric must be one of 'accuracy', 'macro_f1', 'auc'. Got 'AUC'"):
+        tables.choose(frame, "AUC")
+    with pytest.raises(ArgumentError, match="metric must be a score that the runs of Central on Cora hold"):
+        tables.choose(frame.drop(columns="after.best.val_auc"), "auc")
+
+
 def victim(nodes: int = 40) -> attacker.Victim:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(nodes, 60, generator=generator) * (torch.rand(nodes, 60, generator=generator) < 0.3)
@@ -130,8 +148,13 @@ def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path) -> None:
     assert row["runs"] == 2 and 0 < row["accuracy"] <= 100 and row["low"] <= row["minus Local"] <= row["high"]
     assert row["MiB"] == found.set_index("row").loc["FedAvg", "MiB"] > 0
     assert sum(record["run"]["method"] == "ServerMomentum" for record in store) == 6 + 2
-    with pytest.raises(ArgumentError, match="method"):
-        fr.across(method="ServerMomentun", store=store)
+    by_auc = fr.across(dataset="Cora~standin", seeds=2, store=store, metric="auc", **more)
+    assert by_auc["AUC"].is_monotonic_decreasing and 0 < by_auc["AUC"].max() <= 100
+    gaps = by_auc.set_index("row")
+    assert gaps.loc["FedAvg", "minus Local"] == pytest.approx(gaps.loc["FedAvg", "AUC"] - gaps.loc["Local", "AUC"])
+    for wrong in ({"method": "ServerMomentun"}, {"metric": "f1"}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            fr.across(store=store, **wrong)
 
 
 @dataclass(frozen=True)

@@ -162,12 +162,29 @@ PARTITIONS = [
 SYNTHETIC = [
     bad("one node", csbm(nodes=1), "nodes", "at least 2", "1"),
     bad("no features", csbm(features=0), "features", "at least 1", "0"),
+    bad("half a node", csbm(nodes=40.5), "nodes", "an integer", "Got 40.5"),
+    bad("nodes of text", csbm(nodes="40"), "nodes", "an integer", "'40'"),
+    bad("True features", csbm(features=True), "features", "an integer", "True"),
+    bad("degree below 0", csbm(degree=-1), "degree", "at least 0", "Got -1"),
+    bad("degree of text", csbm(degree="5"), "degree", "a finite number", "'5'"),
+    bad("no degree", csbm(degree=None), "degree", "a finite number", "None"),
+    bad("degree that is none", csbm(degree=math.nan), "degree", "a finite number", "nan"),
+    bad("lam without end", csbm(lam=-math.inf), "lam", "a finite number", "-inf"),
+    bad("lam of text", csbm(lam="1"), "lam", "a finite number", "'1'"),
+    bad("mu without end", csbm(mu=math.inf), "mu", "a finite number", "inf"),
     bad("mu below 0", csbm(mu=-1.0), "mu", "at least 0", "-1"),
+    bad("csbm with a negative seed", csbm(seed=-1), "seed", "at least 0", "-1"),
+    bad("csbm with half a seed", csbm(seed=0.5), "seed", "an integer", "0.5"),
+    bad("a negative noise seed", csbm(noise_seed=-2), "noise_seed", "at least 0", "-2"),
+    bad("a noise seed of text", csbm(noise_seed="a"), "noise_seed", "an integer", "'a'"),
     bad("lam too strong", csbm(lam=9.0), "lam", "sqrt(degree)", "9"),
     bad("degree too large", csbm(degree=50.0), "degree", "50"),
     bad("an unknown noise", csbm(noise="1/q"), "noise", "'1/q'"),
     bad("a stand-in of nothing", lambda: synthetic.standin("Corra"), "name", "'Corra'", "Did you mean 'Cora'?"),
     bad("a negative seed", lambda: synthetic.standin("Cora", -1), "seed", "-1"),
+    bad("half a seed", lambda: synthetic.standin("Cora", 0.5), "seed", "an integer", "0.5"),  # type: ignore[arg-type]
+    bad("a seed of text", lambda: synthetic.standin("Cora", "0"), "seed", "an integer", "'0'"),  # type: ignore[arg-type]
+    bad("a stand-in without name", lambda: synthetic.standin(None), "name", "None"),  # type: ignore[arg-type]
 ]
 
 

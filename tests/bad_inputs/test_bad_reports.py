@@ -147,7 +147,7 @@ DRAWN = [
     bad("curves of text", drawn("curves", TEXT, "x", "y", "method"), "y must", "numbers", "'y'"),
     bad("an unknown band", drawn("curves", FRAME, "x", "y", "method", band="sd"), "band", "'sd'"),
     bad("a list as frame", drawn("curves", [1, 2], "x", "y", "method"), "frame", "list"),
-    bad("dots of a frame of runs", drawn("dots", FRAME), "a column of dots", "'setting'"),
+    bad("dots of a frame of runs", drawn("dots", FRAME), "table must have", "Got one without setting"),
     bad("dots of nothing", drawn("dots", FRAME[:0]), "table", "rows"),
     bad("an empty matrix", drawn("heat", np.zeros((0, 0))), "matrix", "not empty", "(0, 0)"),
     bad("a matrix of text", drawn("heat", [["a"]]), "matrix", "numbers", "[['a']]"),

@@ -72,8 +72,11 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
 // -- memory ----------------------------------------------------------------------------------------------------------
 std::atomic<int64_t> held{0}, peak{0}, limit{INT64_MAX};
-void count_bytes(int64_t n) {
+void check_room(int64_t n) {
   if (held + n > limit) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", n >> 20, " MiB. (simulated)");
+}
+void count_bytes(int64_t n) {
+  check_room(n);
   auto now = held += n; auto p = peak.load(); while (now > p && !peak.compare_exchange_weak(p, now)) {} }
 
 struct Block { c10::DataPtr memory; c10::Storage owner; int64_t bytes; };
@@ -86,6 +89,7 @@ c10::DataPtr on_gpu(Block* made, void* at) {
 
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
+    check_room(n);
     auto* block = new Block{c10::GetCPUAllocator()->allocate(n), {}, int64_t(n)};
     return on_gpu(block, block->memory.get());
   }

@@ -9,6 +9,7 @@ from fedrepro.errors import ArgumentError
 from fedrepro.papers.engine.exhibits import WAYS, speed_checks, speed_table
 from fedrepro.reporting import exhibits
 from fedrepro.reporting.exhibits import registered
+from fedrepro.runs import options
 
 
 @pytest.mark.parametrize("name", registered())
@@ -21,10 +22,12 @@ def test_quick_runs_are_among_the_paper_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", registered())
 def test_smoke_runs_need_no_graph(name: str) -> None:
-    """A smoke run works on stand-ins or on nothing, so it is never mistaken for a real one."""
+    """A smoke run works on stand-ins or on nothing, so it is never mistaken for a real one, and has options it may."""
     drawn = ("~standin", "csbm-")  # synthetic data under its own name
     runs = registered()[name].runs("smoke")
     assert all(run.dataset == "" or any(mark in run.dataset for mark in drawn) for run in runs)
+    for run in runs:
+        options.check(run)
 
 
 def test_an_unknown_profile_is_an_error() -> None:

@@ -18,6 +18,7 @@ from fedrepro import paths
 from fedrepro.errors import ArgumentError, StoreError
 from fedrepro.reporting import exhibits, figures, files
 from fedrepro.reporting.compare import table
+from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import interval
 
 FORMS = ("curves", "dots", "bars", "heat", "slopes", "boxes")
@@ -70,6 +71,11 @@ def draw(form: str) -> Figure:
     return drawing(frame, "clients", "test", "method")
 
 
+def named(figure: Figure) -> list[str]:
+    """Return the entries of the legend that stands under the axes."""
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
 def texts(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(Text))
 
@@ -91,10 +97,7 @@ def test_curves_show_mean_and_interval() -> None:
     edge = axes.collections[0].get_paths()[0].vertices
     ends = edge[edge[:, 0] == 5][:, 1]
     assert (ends.min(), ends.max()) == pytest.approx(interval(scores)[1:3])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "FedGAT (3 runs)",
-        "DistGAT (5 runs)",
-    ]
+    assert named(axes.figure) == ["FedGAT (3 runs)", "DistGAT (5 runs)"]
 
 
 def test_colours_can_be_those_of_an_order() -> None:
@@ -103,7 +106,7 @@ def test_colours_can_be_those_of_an_order() -> None:
     axes = figures.curves(sweep(), "clients", "test", "method", order=order).axes[0]
     assert [line.get_color() for line in axes.lines if len(line.get_xdata())] == figures.COLOURS[1:3]
     axes = figures.bars(sweep(), "clients", "test", "method", order=order).axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["DistGAT (5 runs)", "FedGAT (3 runs)"]
+    assert named(axes.figure) == ["DistGAT (5 runs)", "FedGAT (3 runs)"]
 
 
 def test_points_stand_where_bars_would_and_need_no_zero() -> None:
@@ -138,7 +141,7 @@ def test_dots_mark_every_cell() -> None:
     figure = figures.dots(frame)
     assert [axes.get_title() for axes in figure.axes] == ["Cora", "CiteSeer", "PubMed"]
     for axes, (_, group) in zip(figure.axes, frame.groupby("dataset", sort=False)):
-        assert [text.get_text() for text in axes.texts] == [figures.MARKS[name] for name in group["verdict"]]
+        assert [text.get_text() for text in axes.texts] == [MARKS[name] for name in group["verdict"]]
         assert list(axes.lines[0].get_xdata()) == list(group["published_mean"])
     assert "(0-3 runs)" in texts(figure)
     named = figures.dots(frame.assign(runs=[1] * len(frame)), rows=("method", "clients"), value="accuracy (percent)")
@@ -204,19 +207,20 @@ def test_save_writes_the_three_files(tmp_path: Path) -> None:
     assert files.save("fedgat", "checks", sweep(), folder=tmp_path) == [tmp_path / "fedgat" / "checks.csv"]
 
 
-def test_finish_names_the_axes_and_moves_the_legend() -> None:
-    """Axes get their names, the legend its place under them or loses its numbers of runs, and no line is lost."""
+def test_finish_names_the_axes_and_renews_the_legend() -> None:
+    """Axes get their names, the legend its numbers of runs or none, no line is lost, and the figure grows once."""
     frame = pd.DataFrame({"x": [1, 2, 1, 2], "y": [0.1, 0.2, 0.3, 0.4], "line": list("uuvv")})
     figure = figures.curves(frame, "x", "y", "line")
     height = figure.get_figheight()
-    assert figures.finish(figure, below=False, counts=False, ylabel="accuracy") is figure
+    assert figures.finish(figure, counts=False, ylabel="accuracy") is figure
     ax = figure.axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel(), figure.get_figheight()) == ("x", "accuracy", height)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u", "v"]
+    assert named(figure) == ["u", "v"] and ax.get_legend() is None
     figures.finish(figure)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (1 run)", "v (1 run)"]
-    assert ax.get_legend().get_bbox_to_anchor().transformed(ax.transAxes.inverted()).y1 < 0
-    assert figure.get_figheight() > height
+    assert named(figure) == ["u (1 run)", "v (1 run)"]
+    figure.draw_without_rendering()
+    assert figure.legends[0].get_window_extent().y1 < ax.get_tightbbox().y0
+    assert figure.get_figheight() == height
 
 
 def test_save_goes_to_the_figures_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,3 +303,16 @@ def test_a_file_that_cannot_be_written_keeps_the_old_one(tmp_path: Path, monkeyp
         files.save("fedgat", "FG-T1", sweep().head(1), folder=tmp_path)
     assert (tmp_path / "fedgat" / "FG-T1.csv").read_bytes() == before
     assert os.listdir(tmp_path / "fedgat") == ["FG-T1.csv"]
+
+
+@pytest.mark.parametrize("rows", ["none", "without numbers"])
+def test_a_frame_without_rows_says_so(rows: str) -> None:
+    """A form with nothing to draw says it in the figure, and does not warn of colours and names that it lacks."""
+    frame = pd.DataFrame({"x": [1, 2], "y": [0.1, 0.2], "by": ["a", "b"]})
+    frame = frame[:0] if rows == "none" else frame.assign(y=float("nan"))
+    for form, names in ((figures.curves, ["by"]), (figures.bars, ["by"]), (figures.boxes, [])):
+        drawn = form(frame, "x", "y", *names)
+        assert "no rows" in [text.get_text() for text in drawn.axes[0].texts], form
+    if rows == "none":
+        assert figures.slopes(frame, "x", "y", "by").axes[0].texts[0].get_text() == "no rows"
+        assert figures.panels(frame, "by", figures.bars, by="by", x="x", y="y") is None

@@ -14,7 +14,7 @@ def test_claims_are_counted_and_told_one_by_one() -> None:
     rows = [("A-C1", "Ours is best.", "fails"), ("A-C2", "It is fast", "holds"), ("A-C3", "It is small.", "holds")]
     frame = pd.DataFrame(rows, columns=["id", "claim", "verdict"])
     assert outcome.sentences(frame) == [
-        "Of 3 claims: 1 fails, 2 holds.",
+        "Of 3 claims, 1 fails and 2 hold.",
         "**fails** (A-C1): Ours is best.",
         "**holds** (A-C2): It is fast.",
         "**holds** (A-C3): It is small.",
@@ -47,6 +47,14 @@ def test_of_many_that_fail_the_rest_is_counted() -> None:
     rows = [checks.row(f"A-{n}", "small", 2, 1) for n in range(9)]
     said = outcome.sentences(pd.DataFrame(rows))
     assert len(said) == 8 and said[-1] == "Of the others that do not hold, 3: fails."
+
+
+def test_what_is_neither_held_nor_failed_is_not_counted() -> None:
+    """The verdict of an attack, or of what was not tested, is told and is no check that fails to hold."""
+    attack = checks.row("A-1", "a cosine", 1, 1) | {"verdict": "rebuilt"}
+    assert outcome.sentences(pd.DataFrame([attack])) == ["**rebuilt** (A-1): a cosine."]
+    both = pd.DataFrame([attack, checks.row("A-2", "small", 0, 1)])
+    assert outcome.sentences(both) == ["1 of 1 checks hold.", "**rebuilt** (A-1): a cosine."]
 
 
 def test_no_check_and_another_frame() -> None:

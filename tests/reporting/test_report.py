@@ -68,6 +68,19 @@ def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
     assert "](FG-F2a.svg)" in text and "](FG-T1.svg)" not in text
 
 
+def test_a_caption_stands_under_each_picture(folder: Path) -> None:
+    """Under the picture stand the ID, the files, the runs and the command; equal numbers refer to the picture."""
+    curve = pd.read_csv(folder / "fedgat" / "FG-F2a.csv")
+    files.save("fedgat", "FG-F6a", curve, folder=folder)
+    report.write(folder)
+    text = (folder / "fedgat" / "README.md").read_text()
+    shown = text.index(
+        "](FG-F2a.svg)\n\nFG-F2a. Files: [csv](FG-F2a.csv) [svg](FG-F2a.svg). Runs behind each number: 4."
+    )
+    assert "Drawn by `fedrepro run fedgat/6-experiments`." in text[shown : shown + 200]
+    assert "FG-F6a. Files: [csv](FG-F6a.csv). Runs behind each number: 4. The picture is that of FG-F2a" in text
+
+
 def test_tables_are_rendered(folder: Path) -> None:
     """Claims and deviations stand as Markdown tables, their bars and line breaks harmless."""
     report.write(folder)

@@ -112,6 +112,39 @@ def test_a_second_run_makes_no_word_worse() -> None:
     assert alone[0] > widths[0] > widths[1]
 
 
+def kept_graphs(true: float, within: float, between: float, *, known: bool) -> dict[str, float]:
+    """Return how often each word is said where the paper's runs and ours keep one graph each.
+
+    Scores have the variance `within` on one graph and `between` over graphs. Twenty runs of ours, on graphs drawn
+    anew, show their sum if it is `known`.
+    """
+    rng, runs = np.random.default_rng(9), 20
+    error = math.sqrt(between + within / runs)
+    ours, theirs = true + rng.normal(size=DRAWS) * error, rng.normal(size=DRAWS) * error
+    own, printed = (within * rng.chisquare(runs - 1, DRAWS) / (runs - 1) for _ in range(2))
+    anew = (within + between) * rng.chisquare(runs - 1, DRAWS) / (runs - 1)
+    found = rule.intervals(
+        ours, own, runs - 1, runs, theirs, np.sqrt(printed), runs, anew=(anew if known else math.nan, runs - 1)
+    )
+    said = rule.words(found.difference, found.half90, found.half95)
+    return {word: float((said == word).mean()) for word in rule.WORDS}
+
+
+@pytest.mark.parametrize(("within", "between"), [(1.0, 0.0), (1.0, 0.25), (1.0, 1.0), (1.9, 1.5), (0.14, 2.2)])
+def test_error_rates_where_both_keep_one_graph(within: float, between: float) -> None:
+    """With the variance over graphs drawn anew the rates hold, however large its part between graphs is."""
+    edge = kept_graphs(2.0, within, between, known=True)
+    assert edge[AGREES] <= RATE and edge[DIFFERS] <= RATE
+    assert kept_graphs(0.0, within, between, known=True)[DIFFERS] <= RATE
+    assert kept_graphs(6.0, within, between, known=True)[DIFFERS] > 0.4  # and a large difference is found
+
+
+def test_the_runs_of_one_graph_do_not_show_what_another_would_give() -> None:
+    """Negative control: without runs on new graphs both words are wrong far too often."""
+    edge = kept_graphs(2.0, 0.14, 2.2, known=False)
+    assert edge[AGREES] > 0.2 and edge[DIFFERS] > 0.2
+
+
 @pytest.mark.parametrize("runs", [1, 3, 10])
 def test_peaks_are_held_against_peaks(runs: int) -> None:
     """Where the published number is the largest of ten runs, ours is the expected largest of ten: rates as above."""

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from notebooks_written import write
 
-from fedrepro.runs import codehash
+from fedrepro.reporting import stamps
+from fedrepro.runs import codehash, provenance
 from fedrepro.runs.provenance import fingerprint
 from fedrepro.runs.store import Store
 
@@ -164,3 +165,16 @@ def test_a_removed_figure_is_drawn_again(checkout: Checkout) -> None:
     assert checkout.python("-m", "fedrepro", "run", NAME).startswith("ok ")
     assert figure.read_bytes() == before and checkout.unchanged()
     assert checkout.python("-m", "fedrepro", "run", NAME, "--again").startswith("ok ")
+
+
+def test_a_file_that_a_parameter_names_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content of a user's table is an input of its notebook; the threads of the process that asks are not."""
+    table = tmp_path / "nodes.csv"
+    table.write_text("id,label\n")
+    source = write(tmp_path, "a/1-b")
+    first = stamps._inputs(source, {"nodes": str(table), "seeds": 2})
+    monkeypatch.setattr(provenance, "environment", lambda _, real=provenance.environment: real("") | {"threads": 7})
+    assert stamps._inputs(source, {"nodes": str(table), "seeds": 2}) == first
+    table.write_text("id,label,x\n")
+    stamps._hash.cache_clear()  # as `unchanged` does
+    assert stamps._inputs(source, {"nodes": str(table), "seeds": 2}) != first

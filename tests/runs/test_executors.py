@@ -8,6 +8,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fake_tasks
@@ -147,11 +148,58 @@ def test_auto_is_the_gpu_if_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPa
             executors.resolved("cuda")
 
 
+@pytest.mark.parametrize(("cuda", "why"), [(None, "is built without CUDA"), ("13.0", "is built for CUDA 13.0")])
+def test_auto_says_once_why_it_takes_the_cpu(cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `nvidia-smi` is installed and torch finds no GPU, `auto` says so, and not a second time."""
+    executors._say_why_not.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(executors.shutil, "which", lambda program: f"/usr/bin/{program}")
+    with pytest.warns(UserWarning, match=why):
+        assert executors.resolved("auto") == "cpu"
+    assert executors.resolved("auto") == "cpu" and executors.resolved("cpu") == "cpu"
+    executors._say_why_not.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "smi", "expected"),
+    [("cpu", "local", True, 8), ("auto", "local", False, 8), ("auto", "local", True, 2), ("cuda", "local", False, 2),
+     ("cuda", "dask", True, 8)],
+)  # fmt: skip
+def test_as_many_notebooks_at_once_as_gpus(
+    device: str, engine: str, smi: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notebooks that compute on GPUs run one a GPU, others one a core."""
+    monkeypatch.setenv("FEDREPRO_WORKERS", "8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(executors.shutil, "which", lambda program: "/usr/bin/nvidia-smi" if smi else None)
+    assert executors.at_once(device, engine) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "names"), [(None, ["0", "1"]), ("3,5", ["3", "5"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])]
+)
+def test_gpus_are_named_as_the_variable_takes_them(
+    given: str | None, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker sees one GPU of those that this process sees, by the name that it has in `CUDA_VISIBLE_DEVICES`."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert executors.gpus() == names
+    with executors.pool(1, names[1]) as given_pool:
+        assert given_pool.submit(os.getenv, "CUDA_VISIBLE_DEVICES").result() == names[1]
+
+
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> str:
     """As if there were a GPU; its name."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
+    properties = SimpleNamespace(name="some GPU", major=9, minor=0, total_memory=2**33)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     return "some GPU"
 
 
@@ -182,7 +230,8 @@ def test_lost_workers_and_a_gpu(store: Store, gpu: str) -> None:
 
 
 def test_training_takes_the_gpu(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a GPU training runs one after the other in this process, and its records name the GPU."""
+    """With one worker training runs one after the other in this process, and its records name the GPU."""
     calls = fake_training(monkeypatch)
-    engine.execute([Run("train", "p", "FedAvg", seed=s) for s in (0, 1)], store=store, file="a", device="auto")
+    seeds = [Run("train", "p", "FedAvg", seed=s) for s in (0, 1)]
+    engine.execute(seeds, store=store, file="a", device="auto", workers=1)
     assert calls == [[0], [1]] and devices(store) == {gpu}

@@ -320,3 +320,19 @@ def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(Path, "read_text", lambda self, text=text, **_: text)
         told.append(provenance._processor())
     assert told == ["Some CPU (family 25, model 17)", "Some CPU (family 26, model 2)"]
+
+
+def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout has a commit, marked where a file differs. Without git, in the folder or at all, there is none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(provenance.paths, "root", lambda: tmp_path)
+    assert provenance.commit() == ""
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    (tmp_path / "a").write_text("1")
+    for command in (["init", "-q"], ["add", "a"], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True, cwd=tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{12,}", first := provenance.commit())
+    (tmp_path / "a").write_text("2")
+    assert provenance.commit() == f"{first}-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert provenance.commit() == ""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import fake_tasks
 import pytest
 
+import fedrepro.runs
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
+from fedrepro.reporting import state
 from fedrepro.runs import execute as engine
 from fedrepro.runs import provenance, verification
 from fedrepro.runs.run import Run, sweep
@@ -291,6 +295,45 @@ def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(verification.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
 
 
+def test_a_record_of_a_gpu_where_there_is_none(store: Store) -> None:
+    """A run of a GPU is computed on the CPU where there is no GPU, which is said, and compared as on another."""
+    (record,) = engine.compute(runs(seeds=1))
+    fill(store, runs(seeds=1), environment=record["environment"] | {"device": "some GPU", "cuda": "13.0"})
+    with pytest.warns(UserWarning, match="1 of these runs were computed on a GPU, and no GPU is found"):
+        assert list(verification.verify(store, 1, workers=1)["verdict"]) == ["close"]
+    assert list(verification.verify(store, 1, workers=1, device="cpu")["verdict"]) == ["close"]
+    with pytest.raises(ArgumentError, match="device must be one of"):
+        verification.verify(store, 1, device="here")
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "shifts", "verdict"),
+    [
+        ("FedSheafHN", "last", [0.045, -0.04, 0.0], "close"),
+        ("FedSheafHN", "last", [0.06, 0.0, 0.0], "differs"),
+        ("FedSheafHN", "last", [0.03, 0.03, 0.03], "differs"),
+        ("FedSheafHN", "best", [0.02, 0.0, 0.0], "differs"),
+        ("FedAvg", "last", [0.02, 0.0, 0.0], "differs"),
+    ],
+)
+def test_a_method_that_multiplies_rounding(
+    method: str, field: str, shifts: list[float], verdict: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another device the last round of FedSheafHN may move further than other scores, in a run and in the mean."""
+
+    def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
+        return [{"result": {"after": {field: {"test": 0.5 + shifts[run.seed]}}}, "chunk": 1} for run in runs]
+
+    tasks = types.ModuleType("fedrepro.runs.tasks")
+    tasks.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedrepro.runs.tasks", tasks)
+    monkeypatch.setattr(fedrepro.runs, "tasks", tasks, raising=False)
+    wanted = sweep(task="train", paper="p", method=method, seed=range(3))
+    fill(store, wanted, chunk=99, result={"after": {field: {"test": 0.5}}})
+    found = set(verification.verify(store, 3, workers=1)["verdict"])
+    assert ("differs" in found) == (verdict == "differs")
+
+
 def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs trained side by side are recomputed side by side."""
     from fake_training import fake_training
@@ -303,7 +346,7 @@ def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_status(store: Store) -> None:
-    """Counts of what is done, failed and missing, and the time the rest takes by the medians of the store."""
+    """Counts of what is done, failed and missing, and the time the rest takes by the means of the store."""
     wanted = runs(seeds=4, dataset=["Cora", "CS", "Physics"])
     assert verification.status(store, wanted) == {
         "done": 0,
@@ -317,16 +360,32 @@ def test_status(store: Store) -> None:
         fill(store, [run], seconds=seconds)
     fill(store, [run for run in wanted if run.dataset == "CS"][:1], seconds=10.0)
     fill(store, [run for run in wanted if run.dataset == "CS"][1:2], status="failed")
-    # missing: one of Cora at its median 2, three of CS at 10, four of Physics at the median of (1, 2, 9, 10)
+    # missing: one of Cora at its mean 4, three of CS at 10, four of Physics at the mean of (1, 2, 9, 10)
     assert verification.status(store, [*wanted, *wanted]) == {
         "done": 4,
         "wanted": 12,
         "stale": 0,
         "failed": 1,
         "missing": 8,
-        "seconds_missing": 2 + 3 * 10 + 4 * 5.5,
+        "seconds_missing": 4 + 3 * 10 + 4 * 5.5,
     }
     assert verification.status(store, [])["seconds_missing"] == 0
+
+
+def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
+    """Stored seconds are summed, missing runs cost the mean of their method and graph, others are not known."""
+    wanted = runs(seeds=4, dataset=["Cora", "CS"])
+    assert state.told(state.cost(store, wanted)).endswith("8 have no such run, so their cost is not known.")
+    fill(store, wanted[:1], seconds=3000.0)
+    known = state.cost(store, [*wanted, *wanted])
+    same = [run for run in wanted[1:] if run.dataset == wanted[0].dataset]
+    assert known == {
+        "runs": 8, "stored": 1, "seconds": 3000.0, "alike": 3, "left": 9000.0, "unknown": 4,
+    } and len(same) == 3  # fmt: skip
+    said = state.told(known)
+    assert "Of them 1 are stored and took 50.0 min" in said and "would take 2.5 h more" in said
+    assert "All are stored" in state.told(state.cost(store, wanted[:1]))
+    assert state.told(state.cost(store, [])) == "This notebook has no runs that are stored."
 
 
 def test_constants() -> None:

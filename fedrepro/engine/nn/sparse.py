@@ -79,15 +79,16 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dense: Tensor, matrix: Sparse) -> Tensor:
         ctx.matrix = matrix
-        return _bag(dense, matrix.pattern.col, matrix.pattern.ptr, matrix.value)
+        return bag(dense, matrix.pattern.col, matrix.pattern.ptr, matrix.value)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         pattern = ctx.matrix.pattern
-        return _bag(grad, pattern.col_t, pattern.ptr_t, ctx.matrix.value_t), None
+        return bag(grad, pattern.col_t, pattern.ptr_t, ctx.matrix.value_t), None
 
 
-def _bag(dense: Tensor, index: Tensor, ptr: Tensor, value: Tensor | None) -> Tensor:
+def bag(dense: Tensor, index: Tensor, ptr: Tensor, value: Tensor | None = None) -> Tensor:
+    """Return in row `i` the sum of the rows `index[ptr[i]:ptr[i + 1]]` of `dense`, each times its `value` if given."""
     if value is not None and value.dtype != dense.dtype:
         value = value.to(dense.dtype)
     return F.embedding_bag(
@@ -215,7 +216,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         flat = grad.reshape(len(grad), -1)
-        total = _bag(flat, ctx.pattern.col_t, ctx.pattern.ptr_t, None)
+        total = bag(flat, ctx.pattern.col_t, ctx.pattern.ptr_t)
         return total.reshape(-1, *grad.shape[1:]), None
 
 
@@ -298,7 +299,7 @@ class _SumByTarget(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, messages: Tensor, pattern: Pattern) -> Tensor:
         ctx.pattern = pattern
-        return _bag(messages, pattern.col_t, pattern.ptr_t, None)
+        return bag(messages, pattern.col_t, pattern.ptr_t)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -32,7 +32,7 @@ def series(degree: int = 16, interval: float = 4.0) -> Any:
     )
     title = f"largest error within the interval: {error:.3g}"
     figure = figures.curves(lines, "score of the edge, x", "value", "line", band="none", title=title)
-    figures.finish(figure, below=False, counts=False)
+    figures.finish(figure, counts=False)
     ax = figure.axes[0]
     top = float(paper_score(np.array([interval]))[0])
     ax.set(ylim=(-0.15 * top, 1.6 * top))

@@ -32,7 +32,7 @@ def diffusion(first: float = 2.0, second: float = 1.0, steps: int = 12) -> Any:
         f"maps {first:g} and {second:g}: after the maps the last states differ by {abs(float(after[0] - after[1])):.1e}"
     )
     figure = figures.curves(pd.DataFrame(rows), "step", "state", "line", band="none", title=title)
-    figures.finish(figure, below=False, counts=False)
+    figures.finish(figure, counts=False)
     return figure
 
 
@@ -65,5 +65,5 @@ def two_signs(local: float = 0.5, alpha: float = 0.2) -> Any:
     ]
     title = f"local step {local:g}, server's rate {alpha:g}"
     figure = figures.curves(pd.DataFrame(rows), "round", "loss", "sign", band="none", title=title)
-    figures.finish(figure, below=False, counts=False, yscale="log")
+    figures.finish(figure, counts=False, yscale="log")
     return figure

@@ -29,6 +29,17 @@ class FedSheafHNAsPrinted(FedSheafHN):
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Alone(Local):
+    """Training of each client by itself, with an optimizer that goes on afterwards."""
+
+    given: Optimizer
+
+    def rule(self) -> Optimizer:
+        """Return the optimizer that was given."""
+        return self.given
+
+
+@dataclass(frozen=True, kw_only=True)
 class FedSheafHNAsCoded(FedSheafHN):
     """FedSheafHN as the authors' public code runs it on PyTorch Geometric 2.
 
@@ -73,13 +84,7 @@ class FedSheafHNAsCoded(FedSheafHN):
     def warmed(self, fed: Federation) -> Weights:
         """Return every client's weights `[clients, ...]` after the warm-up, and keep its moments."""
         self.held.clear()
-        rule = self.rule()
-
-        class Alone(Local):
-            def rule(self) -> Optimizer:
-                return rule
-
-        alone = Alone(**self.local_options(self.warmup))
+        alone = _Alone(**self.local_options(self.warmup), given=self.rule())
         return train(alone, fed, 1, evaluate=()).state.personal if self.warmup else alone.start(fed)[1].personal
 
     def _is_refresh(self, t: int) -> bool:

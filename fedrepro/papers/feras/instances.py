@@ -58,6 +58,6 @@ def averaging(q: int = 10, rate: float = 0.2, steps: int = 60) -> Any:
             w = np.full(2, w.mean())
     title = f"q = {q}: the average ends {abs(rows[-1]['w'] - best):.3f} from the least sum of the losses"
     figure = figures.curves(pd.DataFrame(rows), "step", "w", "line", band="none", title=title)
-    figures.finish(figure, below=False, counts=False)
+    figures.finish(figure, counts=False)
     figure.axes[0].axhline(best, color=pictures.FAINT, ls="--", lw=1)
     return figure

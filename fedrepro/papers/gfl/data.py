@@ -36,7 +36,7 @@ from torch_geometric.data import Data
 
 from fedrepro.data import datasets
 from fedrepro.data.formats import csr_matrix, csr_tensor
-from fedrepro.data.synthetic import csbm
+from fedrepro.data.synthetic import draw_csbm
 from fedrepro.errors import DataError, require
 
 Array = npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ class Task:
     """A block model with its samples.
 
     Args:
-        nodes, degree, lam, mu: parameters of the block model, see `csbm`.
+        nodes, degree, lam, mu: parameters of the block model, see `synthetic.csbm`.
         samples: number per node.
         supervised: True gives every sample a label of its own, +1 with probability 0.7 if the node's tag is +1 and 0.3
             otherwise, and splits samples. False gives a sample its node's label, and splits nodes.
@@ -134,7 +134,7 @@ def topology(name: str, number: int = 0) -> Data:
     """
     task, passed = TASKS[name], 0
     for seed in range(DRAWS):
-        graph = csbm(task.nodes, task.degree, task.lam, task.mu, FEATURES, seed)
+        graph = draw_csbm(task.nodes, task.degree, task.lam, task.mu, FEATURES, seed)
         near = abs(graph.edge_index.shape[1] / (task.degree * task.nodes) - 1) <= 0.05
         balanced = task.supervised or abs(int(graph.y.sum()) - task.nodes / 2) <= 0.02 * task.nodes
         if near and balanced and components(graph)[0] == 1:

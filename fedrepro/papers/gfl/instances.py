@@ -60,7 +60,7 @@ def rebuilt(neighbours: int = 2, noise: float = 0.0, seed: int = 0) -> Any:
     title = f"{neighbours} neighbours, noise {noise:g}"
     axes = ("rounds seen", "cosine to the closest leaf", "attack")
     figure = figures.curves(pd.DataFrame(rows), *axes, band="none", title=title)
-    figures.finish(figure, below=False, counts=False)
+    figures.finish(figure, counts=False)
     figure.axes[0].set_ylim(0, 1.05)
     figure.axes[0].axhline(1, color=pictures.FAINT, ls="--", lw=1)
     return figure

@@ -85,7 +85,7 @@ def _paper(paper: str, folder: Path) -> Iterator[Row]:
         for row in table:
             if row["published_mean"] or row.get("published"):
                 told = left.pop((row["exhibit"], *_cell(row)), {})
-                yield _row(paper, known, file.stem, {**told, **row}, row["published"], row.get("ours_mean", ""))
+                yield _row(paper, known, file.stem, {**told, **row}, row.get("published", ""), row.get("ours_mean", ""))
     tables: dict[str, list[Row]] = {}
     for row in left.values():
         id_ = row["exhibit"]
@@ -198,4 +198,4 @@ def data(figures: Path, anchors: Collection[str]) -> str:
         "looks": looks(row["word"] for row in found),
         "margin": rule.MARGIN,
     }
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -21,8 +21,8 @@ from fedrepro.papers.fedsheafhn.exhibits import (
     setups,
     tables,
 )
-from fedrepro.reporting.figures import MARKS
 from fedrepro.reporting.frames import messages
+from fedrepro.reporting.layout import MARKS
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 

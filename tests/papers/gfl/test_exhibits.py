@@ -15,7 +15,7 @@ from fedrepro.papers.gfl import theory
 from fedrepro.papers.gfl.data import clients
 from fedrepro.papers.gfl.exhibits import CLAIMS, grids, tables
 from fedrepro.papers.gfl.exhibits import theory as gfl_theory
-from fedrepro.reporting import exhibits, readings
+from fedrepro.reporting import compare, exhibits, readings
 from fedrepro.reporting.claims import claims_table
 from fedrepro.runs.run import Run
 
@@ -171,9 +171,14 @@ def test_sub_graphs_are_compared_without_the_spread_between_them(shift: float, n
 def test_some_sub_graphs_do_not_stand_for_all() -> None:
     """The mean over two sub-graphs, or over 19, is not compared with a printed mean over 20."""
     whole = graphs(0.0, 1.0)
-    for kept in (2, 19):
+    for kept, why in (
+        (0, "not run"),
+        (2, "2 of 20 sub-graphs trained twice"),
+        (19, "19 of 20 sub-graphs trained twice"),
+    ):
         few = whole.assign(again=whole["again"].where(whole["graph"] < kept))
-        assert tables.beside_graph_by_graph(few).empty
+        (row,) = tables.beside_graph_by_graph(few).to_dict("records")
+        assert (row["verdict"], row["why"], row["runs"]) == ("not tested", why, kept) and np.isnan(row["difference"])
 
 
 def test_a_sub_graph_is_trained_again_in_repetition_20_and_up() -> None:
@@ -184,9 +189,40 @@ def test_a_sub_graph_is_trained_again_in_repetition_20_and_up() -> None:
     row = found.query("method == 'GFL-APPNP' and setting == 'I=50'").set_index("graph")
     assert row["again"].tolist() == [50.0] * 20 and row.loc[2, ["text", "code"]].tolist() == pytest.approx([60.2, 60.2])
     assert found.query("method == 'GCN'")["again"].isna().all()
-    assert tables.beside_graph_by_graph(found).empty  # three repetitions of Table 2 are not all
+    few = tables.beside_graph_by_graph(found)
+    assert set(few["verdict"]) == {"not tested"} and set(few["runs"]) == {3}  # of Table 2's repetitions
     found["code"] = found["code"].fillna(60.0)
-    assert set(tables.beside_graph_by_graph(found)["method"]) == {"GFL-APPNP", "GFL-APPNP-V1", "GFL-APPNP-V2"}
+    whole = tables.beside_graph_by_graph(found)
+    assert "not tested" not in set(whole["verdict"])
+    assert list(zip(whole["method"], whole["setting"])) == grids.GFL_ROWS
+
+
+def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
+    """A cell whose runs keep one graph has the spread of its redrawn runs; SNC's rows share that of I = 1."""
+    runs = [
+        run
+        for row, name in ((grids.TEN, "csbm-DNC redrawn"), (grids.GFL_ROWS[0], "csbm-SNC redrawn"))
+        for run in grids.cell(row, name, "code", range(4))
+    ]
+    scores = [{**run.to_dict(), **run.options, tables.SCORE: 0.5 + 0.01 * run.seed} for run in runs]
+    anew = tables.prepare(pd.DataFrame(scores).drop(columns="options"), "GFL-T2-redrawn")
+    known = tables.with_new_graphs(exhibits.published("gfl").query("exhibit == 'GFL-T2'"), lambda _: anew)
+    cells = known.set_index(tables.KEY)[["anew_sd", "anew_runs"]]
+    for cell in (("csbm-DNC", "GFL-APPNP", "I=10"), ("csbm-SNC", "GFL-APPNP-V2", "I=10")):
+        assert tuple(cells.loc[cell]) == (pytest.approx(np.std([0, 1, 2, 3], ddof=1)), 4)
+    assert set(cells.loc["subCora"]["anew_runs"]) == {0} and cells.loc["subCora"]["anew_sd"].isna().all()
+    assert tuple(cells.loc[("csbm-DNC", "GCN", "")])[1] == 0
+
+    main = pd.DataFrame({"dataset": "csbm-SNC", "method": "GFL-APPNP", "setting": "I=10", "seed": range(5)})
+    main["percent"] = 92.4 + main["seed"] / 10
+
+    def row(published: pd.DataFrame) -> dict[str, Any]:
+        (found,) = compare.table(main, published, on=tables.KEY, value="percent").query("runs > 0").to_dict("records")
+        return dict(found)
+
+    one, other = row(known), row(known.drop(columns=["anew_sd", "anew_runs"]))
+    assert one["verdict"] != other["verdict"] == "agrees" and one["half95"] > 2 * other["half95"]
+    assert "4 drawn anew" in one["why"] and "drawn anew" not in other["why"]
 
 
 def test_the_lemma_holds_with_constants_of_other_seeds_and_not_without_its_factor() -> None:

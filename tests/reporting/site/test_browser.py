@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import site_checks
+from sight import contrast
 
 from fedrepro.reporting.site import build
 
@@ -68,10 +70,13 @@ def test_pages_load_without_a_fault(context: Any, site: Path) -> None:
     assert formulas > 100
 
 
-def test_links_are_alive(context: Any, site: Path) -> None:
-    """Every link inside the site leads to a file and a name in it, those that the explorer makes too."""
-    gone = [line for path in pages(site) for line in site_checks.dead(path)]
-    assert not gone
+def test_links_are_alive(site: Path) -> None:
+    """Every link inside the site leads to a file and a name in it."""
+    assert not [line for path in pages(site) for line in site_checks.dead(path)]
+
+
+def test_links_of_the_explorer_are_alive(context: Any, site: Path) -> None:
+    """Every link that the explorer makes leads to a file and a name in it."""
     page = site / "explorer.html"
     links = [link for link in site_checks.visit(context, page.as_uri()).links if not site_checks.state(link)]
     rows = [link for link in links if "#row-" in link]
@@ -86,6 +91,12 @@ def test_every_notebook_has_its_outputs(site: Path) -> None:
     for path in found:
         text = path.read_text(encoding="utf-8")
         assert 'class="cell_output' in text and "-student.ipynb" in text, path.name
+
+
+def test_every_figure_can_be_read(site: Path) -> None:
+    """No notebook warned that a figure has a text that is cut, or a legend on its data."""
+    told = "cannot be read in full"
+    assert not [path.name for path in (site / "notebooks").glob("*/*.html") if told in path.read_text(encoding="utf-8")]
 
 
 @pytest.fixture
@@ -153,7 +164,7 @@ def test_a_point_says_what_it_is(explorer: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_words_follow_the_theme(browser: Any, site: Path, mode: str) -> None:
-    """The explorer's words have the colours of the page's theme, which follows the reader's."""
+    """The marks of the explorer's words have the colours of the page's theme, which follows the reader's."""
     context = browser.new_context(color_scheme=mode)
     page = context.new_page()
     page.goto((site / "explorer.html").as_uri())
@@ -161,9 +172,41 @@ def test_words_follow_the_theme(browser: Any, site: Path, mode: str) -> None:
     word = page.locator(".fr-word").first
     colour = data["looks"][word.inner_text().strip()][mode == "dark"]
     rgb = f"rgb({', '.join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))})"
-    assert word.evaluate("(one) => getComputedStyle(one).color") == rgb
+    assert word.locator("svg .fr-mark").first.evaluate("(one) => getComputedStyle(one).stroke") == rgb
     assert page.evaluate("document.documentElement.dataset.theme") == mode
     context.close()
+
+
+# The colour of each text that a reader sees, and of the ground behind it.
+TEXTS = """() => [...document.querySelectorAll("article :is(p, a, li, code, td, th, button, h1, pre span), nav a")]
+  .filter((one) => one.offsetParent && one.textContent.trim()).map((one) => {
+    const behind = (node) => getComputedStyle(node).backgroundColor;
+    let ground = one;
+    while (ground && /^rgba\\(.*, 0\\)$|transparent/.test(behind(ground))) ground = ground.parentElement;
+    const back = ground ? behind(ground) : "rgb(255, 255, 255)";
+    return [getComputedStyle(one).color, back, one.textContent.trim().slice(0, 40)];
+  })"""
+
+
+def hexadecimal(colour: str) -> str:
+    return "#" + "".join(f"{int(float(part)):02x}" for part in re.findall(r"[\d.]+", colour)[:3])
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize("name", ["index.html", "explorer.html", "notebooks/fedgat/6-experiments.html"])
+def test_text_stands_out_from_its_ground(browser: Any, site: Path, mode: str, name: str) -> None:
+    """Every text has a contrast of at least 4.5 to the ground behind it, in the light and the dark theme."""
+    context = browser.new_context(color_scheme=mode)
+    page = context.new_page()
+    page.goto((site / name).as_uri())
+    faint: dict[tuple[str, str], str] = {}
+    found = page.evaluate(TEXTS)
+    for colour, ground, text in found:
+        if contrast(hexadecimal(colour), hexadecimal(ground)) < 4.5:
+            faint.setdefault((colour, ground), text)
+    context.close()
+    assert len(found) > 20
+    assert not faint
 
 
 @pytest.mark.parametrize(

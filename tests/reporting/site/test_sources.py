@@ -128,11 +128,6 @@ def test_a_page_that_is_gone_renews_the_site(tmp_path: Path) -> None:
         assert made.renewed == renewed, name
 
 
-def test_markup_in_plain_text_is_shown() -> None:
-    """Characters that are markup in Markdown are escaped."""
-    assert sources.plain("a $ b_* |x|\n<y>") == r"a \$ b\_\* \|x\| \<y>"
-
-
 def test_a_change_of_a_source_changes_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The site counts as unchanged only while every source has the same content."""
     monkeypatch.setattr(build, "version", lambda name: "1")

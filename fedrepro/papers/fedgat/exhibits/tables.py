@@ -104,11 +104,17 @@ def _step(run: dict[str, Any]) -> str:
     return STEPS[2] if run["method"] == "DistGAT" or run["first_layer"] == "gat" else STEPS[3]
 
 
-def panels_of_readings(curve: pd.DataFrame) -> Figure | None:
+def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None) -> Figure | None:
     """Draw accuracy in percent against the clients, one panel for each value of the column `panel`, two in a row."""
-    return figures.panels(
-        curve, "panel", figures.curves, by="method", x="clients", y="percent", wide=2, ylabel="test accuracy (%)"
-    )
+    look: dict[str, Any] = {"x": "clients", "y": "percent", "wide": 2, "ylabel": "test accuracy (percent)"}
+    return figures.panels(curve, "panel", figures.curves, by="method", printed=printed, **look)
+
+
+def printed_at_ten(table1: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
+    """Return what Table 1 prints for ten clients of a curve's graph and partition, for each of its panels."""
+    rows = table1.merge(curve[["dataset", "partition", "method"]].drop_duplicates())
+    rows = rows[rows["clients"].eq("10")].assign(clients=10, percent=100 * rows["value_number"])
+    return rows.merge(curve[["panel"]].drop_duplicates(), how="cross")
 
 
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ size, five rounds and a seed that no other graph uses, and is compared with no p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     literal,
     setup,
 )
-from fedrepro.reporting.exhibits import Grid, smallest
+from fedrepro.reporting.exhibits import SMOKE_ROUNDS, Grid, smallest
 from fedrepro.runs.run import Run, sweep
 
 Runs = Callable[[], list[Run]]
@@ -280,7 +280,7 @@ def small(paper: Runs, per: Sequence[str] = ("method",), methods: Sequence[str] 
 
     def runs() -> list[Run]:
         kept = [run for run in paper() if not methods or run.method in methods]
-        shrunk: Mapping[str, Any] = {"local_epochs": 1, **options}
+        shrunk = options if kept[0].task == "partition" else {"local_epochs": 1, **options}
         return [
             run.replace(partition="overlapping-metis(parts=1)") if run.partition.startswith("overlapping") else run
             for run in smallest(kept, per, shrunk)
@@ -304,10 +304,12 @@ def _grid(paper: Runs, quick: Callable[[Run], bool], per: Sequence[str], *, seri
 
 
 def _curves(paper: Runs) -> Grid:
-    return _grid(paper, is_quick(), ("method",), series=True)
+    # One smoke run a method serves SH-T1 and all panels, which smoke draws on one stand-in.
+    return Grid(paper, is_quick(), smoke=_every_method, series=True)
 
 
 _table1, _table2 = partial(table, 10, 20), partial(table, 30, 50)
+_every_method = small(partial(convergence, QUICK))
 
 
 def _quick_table1(run: Run) -> bool:
@@ -317,12 +319,12 @@ def _quick_table1(run: Run) -> bool:
 
 _personalized = _grid(personalized, is_quick((20,)), ("method",), series=True)
 _server = _grid(server, is_quick(), ("of", "vectors"), memory=False)
-_new_clients = _grid(new_clients, is_quick(ratio=RATIOS[::4]), (), ratio=0.4)
+_new_clients = _grid(new_clients, is_quick(ratio=RATIOS[::4]), (), ratio=0.4, rounds=SMOKE_ROUNDS)
 _malicious = _grid(malicious, is_quick(malicious=(None, 0.4), attack=(None, "same")), ("method", "attack"))
 _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 
 GRIDS = {
-    "SH-T1": _grid(_table1, _quick_table1, ("method",)),
+    "SH-T1": Grid(_table1, _quick_table1, smoke=_every_method),
     "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", *PERSONAL)),
     # Every method has its smoke run in SH-T1.
     "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",), methods=("Local",)),

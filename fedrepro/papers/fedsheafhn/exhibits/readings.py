@@ -6,6 +6,8 @@ The settings of each reading, and when they were fixed, are in `settings`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -13,6 +15,10 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import FGGP_READINGS, LINEAGE,
 from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, printed
 from fedrepro.reporting import compare, exhibits, frames, rule
 from fedrepro.reporting.statistics import common
+from fedrepro.reporting.style import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LINEAGE_RUNS = 3  # of the means in `elsewhere.csv`
 
@@ -39,6 +45,22 @@ def lineage_table(frame: pd.DataFrame, datasets: list[str]) -> pd.DataFrame:
     cells = [own.loc[key] for key in table[CELL].itertuples(index=False, name=None)]
     texts = [f"{cell['value']} ± {cell['spread']}" for cell in cells]
     return table.assign(**{"SH-T1 prints": texts, "copied": [a == b for a, b in zip(texts, table["published"])]})
+
+
+def mark_elsewhere(figure: Figure, table: pd.DataFrame, rows: Sequence[str]) -> None:
+    """Mark in a figure of `figures.dots` what another work prints for its cells under its own protocol.
+
+    Args:
+        figure: of Table 1.
+        table, rows: what `figures.dots` was given.
+    """
+    names = list(dict.fromkeys(table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()))
+    elsewhere = printed_elsewhere(list(table["dataset"].unique()))
+    labels = elsewhere[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
+    for axes in figure.axes:
+        here = elsewhere["dataset"].eq(axes.get_title()) & labels.isin(names)
+        heights = [names.index(label) for label in labels[here]]
+        axes.plot(elsewhere["value_number"][here], heights, "D", color=COLOURS[1], markersize=4, zorder=4)
 
 
 def literal_table(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:

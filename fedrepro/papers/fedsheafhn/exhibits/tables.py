@@ -26,7 +26,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     settings,
 )
 from fedrepro.reporting import compare, exhibits, frames
-from fedrepro.reporting.figures import MARKS
+from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import interval
 
 CELL = ["dataset", "method", "clients"]

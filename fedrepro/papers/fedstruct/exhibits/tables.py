@@ -22,7 +22,7 @@ from fedrepro.papers.fedstruct.exhibits.readings import MAIN
 from fedrepro.papers.fedstruct.exhibits.settings import BEYOND
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
-from fedrepro.reporting.figures import MARKS
+from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.style import style
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def drawn(judged: pd.DataFrame, title: str, across: str = "partition") -> Figure
             _block(ax, [cell for cell in cells if cell[0] in order], order, methods)
         marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
         told = "ours and verdict; below it the printed mean and our number of runs."
-        figure.suptitle(f"{title}\n{told}   {marks}", fontsize=9)
+        figure.suptitle(f"{title}\n{told}\n{marks}", fontsize=9)
         plt.close(figure)
     return figure
 

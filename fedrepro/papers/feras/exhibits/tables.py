@@ -27,11 +27,12 @@ from fedrepro.papers.feras.exhibits.grids import (
 )
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
-from fedrepro.reporting.figures import MARKS
+from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import common, interval
 
 SCORE, VAL = "before.best.test_clients", "before.best.val_clients"
 TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
+MESSAGES = dict(zip(TRAFFIC, ("weights sent", "weights received", "embeddings sent", "embeddings received")))
 FACTS = ["test_seen", "test_unseen", "fresh", "held"]
 CELL = ["dataset", "kappa", "hosts"]
 PARTITIONED = {name for name, grid in GRIDS.items() if grid.paper()[0].task in ("train", "partition")}

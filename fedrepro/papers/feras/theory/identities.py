@@ -102,7 +102,7 @@ class Watched(Feras):
 
 def small_instance(seed: int, exchange: str) -> tuple[Watched, Federation]:
     """Return a method that averages weights in every iteration, and three hosts on a random graph of 120 nodes."""
-    data = synthetic.csbm(120, 8, 1.5, 2.0, 6, seed)
+    data = synthetic.draw_csbm(120, 8, 1.5, 2.0, 6, seed)
     quarter = torch.from_numpy(np.random.default_rng(seed).permutation(120) % 4)
     data.train_mask, data.val_mask, data.test_mask = quarter < 2, quarter == 2, quarter > 2
     options: dict[str, Any] = {"optimizer": "sgd", "lr": 0.5, "unit": "iteration", "q": 1, "budget": 15}

@@ -212,7 +212,7 @@ def attacks(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(**{name: frame.get(name) for name in ("party", *COSINES)})
     frame["party"] = frame["party"].fillna("client, differences")
     frame["best"] = frame[COSINES].astype(float).max(axis=1)
-    return frame.assign(line=frame["party"] + frame["noise"].map({0: "", 1: ", V1"}))
+    return frame.assign(line=frame["party"] + frame["noise"].map({0: "", 1: ", noise of V1"}))
 
 
 def rebuilt(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,143 @@
+"""Read a graph of the user's own from files: two tables, or arrays of NumPy."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+from fedrepro.data import datasets
+from fedrepro.data.formats import PARTS
+from fedrepro.errors import ArgumentError, DataError, one_of, require
+
+ARRAYS = ("x", "y", "edge_index")
+NAMED = ("id", "label", "split")  # columns that are no features
+
+
+def graph(
+    file: str | os.PathLike[str] = "",
+    *,
+    nodes: str | os.PathLike[str] = "",
+    edges: str | os.PathLike[str] = "",
+    name: str = "",
+) -> str:
+    """Read a graph, register it, and return the name by which a `Run` and `fr.load` know it.
+
+    Args:
+        file: an .npz file with the arrays `x` `[nodes, features]`, `y` `[nodes]` and `edge_index` `[2, edges]`, and
+            perhaps `train_mask`, `val_mask` and `test_mask` `[nodes]`.
+        nodes: in place of `file`, a CSV table with a heading and one row a node. The column `label` holds its class, a
+            number or a word, and classes are numbered in sorted order. A column `id` names the node; without one, nodes
+            are numbered by row from 0. A column `split` holds train, val, test or nothing. All other columns are
+            features.
+        edges: a CSV table with a heading, whose first two columns name the nodes of an edge.
+        name: how the name begins; default the name of the file. The checksum of the files follows, so that a changed
+            file is another data set, and no result of the former is shown for it.
+
+    Returns:
+        The name. Each edge has both directions. With a split the graph has the split `public`.
+
+    Raises:
+        ArgumentError: neither a file nor both tables are given, or one of them is no file.
+        DataError: a file cannot be read as such a graph; the message says what is wrong where.
+    """
+    given = {"file": file, "nodes": nodes, "edges": edges}
+    named = [argument for argument, path in given.items() if path]
+    require(named in (["file"], ["nodes", "edges"]), "the files", "either file, or both nodes and edges", named)
+    places = [Path(given[argument]) for argument in named]
+    for argument, place in zip(named, places, strict=True):
+        require(place.is_file(), argument, "a file", str(place))
+    data = _arrays(places[0]) if file else _tables(*places)
+    content = hashlib.sha256(b"".join(place.read_bytes() for place in places)).hexdigest()
+    name = f"{name or places[0].stem}-{content[:8]}"
+    datasets.register(name, lambda: copy.copy(data))
+    if data.edge_index.dim() == 2 and len(data.edge_index) == 2 and data.edge_index.numel():
+        datasets.load(name)  # whose checks are told here
+        data.edge_index = to_undirected(data.edge_index, num_nodes=len(data.x))
+    datasets.load(name)
+    return name
+
+
+def _arrays(path: Path) -> Data:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {key: file[key] for key in file.files}
+    except (ValueError, OSError, EOFError, AttributeError) as error:
+        raise DataError(f"{path} is no .npz file of plain arrays: {error}.") from error
+    known = (*ARRAYS, *(f"{part}_mask" for part in PARTS))
+    for key in (*ARRAYS, *held):
+        if key not in held or key not in known:
+            what = f"lacks the array {key!r}" if key not in held else f"has an array {key!r} that has no meaning here"
+            raise DataError(f"{path} {what}. It must have {', '.join(ARRAYS)}, and may have {', '.join(known[3:])}.")
+    return Data(**{key: torch.from_numpy(array) for key, array in held.items()})
+
+
+def _tables(nodes: Path, edges: Path) -> Data:
+    table = _read(nodes, dict.fromkeys(NAMED, str))
+    one_of(f"the column of classes in {nodes}", "label", list(table))
+    empty = table["label"].isna()
+    if empty.any():
+        raise DataError(f"{nodes} has no label in row {_row(empty)}.")
+    features = [column for column in table if column not in NAMED]
+    require(bool(features), "nodes", "a table with columns of features, such as one of ones", list(table))
+    for column in features:
+        odd = pd.to_numeric(table[column], errors="coerce").isna()
+        if odd.any():
+            value = table[column].astype(object)[odd].iloc[0]
+            told = repr(value) if isinstance(value, str) else "nothing"
+            raise DataError(f"{nodes} must hold numbers in {column!r}. Row {_row(odd)} has {told}.")
+    ids = table["id"] if "id" in table else table.index.astype(str).to_series(index=table.index)
+    if ids.duplicated().any():
+        raise DataError(f"{nodes} has two rows with the id {ids[ids.duplicated()].iloc[0]!r}.")
+    labels = table["label"]
+    numbers = pd.to_numeric(labels, errors="coerce")
+    y = (labels if numbers.isna().any() else numbers).factorize(sort=True)[0]
+    data = Data(
+        x=torch.from_numpy(table[features].to_numpy(np.float32, copy=True)),
+        y=torch.from_numpy(y.astype(np.int64)),
+        edge_index=_ends(edges, ids),
+    )
+    if "split" in table:
+        parts = table["split"].fillna("")
+        for part in parts.unique():
+            one_of(f"the column split of {nodes}", part, [*PARTS, ""])
+        data.update({f"{part}_mask": torch.from_numpy((parts == part).to_numpy(copy=True)) for part in PARTS})
+    return data
+
+
+def _ends(path: Path, ids: pd.Series) -> torch.Tensor:
+    table = _read(path, str)
+    require(
+        table.shape[1] >= 2, "edges", f"a table of at least two columns, such as source and target, {path}", list(table)
+    )
+    place = pd.Series(np.arange(len(ids)), index=ids)
+    ends = [place.reindex(table[column]) for column in table.columns[:2]]
+    for column, end in zip(table.columns, ends):
+        odd = end.isna().reset_index(drop=True)
+        if odd.any():
+            raise DataError(
+                f"{path} must name nodes. Row {_row(odd)} has {table[column][odd].iloc[0]!r} in {column!r}."
+            )
+    return torch.from_numpy(np.stack([end.to_numpy(np.int64) for end in ends]))
+
+
+def _read(path: Path, dtype: type | dict[str, type]) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path, dtype=dtype, skipinitialspace=True)
+    except (ValueError, OSError) as error:  # of which pandas' own errors are kinds
+        raise DataError(f"{path} is no table of CSV: {' '.join(str(error).split())}") from error
+    if table.empty:
+        raise ArgumentError(f"{path} must have at least one row below its heading. Got none.")
+    return table
+
+
+def _row(wrong: pd.Series) -> int:
+    """Return the number of the first line of a table that is wrong; the heading is line 1."""
+    return int(wrong.to_numpy().argmax()) + 2

@@ -1,0 +1,86 @@
+"""Draw a compared table: the paper's numbers next to ours, one row a cell, with the word of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedrepro.errors import ArgumentError, require
+from fedrepro.reporting.layout import MARKS
+from fedrepro.reporting.statistics import runs
+from fedrepro.reporting.style import COLOURS, style
+
+COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs", "verdict")
+
+
+def dots(
+    table: pd.DataFrame,
+    rows: Sequence[str] = ("method", "setting"),
+    panels: str = "dataset",
+    *,
+    value: str = "",
+    title: str = "",
+) -> Figure:
+    """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right.
+
+    The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
+    it. The point is smaller where a cell has one run.
+
+    Args:
+        table: as `compare.table` returns it.
+        rows: columns that name a row of the plot.
+        panels: column with one panel per value.
+        value: the quantity that is compared, with its unit.
+    """
+    require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
+    needed = (*rows, panels, *COMPARED)
+    lacking = ", ".join(name for name in needed if name not in table)
+    if lacking:
+        raise ArgumentError(f"table must have the columns {', '.join(needed)}. Got one without {lacking}.")
+    labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
+    names = list(dict.fromkeys(labels))
+    groups = list(table.groupby(panels, sort=False))
+    with style():
+        size = (1.6 + 2.5 * len(groups), 1.2 + 0.3 * len(names))
+        figure, grid = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
+        for ax, (name, group) in zip(grid[0], groups):
+            _panel(ax, group, [names.index(label) for label in labels[group.index]])
+            ax.set_title(str(name))
+            ax.grid(axis="y", visible=False)
+            ax.tick_params(axis="y", length=0)  # the verdicts of the panel before stand there
+        grid[0][0].set_ylabel(", ".join(rows))
+        grid[0][0].set_yticks(range(len(names)), names)
+        grid[0][0].set_ylim(len(names) - 0.5, -0.5)
+        legend = dict(zip(*reversed(grid[0][0].get_legend_handles_labels())))
+        handles = [legend["published"], legend["ours"]]
+        words = [
+            "published ± its spread",
+            f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number; small: one run",
+        ]
+        marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
+        figure.legend(handles, words, loc="outside lower center", ncols=2, title=marks, title_fontsize=8)
+        grid[0][len(groups) // 2].set_xlabel(value)
+        if title:
+            figure.suptitle(title, fontsize=10)
+        plt.close(figure)
+    return figure
+
+
+def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
+    spread = np.nan_to_num(group["published_spread"].to_numpy(dtype=float))
+    points = (group["ours_mean"] - group["published_mean"]) / group["difference"].where(group["difference"].ne(0))
+    half = np.nan_to_num(group["half95"].to_numpy(dtype=float) * points.abs().fillna(points.abs().median()))
+    grey: dict[str, Any] = {"color": COLOURS[-1], "markerfacecolor": "white", "markersize": 7, "linewidth": 4}
+    ax.errorbar(group["published_mean"], heights, xerr=spread, fmt="o", label="published", **grey)
+    ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])
+    sizes = np.where(group["runs"].to_numpy(dtype=float) > 1, 16, 6)
+    ax.scatter(group["ours_mean"], heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
+    for height, verdict in zip(heights, group["verdict"]):
+        mark = MARKS.get(verdict, "")
+        ax.text(1.01, height, mark, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=11)

@@ -1,0 +1,165 @@
+"""Figures can be read: nothing leaves the canvas, and no legend or text lies on something else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from fedrepro.reporting import figures, files, legible
+from fedrepro.reporting.style import style
+
+LONG = (
+    "a title that says which graph, which partition, how many clients and after how many rounds of training was tested"
+)
+AXIS = "federated test accuracy after local training, mean over the clients of a run (percent)"
+
+
+def awkward(series: int = 8, runs: int = 1, low: float = 0.0, high: float = 100.0) -> pd.DataFrame:
+    """Return lines with long names that fill the axes from corner to corner."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        [
+            {"x": x, AXIS: rng.uniform(low, high), "line": f"a method with a long name, number {line}", "seed": seed}
+            for line in range(series)
+            for x in (1, 2, 5, 10, 20, 50, 100)
+            for seed in range(runs)
+        ]
+    )
+
+
+def crowded(kind: str) -> pd.DataFrame:
+    return {
+        "one run": awkward(),
+        "many series": awkward(12, 3),
+        "at the limits": awkward(3, 2).assign(**{AXIS: lambda f: np.where(f["seed"] == 0, 0.0, 100.0)}),
+        "large numbers": awkward(3, 1, 1.1e10, 4.7e10),
+        "small numbers": awkward(2, 2, 1e-7, 3e-7),
+    }[kind]
+
+
+FORMS: dict[str, Callable[[pd.DataFrame], Figure | None]] = {
+    "curves": lambda f: figures.curves(f, "x", AXIS, "line", title=LONG),
+    "bars": lambda f: figures.bars(f, "x", AXIS, "line", title=LONG),
+    "points": lambda f: figures.bars(f, "x", AXIS, "line", points=True, span=10, title=LONG),
+    "slopes": lambda f: figures.slopes(f[f[AXIS] > 0], "x", AXIS, "line", title=LONG),
+    "boxes": lambda f: figures.boxes(f, "line", AXIS, title=LONG),
+    "panels": lambda f: figures.panels(f.assign(graph=f["x"] % 3), "graph", figures.curves, x="x", y=AXIS, by="line"),
+    "apart": lambda f: figures.apart(f, "x", AXIS, "line", title=LONG),
+    "heat": lambda f: figures.heat(f.pivot_table(AXIS, "line", "x"), label=AXIS, title=LONG),
+}
+
+
+@pytest.mark.parametrize("kind", ["one run", "many series", "at the limits", "large numbers", "small numbers"])
+@pytest.mark.parametrize("form", FORMS)
+def test_awkward_data_can_be_read(form: str, kind: str, tmp_path: Path) -> None:
+    """Long titles, many series and values at the limits leave nothing cut or covered, or saving would warn."""
+    figure = FORMS[form](crowded(kind))
+    assert figure is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        files.save("fedgat", "FG-F1", pd.DataFrame({"x": [1]}), figure, tmp_path)
+
+
+def line(title: str = "", **names: str) -> Figure:
+    with style():
+        figure, ax = plt.subplots(figsize=(4, 3))
+        ax.plot([0, 1], [0, 1], label="a line")
+        ax.set(title=title, **names)
+        plt.close(figure)
+    return figure
+
+
+def test_planted_faults_are_found() -> None:
+    """A cut title, a legend on a line, a bar or a point, and a text on a text are named; a sound figure has none."""
+    assert not legible.faults(line("short"))
+    assert any("a title" in told and "leaves the canvas" in told for told in legible.faults(line(LONG)))
+    for draw in ("plot", "bar", "scatter"):
+        with style():
+            figure, ax = plt.subplots()
+            getattr(ax, draw)([0.5, 1, 2], [1, 1, 1], label="data")
+            ax.set(xlim=(0, 2), ylim=(0, 2))
+            ax.legend(loc="center")
+            plt.close(figure)
+        assert legible.faults(figure) == ["The legend with 'data' lies on data."], draw
+    figure = line()
+    for text in ("one", "other"):
+        figure.axes[0].text(0.2, 0.8, text)
+    assert legible.faults(figure) == ["'one' overlaps 'other'."]
+
+
+def test_saving_warns_of_what_cannot_be_mended(tmp_path: Path) -> None:
+    """A figure that keeps a fault is written, and the warning names the exhibit and the text."""
+    figure = line()
+    figure.text(0.9, 0.5, "a note that leaves the figure at its right")
+    with pytest.warns(UserWarning, match="FG-F1 cannot be read in full: 'a note that leaves"):
+        files.save("fedgat", "FG-F1", pd.DataFrame({"x": [1]}), figure, tmp_path)
+    assert (tmp_path / "fedgat" / "FG-F1.svg").is_file()
+
+
+def test_arranging_twice_changes_nothing() -> None:
+    """A figure that was laid out keeps its size, its labels and its legend."""
+    figure = figures.curves(crowded("large numbers"), "x", AXIS, "line", title=LONG)
+    states = []
+    for _ in range(2):
+        ax = legible.arrange(figure).axes[0]
+        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        states.append((figure.get_figheight(), ax.get_ylabel(), ax.get_title(), labels))
+    assert states[0] == states[1]
+
+
+def test_a_power_of_ten_stands_in_the_label() -> None:
+    """Ticks of large numbers are short, and the label says in which power they are, on linear and logarithmic axes."""
+    frame = crowded("large numbers")
+    for form in ("curves", "slopes"):
+        figure = FORMS[form](frame)
+        assert figure is not None
+        ax = legible.arrange(figure).axes[0]
+        assert ax.get_ylabel().replace("\n", " ").endswith("in $10^{10}$")
+        assert not ax.yaxis.get_offset_text().get_visible() or not ax.yaxis.get_offset_text().get_text()
+        shown = [label.get_text() for label in ax.get_yticklabels()]
+        assert "2" in [text.removesuffix(".0") for text in shown], shown
+
+
+def test_logarithmic_ticks_are_plain_numbers() -> None:
+    """An axis from 1 to 100 says 1, 2, 5, 10 and so on, and one over many decades says powers of ten."""
+    frame = pd.DataFrame({"x": [1, 10, 100], "y": [1e-8, 1e-4, 1.0], "line": "a"})
+    ax = legible.arrange(figures.slopes(frame, "x", "y", "line")).axes[0]
+    assert {"1", "10", "100"} <= {label.get_text() for label in ax.get_xticklabels()}
+    assert any("10^{-4}" in label.get_text() for label in ax.get_yticklabels())
+    assert not any(label.get_text() for label in ax.get_xticklabels(minor=True))
+
+
+def test_panels_share_a_legend_that_counts_all_runs() -> None:
+    """Panels in which a look means the same have one legend, with the runs of all of them; others have one each."""
+    rows = [("p", "a", seed) for seed in range(3)] + [("q", "a", seed) for seed in range(5)]
+    frame = pd.DataFrame(rows, columns=["panel", "line", "seed"]).assign(x=1, y=1.0)
+    figure = figures.panels(frame, "panel", figures.curves, x="x", y="y", by="line")
+    assert figure is not None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a (3-5 runs)"]
+    with style():
+        figure, axes = plt.subplots(1, 2)
+        for ax, name in zip(axes, ("costs", "scores")):
+            figures.curves(frame.assign(line=name), "x", "y", "line", axes=ax)
+        plt.close(figure)
+    legible.legends(figure)
+    assert not figure.legends and all(ax.get_legend() is not None for ax in axes)
+    assert not legible.faults(figure)
+
+
+def test_names_beside_points_avoid_each_other() -> None:
+    """Points on nearly one place have names that can be read."""
+    with style():
+        figure, ax = plt.subplots()
+        x, y = [1.0, 1.0, 1.001, 2.0], [1.0, 1.002, 1.0, 2.0]
+        ax.plot(x, y, "o")
+        legible.name_points(ax, ["FedAvg", "FedProx", "FedSheafHN", "Local"], x, y)
+        plt.close(figure)
+    assert len(ax.texts) == 4 and not legible.faults(figure)

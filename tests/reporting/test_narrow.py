@@ -1,0 +1,114 @@
+"""The plan of runs that narrow intervals: what it counts, in which order, and what it computes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fedrepro.errors import ArgumentError
+from fedrepro.reporting import answer, compare, exhibits, narrow, rule
+from fedrepro.reporting.priors import prior
+from fedrepro.runs.run import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the committed store."""
+    monkeypatch.setenv("FEDREPRO_STORE", str(ROOT / "data" / "results"))
+
+
+def row_of(sds: list[float], printed: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of `compare.table` for runs that lie so many points above the printed number."""
+    runs = [
+        {name: printed[name] for name in ("dataset", "method", "clients")} | {"seed": seed, "percent": value}
+        for seed, value in enumerate(printed["value_number"] + sd for sd in sds)
+    ]
+    (row,) = compare.table(
+        pd.DataFrame(runs), pd.DataFrame([printed]), on=["dataset", "method", "clients"], value="percent"
+    ).to_dict("records")
+    return dict(row)
+
+
+def cell(method: str = "Flow") -> dict[str, Any]:
+    table = exhibits.published("fedsheafhn")
+    chosen = table["exhibit"].eq("SH-T1") & table["method"].eq(method) & table["dataset"].eq("Cora")
+    return dict(table[chosen].to_dict("records")[0])
+
+
+def test_the_expected_half_width_is_that_of_runs_with_this_spread() -> None:
+    """At the number of runs a cell has it is the cell's own; with more it is what these would give, and less."""
+    printed = cell()
+    row = row_of([-2.0, 0.0, 2.0], printed)
+    assert narrow.half95(printed, row, 3) == pytest.approx(row["half95"])
+    more = row_of([-2.0, 0.0, 2.0] * 3 + [math.sqrt(2.0), -math.sqrt(2.0)], printed)  # 11 runs of standard deviation
+    assert more["ours_sd"] == pytest.approx(math.sqrt((6 * 4 + 4) / 10))
+    assert narrow.half95(printed, row | {"ours_sd": more["ours_sd"]}, 11) == pytest.approx(more["half95"])
+    widths = [narrow.half95(printed, row, count) for count in (3, 5, 10, 20)]
+    assert widths == sorted(widths, reverse=True)
+    one = row_of([0.0], printed)
+    assert narrow.half95(printed, one, 1) == pytest.approx(one["half95"])
+    alike = row | {"ours_sd": math.sqrt(prior("fedsheafhn").variance)}
+    assert narrow.half95(printed, one, 4) == pytest.approx(narrow.half95(printed, alike, 4))
+
+
+def test_the_plan_counts_what_the_pages_count(committed: None) -> None:
+    """Tested and narrow numbers are those of the committed pages; each number to buy is wide and has new seeds."""
+    tested, slim, wide = narrow.numbers("fedstruct")
+    known = answer.numbers(ROOT / "figures", "fedstruct")
+    assert (tested, slim) == (known["tested"], round(known["narrow"] * tested))
+    assert 0 < len(wide) <= tested - slim and [one.seconds for one in wide] == sorted(one.seconds for one in wide)
+    stored = {(run.method, run.dataset) for one in wide for run in one.runs}
+    assert stored and all(len({run.seed for run in one.runs}) == len(one.runs) > 0 for one in wide)
+    table, said = narrow.plan(["fedstruct"])
+    assert table["numbers"].sum() == len(wide) and table["runs"].sum() == sum(len(one.runs) for one in wide)
+    assert len(said) == 1 and said[0].startswith(f"FedStruct: {slim} of {tested} tested numbers are narrow")
+
+
+def a_wide(seconds: float, seed: int) -> narrow.Wide:
+    return narrow.Wide("SH-T1", "Cora", "Flow", (Run("train", "fedsheafhn", "Flow", seed=seed),), seconds)
+
+
+def test_the_cheapest_that_suffice_are_told() -> None:
+    """Of ten numbers six are narrow, and three more make 90%; where too few can be narrowed the sentence says so."""
+    three = [a_wide(60.0 * n, n) for n in (1, 2, 3)]
+    assert narrow._told("A", 10, 6, three).endswith(
+        "the cheapest 3 more bring it to 90% (3 runs, 6.0 min on one core)."
+    )
+    assert "runs can narrow 2 more (2 runs, 3.0 min on one core)" in narrow._told("A", 10, 6, three[:2])
+    assert "runs can narrow no other" in narrow._told("A", 10, 6, [])
+    assert narrow._told("A", 10, 9, three).endswith("narrow (90%).")
+
+
+def test_runs_are_bought_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheapest number is computed first, each in the notebook of its exhibit, until the time is up."""
+    asked: list[tuple[str, int]] = []
+
+    class Fake:
+        def __init__(self, name: str, **_: Any) -> None:
+            self.name = name
+
+        def execute(self, runs: list[Run], left: float) -> list[Run]:
+            asked.append((self.name, runs[0].seed))
+            return runs
+
+    monkeypatch.setattr(narrow, "begin", Fake)
+    monkeypatch.setattr(narrow, "numbers", lambda paper: (9, 1, [a_wide(9.0, 1), a_wide(3.0, 2)]))
+    assert narrow.buy(["fedsheafhn"], 1.0) == 2
+    assert asked == [("fedsheafhn/4.2-results", 2), ("fedsheafhn/4.2-results", 1)]
+    with pytest.raises(ArgumentError, match="--budget must be a number of minutes > 0"):
+        narrow.buy(["fedsheafhn"], 0.0)
+    with pytest.raises(ArgumentError, match="paper must be one of"):
+        narrow.plan(["engine"])
+
+
+def test_wide_is_the_rules_word() -> None:
+    """A number counts as narrow exactly where its word is not called wide."""
+    printed = cell()
+    row = row_of([-6.0, 0.0, 6.0], printed)
+    assert (row["verdict"] == rule.WIDE) == (row["half95"] > rule.WIDEST)
