@@ -11,8 +11,7 @@ import json
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,7 @@ import typer
 from typer.exceptions import TyperException
 
 import fedrepro
-from fedrepro import paths
+from fedrepro import paths, signals
 from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
 from fedrepro.reporting import notebook, terminal
 from fedrepro.reporting.session import CHOICES, check_parameter
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         # Not `command.main`, which would take an interrupt for its own.
-        with _signals(), command.make_context("fedrepro", given) as context:
+        with signals.as_interrupts(), command.make_context("fedrepro", given) as context:
             return int(command.invoke(context) or 0)
     except typer.Exit as end:
         return end.exit_code
@@ -70,26 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `fedrepro list | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP, as of a job scheduler or a closed terminal, end a command as SIGINT does."""
-
-    def end(number: int, _: object) -> None:
-        raise KeyboardInterrupt(signal.Signals(number))
-
-    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    ours = threading.current_thread() is threading.main_thread()
-    # One that is ignored stays so: nohup.
-    before = {
-        number: signal.signal(number, end) for number in known if ours and signal.getsignal(number) == signal.SIG_DFL
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _notebooks(incomplete: str) -> list[str]:

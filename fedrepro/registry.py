@@ -178,9 +178,17 @@ REGISTRY: dict[tuple[str, str], Entry] = {
 
 # The names of `fedrepro.data.partition.PARTITIONS`, which needs torch.
 PARTITIONS = (
-    "single", "random", "louvain", "kmeans", "metis", "overlapping-metis", "dirichlet", "private-public",
-    "one-node-per-client", "blocks",
-)  # fmt: skip
+    "single",
+    "random",
+    "louvain",
+    "kmeans",
+    "metis",
+    "overlapping-metis",
+    "dirichlet",
+    "private-public",
+    "one-node-per-client",
+    "blocks",
+)
 
 # The function that trains a run with any method.
 TRAIN = "fedrepro.runs.tasks:train"

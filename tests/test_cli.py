@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,31 +12,14 @@ from typing import Any
 import pandas as pd
 import pytest
 from notebooks_written import write
+from records import record
 
 from fedrepro import cli, paths
 from fedrepro.reporting import notebook
-from fedrepro.runs.provenance import fingerprint
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
 RELEASE = {"pyproject.toml": 'version = "{}"', "CITATION.cff": "version: {}", "CHANGELOG.md": "## {} ("}
-CELL = Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split="public", clients=10)
-
-
-def record(run: Run, **changes: Any) -> dict[str, Any]:
-    """A stored record of a run, made up for the test."""
-    made = {
-        "key": run.key,
-        "run": run.to_dict(),
-        "status": "ok",
-        "error": None,
-        "result": {"before": {"best": {"test": 0.8}}},
-        "fingerprint": fingerprint(run.task, run.method),
-        "environment": "0",
-        "when": "2026-01-01T00:00:00Z",
-        "seconds": 60.0,
-    }
-    return {**made, **changes}
 
 
 def executed(runs: list[Run], *errors: str) -> pd.DataFrame:
@@ -189,45 +171,6 @@ def test_status_counts(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) 
     assert line[:6] == ["FG-T1", "2", "4", "1", "1", "2"]
 
 
-def test_show_prints_the_record_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`show` takes the start of a key, prints its record, and a command line that names exactly this run."""
-    other = CELL.replace(seed=1)
-    Store().append("fedgat-6-experiments", record(CELL), record(other))
-    assert cli.main(["show", CELL.key[:12]]) == 0
-    text, _, command = capsys.readouterr().out.partition("# computes it again:")
-    assert json.loads(text)["result"] == {"before": {"best": {"test": 0.8}}}
-    program, option, code = shlex.split(command)
-    assert (program, option) == ("python", "-c")
-    start = code.index("{")
-    assert Run.from_dict(eval(code[start : code.rindex("}") + 1])).key == CELL.key
-
-
-def test_show_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command that `show` prints computes a record of a GPU on a GPU."""
-    Store().append("fedgat-6-experiments", record(CELL, environment={"device": "some GPU"}))
-    assert cli.main(["show", CELL.key[:12]]) == 0
-    assert shlex.split(capsys.readouterr().out.strip().splitlines()[-1])[2].endswith("], 'cuda'))")
-
-
-def test_show_of_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    """For what `verify` found, `show` prints the command that shows the run it recomputed."""
-    run = {**CELL.to_dict(), "task": "check", "method": "verify"}
-    result = {"verified": CELL.key, "verdict": "identical"}
-    Store().append("verify", {**record(CELL), "key": "f" * 64, "run": run, "result": result})
-    assert cli.main(["show", "ffff"]) == 0
-    text, _, command = capsys.readouterr().out.partition("# the run that was computed again, and its command:")
-    assert json.loads(text)["result"]["verdict"] == "identical"
-    assert shlex.split(command) == ["fedrepro", "show", CELL.key]
-
-
-@pytest.mark.parametrize(("key", "message"), [("zz", "Got 'zz'"), ("", "KEY must name one record")])
-def test_show_needs_one_record(capsys: pytest.CaptureFixture[str], key: str, message: str) -> None:
-    """A key that no record or more than one begins with is an error."""
-    Store().append("fedgat-6-experiments", record(CELL), record(CELL.replace(seed=1)))
-    assert cli.main(["show", key]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_list_names_everything(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     """`list` names notebooks with exhibits, whatever their text calls them, methods, data sets and partitions."""
     from fedrepro.reporting.exhibits import registered
@@ -374,19 +317,6 @@ def test_seeds_and_a_missing_gpu(
         assert cli.main(["run", "fedgat", *arguments]) == 2
         assert "device must be 'auto' or 'cpu' where no GPU is found" in capsys.readouterr().err
     assert len(given) == 1
-
-
-def test_show_lists_the_keys_of_an_exhibit(capsys: pytest.CaptureFixture[str]) -> None:
-    """`show ID` lists the runs of an exhibit with their state and keys, `show ID VALUE` those that have the value."""
-    from fedrepro.reporting.exhibits import registered
-
-    runs = registered()["FG-A1"].runs("paper")
-    Store().append("fedgat-4-algorithm", record(runs[0]))
-    assert cli.main(["show", "FG-A1"]) == 0
-    text = capsys.readouterr().out
-    assert all(run.key[:16] in text for run in runs) and f"fedrepro show {runs[0].key}" in text
-    assert cli.main(["show", "FG-A1", "nothing"]) == 2
-    assert "Got 'nothing'" in capsys.readouterr().err
 
 
 def test_partitions_are_listed_as_they_are() -> None:

@@ -112,10 +112,22 @@ class Mending(Method):
     def generator(self) -> NeighGen:
         """Return the generator with this method's options."""
         return NeighGen(
-            self.generator_epochs, self.generator_lr, self.generator_weight_decay, self.generator_dropout,
-            self.hidden_share, self.most, self.encoder_hidden, self.latent, self.generator_hidden,
-            self.generator_width, self.scheme, self.count == "true", self.cross, self.row_sum, self.scaled,
-        )  # fmt: skip
+            self.generator_epochs,
+            self.generator_lr,
+            self.generator_weight_decay,
+            self.generator_dropout,
+            self.hidden_share,
+            self.most,
+            self.encoder_hidden,
+            self.latent,
+            self.generator_hidden,
+            self.generator_width,
+            self.scheme,
+            self.count == "true",
+            self.cross,
+            self.row_sum,
+            self.scaled,
+        )
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
         """Train the generators and mend the graphs (steps 1 to 3), then start the method that trains the classifier."""

@@ -108,11 +108,15 @@ class NeighGen:
         """
         features, q = held.x.shape[1], self.most
         shapes = {
-            "encoder1": (features, self.encoder), "encoder2": (self.encoder, self.latent), "count": (self.latent, 1),
-            "feature1": (self.latent, self.hidden), "feature2": (self.hidden, self.width),
-            "feature3": (self.width, q * features), "classifier1": (features, self.encoder),
+            "encoder1": (features, self.encoder),
+            "encoder2": (self.encoder, self.latent),
+            "count": (self.latent, 1),
+            "feature1": (self.latent, self.hidden),
+            "feature2": (self.hidden, self.width),
+            "feature3": (self.width, q * features),
+            "classifier1": (features, self.encoder),
             "classifier2": (self.encoder, classes),
-        }  # fmt: skip
+        }
         weights: Weights = {}
         for name, (a, b) in shapes.items():
             parts = ("weight", "root") if name.startswith("classifier") else ("weight",)

@@ -27,6 +27,7 @@ from fedrepro.engine.traffic import Traffic
 from fedrepro.errors import one_of, require
 
 Weights = dict[str, Tensor]
+Parts = Sequence[Tensor]
 DERIVED = "a part or view of another federation, or one with other features"
 
 
@@ -64,9 +65,8 @@ class Federation:
 
     @classmethod
     def of(
-        cls, data: Data, parts: Sequence[Tensor], seed: int = 0, *,
-        device: Device = "cpu", dtype: torch.dtype = torch.float32,
-    ) -> Federation:  # fmt: skip
+        cls, data: Data, parts: Parts, seed: int = 0, *, device: Device = "cpu", dtype: torch.dtype = torch.float32
+    ) -> Federation:
         """Return the federation of one run: each client holds the nodes of its part and the edges between them.
 
         Args:

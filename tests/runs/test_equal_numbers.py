@@ -28,11 +28,10 @@ ROUNDING = 1e-5  # of float32 over two rounds, relative
 
 def wanted() -> list[Run]:
     """Two seeds of averaging and of a method that exchanges rows before it trains, with dropout, at three clients."""
-    return sweep(
-        task="train", paper="p", method=["FedAvg", "FedGCN"], dataset="Cora~standin", prepare="undirected+row-sum",
-        split="10/10/80", partition="metis", clients=3, seed=range(2),
-        options={"rounds": 2, "hidden": 4, "dropout": 0.5, "series": True},
-    )  # fmt: skip
+    cell = {"dataset": "Cora~standin", "prepare": "undirected+row-sum", "split": "10/10/80", "partition": "metis"}
+    options = {"rounds": 2, "hidden": 4, "dropout": 0.5, "series": True}
+    methods = ["FedAvg", "FedGCN"]
+    return sweep(task="train", paper="p", method=methods, **cell, clients=3, seed=range(2), options=options)
 
 
 def values(runs: list[Run]) -> dict[str, Any]:

@@ -161,11 +161,11 @@ def test_auto_says_once_why_it_takes_the_cpu(cuda: str | None, why: str, monkeyp
     executors._say_why_not.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("device", "engine", "smi", "expected"),
-    [("cpu", "local", True, 8), ("auto", "local", False, 8), ("auto", "local", True, 2), ("cuda", "local", False, 2),
-     ("cuda", "dask", True, 8)],
-)  # fmt: skip
+ON_THE_CPU = [("cpu", "local", True, 8), ("auto", "local", False, 8), ("cuda", "dask", True, 8)]
+ON_A_GPU = [("auto", "local", True, 2), ("cuda", "local", False, 2)]
+
+
+@pytest.mark.parametrize(("device", "engine", "smi", "expected"), [*ON_THE_CPU, *ON_A_GPU])
 def test_as_many_notebooks_at_once_as_gpus(
     device: str, engine: str, smi: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,10 +98,21 @@ class Optimizer:
             ]
             steps = list(torch.full((len(weights),), count, device=weights[0].device).unbind())
             adam(
-                weights, grads, first, second, [], steps,
-                fused=True, amsgrad=False, maximize=False,
-                beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=self.weight_decay, eps=1e-8,
-            )  # fmt: skip
+                weights,
+                grads,
+                first,
+                second,
+                [],
+                steps,
+                fused=True,
+                amsgrad=False,
+                maximize=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=self.lr,
+                weight_decay=self.weight_decay,
+                eps=1e-8,
+            )
             return
         for at, (weight, grad) in enumerate(zip(weights, grads, strict=True)):
             if self.weight_decay:

@@ -170,9 +170,11 @@ def _pyg_loop(fed: Federation, hidden: int, epochs: int) -> Callable[[int], floa
         nets = [_Net(fed.features, hidden, fed.classes).to(fed.device) for _ in graphs]
         optimizers = [torch.optim.Adam(net.parameters(), lr=LR, weight_decay=WEIGHT_DECAY) for net in nets]
         shared = {
-            "first.lin.weight": start["layer1.weight"][0].T, "first.bias": start["layer1.bias"][0],
-            "second.lin.weight": start["layer2.weight"][0].T, "second.bias": start["layer2.bias"][0],
-        }  # fmt: skip
+            "first.lin.weight": start["layer1.weight"][0].T,
+            "first.bias": start["layer1.bias"][0],
+            "second.lin.weight": start["layer2.weight"][0].T,
+            "second.bias": start["layer2.bias"][0],
+        }
         hits = total = 0
         for _ in range(count):
             trained = []

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 GIB = 1024.0
-COLUMNS = (
-    "clients", "hidden", "way", "seconds per round", "peak MiB", "stack is faster by", "chunk", "test", "runs"
-)  # fmt: skip
+COLUMNS = ("clients", "hidden", "way", "seconds per round", "peak MiB", "stack is faster by", "chunk", "test", "runs")
 
 _bench = partial(
     sweep, task="bench", paper="engine", method="rounds", prepare="unit-norm", split="public", partition="metis"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fedgat_plain import CLASSES, FEATURES, NODES, graph
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
@@ -18,26 +19,8 @@ from fedrepro.engine.training import train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedgat.as_coded import DistGATAsCoded, FedGATAsCoded
 
-NODES, FEATURES, CLASSES = 40, 6, 3
 MODEL = GAT(FEATURES, CLASSES, hidden=4, heads=2)
 RATES = {"lr": 0.05, "weight_decay": 0.01}
-
-
-def graph(seed: int = 0) -> Data:
-    """Return an undirected graph of 40 nodes, the last of which has no edge."""
-    rng = np.random.default_rng(seed)
-    upper = np.triu(rng.random((NODES, NODES)) < 0.12, 1)
-    upper[:, -1] = False
-    role = rng.integers(4, size=NODES)
-    return Data(
-        x=torch.from_numpy(rng.normal(size=(NODES, FEATURES))),
-        y=torch.from_numpy(rng.integers(CLASSES, size=NODES)),
-        num_classes=CLASSES,
-        edge_index=torch.from_numpy(np.array(np.nonzero(upper | upper.T))),
-        train_mask=torch.from_numpy(role == 0),
-        val_mask=torch.from_numpy(role == 1),
-        test_mask=torch.from_numpy(role == 2),
-    )
 
 
 def parts(clients: int) -> list[Tensor]:

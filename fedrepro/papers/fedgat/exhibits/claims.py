@@ -82,10 +82,12 @@ def by_clients(panel: str) -> list[Difference | Derived]:
 
         return {
             f"{where}, DistGAT's fall over FedGAT's, {reading}": (
-                common(change("FedGAT", reading), change("DistGAT", reading)), 0.0, math.inf
+                common(change("FedGAT", reading), change("DistGAT", reading)),
+                0.0,
+                math.inf,
             )
             for reading in READINGS
-        }  # fmt: skip
+        }
 
     return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), Derived(further_fall)]
 

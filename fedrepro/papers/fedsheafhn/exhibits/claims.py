@@ -79,8 +79,11 @@ def cell_by_cell(get: Get) -> tuple[str, str]:
                 gaps[other] += [gap] if gap else []
     texts = []
     for other, found in gaps.items():
-        above, sure, below = (sum(gap.difference > 0 for gap in found), sum(gap.low > 0 for gap in found),
-                              sum(gap.high < 0 for gap in found))  # fmt: skip
+        above, sure, below = (
+            sum(gap.difference > 0 for gap in found),
+            sum(gap.low > 0 for gap in found),
+            sum(gap.high < 0 for gap in found),
+        )
         texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(found)}"] if found else []
     evidence, verdict = judge_claim(parts, quantifier="most")
     ahead, cells = printed_lead()

@@ -87,8 +87,10 @@ def literal_summary(table: pd.DataFrame) -> pd.DataFrame:
     number of another protocol fits nowhere, and is not among the cells `tested`.
     """
     both = table.dropna(subset=["difference", "main_difference"])
-    fits = {f"{name} fits": both[column].isin(rule.FITS) for name, column in
-            (("main", "main_verdict"), ("literal", "verdict"))}  # fmt: skip
+    fits = {
+        f"{name} fits": both[column].isin(rule.FITS)
+        for name, column in (("main", "main_verdict"), ("literal", "verdict"))
+    }
     rows = both.assign(**fits, tested=both["verdict"].ne(rule.NOT_TESTED)).groupby("method", sort=False)
     means = rows[["main_difference", "difference"]].mean().rename(columns={"difference": "literal_difference"})
     return means.join(rows[[*fits, "tested"]].sum()).assign(cells=rows.size()).reset_index()
