@@ -212,16 +212,17 @@ class Notebook:
         told += [line for one in shown if not isinstance(one, str) for line in outcome.sentences(one)]
         return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
 
-    def settings(self, exhibit_id: str) -> DataFrame:
+    def settings(self, exhibit_id: str | Sequence[Run]) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 
-        A column lists the values that the method's runs take, such as `10, 20` clients. Seeds are counted.
+        Runs may be given in place of an ID. A column lists the values that the method's runs take, such as `10, 20`
+        clients. Seeds are counted.
         """
         import pandas as pd
 
         from fedrepro.reporting import exhibits
 
-        runs = exhibits.find(exhibit_id).runs("paper")
+        runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
         rows = []
         for method in dict.fromkeys(run.method for run in runs):
             of_method = [run for run in runs if run.method == method]
