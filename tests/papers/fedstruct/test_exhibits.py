@@ -68,7 +68,7 @@ def test_every_listed_exhibit_has_a_grid() -> None:
 
 @pytest.mark.parametrize("exhibit", OURS)
 def test_profiles_are_parts_of_the_grid(exhibit: str) -> None:
-    """Quick runs are some of the paper's; smoke runs are on stand-ins, have two rounds and keep all rows and readings."""
+    """Quick runs are some of the paper's; smoke runs are on stand-ins, have two rounds, all rows and all readings."""
     paper, quick, smoke = (OURS[exhibit].runs(profile) for profile in exhibits.PROFILES[::-1])
     assert set(quick) <= set(paper) and 0 < len(smoke) <= 26
     assert all(run.dataset == "" or run.dataset.endswith("~standin") for run in smoke)
