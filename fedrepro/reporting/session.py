@@ -225,14 +225,16 @@ class Notebook:
         text = state.told(state.cost(self.store, runs)) if runs else "The profile `smoke` measures no time."
         return Markdown(text)  # type: ignore[no-untyped-call]
 
-    def settings(self, exhibit_id: str) -> DataFrame:
+    def settings(self, exhibit_id: str | Sequence[Run]) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 
-        A column lists the values that the method's runs take, such as `10, 20` clients. Seeds are counted.
+        Runs may be given in place of an ID. A column lists the values that the method's runs take, such as `10, 20`
+        clients. Seeds are counted.
         """
         from fedrepro.reporting import exhibits, state
 
-        return state.settings(exhibits.find(exhibit_id).runs("paper"))
+        runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
+        return state.settings(runs)
 
     def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
         from fedrepro.runs import execute as engine

@@ -13,7 +13,7 @@ from stored import row_of
 
 import fedrepro as fr
 from fedrepro import registry
-from fedrepro.across import attacker, exhibits, messages, protocol, tables, yours
+from fedrepro.across import attacker, exhibits, messages, pictures, protocol, tables, yours
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.method import State, Update
 from fedrepro.errors import ArgumentError, FedreproError
@@ -29,6 +29,14 @@ def test_every_method_has_the_same_budget_and_is_tuned_on_a_seed_that_no_table_s
         runs = protocol.tuning(graph)
         by_method = pd.Series([str(run.options.get("structure", "")) + run.method for run in runs]).value_counts()
         assert set(by_method) == {6} and {run.seed for run in runs} == {protocol.TUNING_SEED}
+
+
+def test_the_picture_has_the_protocols_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that changes in the protocol changes in its picture."""
+    monkeypatch.setattr(protocol, "CLIENTS", 17)
+    monkeypatch.setattr(protocol, "MAIN", "21/39/40")
+    told = " ".join(text.get_text() for text in pictures.comparison().axes[0].texts)
+    assert "17 clients" in told and "21% training" in told and f"{protocol.CLIENT['rounds']} rounds" in told
 
 
 def test_every_cell_is_run_or_says_why_not() -> None:

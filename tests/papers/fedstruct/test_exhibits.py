@@ -68,7 +68,7 @@ def test_every_listed_exhibit_has_a_grid() -> None:
 
 @pytest.mark.parametrize("exhibit", OURS)
 def test_profiles_are_parts_of_the_grid(exhibit: str) -> None:
-    """Quick runs are some of the paper's; smoke runs are on stand-ins, train two rounds and keep every row."""
+    """Quick runs are some of the paper's; smoke runs are on stand-ins, have two rounds, all rows and all readings."""
     paper, quick, smoke = (OURS[exhibit].runs(profile) for profile in exhibits.PROFILES[::-1])
     assert set(quick) <= set(paper) and 0 < len(smoke) <= 26
     assert all(run.dataset == "" or run.dataset.endswith("~standin") for run in smoke)
@@ -76,7 +76,9 @@ def test_profiles_are_parts_of_the_grid(exhibit: str) -> None:
     if exhibit in grids.TRAINED:
         rows = {row for row, _ in grids.TRAINED[exhibit].cells()}
         frame = pd.DataFrame([{"key": run.key, "method": run.method} for run in smoke])
-        assert set(tables.prepare(frame, exhibit)["method"]) == rows
+        slack = {row for row in rows if row.endswith(readings.SLACK)}  # one reading, which smoke tries on some row
+        kept = set(tables.prepare(frame, exhibit)["method"])
+        assert rows - slack <= kept <= rows and bool(slack) == bool(slack & kept)
 
 
 def test_runs_of_more_seeds_are_named_too() -> None:

@@ -182,11 +182,15 @@ def prose() -> list[Cell]:
 
 
 def small(cells: Iterable[Cell]) -> list[Cell]:
-    """Return the first cell of each row on a stand-in, with two rounds and as little as possible before them."""
-    first: dict[str, Run] = {}
-    for row, run in cells:
-        first.setdefault(row, run)
-    return [Cell(row, shrunk(run, _shorter(run.options))) for row, run in first.items()]
+    """Return the first cell of each row on a stand-in, with two rounds and as little as possible before them.
+
+    Louvain takes longer than two rounds do, so a row that has another partition takes that one. Parts with more nodes
+    than n/K are one reading of many rows, and only the first row has it here.
+    """
+    first: dict[str, Cell] = {}
+    for row, run in sorted(cells, key=lambda one: "louvain" in one.run.partition):
+        first.setdefault(run.partition if "slack" in run.partition else row, Cell(row, run))
+    return [Cell(row, shrunk(run, _shorter(run.options))) for row, run in first.values()]
 
 
 def _shorter(options: Any) -> dict[str, Any]:
