@@ -142,12 +142,12 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         "## Words\n",
         "Each printed number of a main table counts once. In brackets is what a perfect copy would be expected to give"
         " at the same runs and spreads.\n",
-        _table(["paper", "printed", "tested", *answer.TESTED], words),
+        table(["paper", "printed", "tested", *answer.TESTED], words),
         "## Claims\n",
-        _table(["paper", *CLAIM_VERDICTS], claims),
+        table(["paper", *CLAIM_VERDICTS], claims),
         "## Exhibits\n",
         f"Drawn: {done} of {len(listed)} exhibits.\n",
-        _table(["paper", "drawn", "exhibits", "runs behind each number"], shown),
+        table(["paper", "drawn", "exhibits", "runs behind each number"], shown),
     ]
     if others:
         parts += ["## Beside the papers\n", *(f"- [{name}]({name}/README.md)" for name in others), ""]
@@ -169,12 +169,12 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
         *(f"{paragraph}\n" for paragraph in RULE_TEXT),
         "## Words under three margins\n",
         "In brackets is what a perfect copy would be expected to give at the same runs and spreads.\n",
-        _table(list(margins), margins.values.tolist()),
+        table(list(margins), margins.values.tolist()),
         "## Verdicts under the former rule\n",
         "The counts are those of the last release under that rule, over all exhibits.\n",
-        _table(list(former[0]), [list(row.values()) for row in former]),
+        table(list(former[0]), [list(row.values()) for row in former]),
         "## Whether a paper drew its splits anew for each run\n",
-        _table(["paper", "data set", "redrawn", "source"], flags),
+        table(["paper", "data set", "redrawn", "source"], flags),
     ]
     return "\n".join(parts)
 
@@ -227,13 +227,13 @@ def _illustrated(folder: Path, paper: str, name: str) -> list[str]:
 
 
 def _rows(rows: Sequence[Row]) -> str:
-    return _table(list(rows[0]), [list(row.values()) for row in rows])
+    return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _claims(rows: Sequence[Row]) -> str:
     """Return the claims as a table, and the evidence of each folded, one line a part."""
     parts = [
-        _table(["id", "claim", "check", "verdict"], [[r["id"], r["claim"], r["check"], r["verdict"]] for r in rows])
+        table(["id", "claim", "check", "verdict"], [[r["id"], r["claim"], r["check"], r["verdict"]] for r in rows])
     ]
     for row in rows:
         counts, colon, rest = row["evidence"].partition(": ")
@@ -259,7 +259,7 @@ def _causes(folder: Path, paper: str) -> list[str]:
             parts += [
                 f"### {exhibit_id}\n",
                 f"A placebo, the other half of the seeds, would explain {explained} of {of} open cells.\n",
-                _table(head, [[row[name] for name in head] for row in rows]),
+                table(head, [[row[name] for name in head] for row in rows]),
             ]
     return ["## What differs, and why\n", *parts] if parts else []
 
@@ -271,7 +271,7 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
         state = ["drawn", one.runs, _count(one.verdicts), one.links] if one else ["not yet", "", "", ""]
         rows.append([row["id"], row["label"], row["kind"], row["title"], *state])
     head = ["exhibit", "label", "kind", "what", "state", "runs behind each number", "verdicts", "files"]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _titled(name: str) -> str:
@@ -291,7 +291,7 @@ def _exhibit(one: Drawn, heading: str) -> str:
         told = f"{one.id}: {', '.join(one.rows[0])}" if heading == one.id and one.rows else heading
         parts.append(f"![{_escape(told)}]({one.id}.svg)\n")
     if one.rows and len(one.rows) <= ROWS_SHOWN:
-        body = _table(list(one.rows[0]), [list(row.values()) for row in one.rows])
+        body = table(list(one.rows[0]), [list(row.values()) for row in one.rows])
         parts.append(f"<details><summary>Numbers</summary>\n\n{body}\n</details>\n")
     return "\n".join(parts)
 
@@ -310,7 +310,8 @@ def _drawn(folder: Path) -> dict[str, Drawn]:
     }
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(_escape(cell) for cell in line) + " |" for line in lines) + "\n"
 

@@ -170,7 +170,7 @@ def verify(
     for place, group in _places(store, chosen, device).items():
         these = list({tuple(run.key for run in runs): runs for runs in map(_beside, group)}.values())
         compute_all(these, keep, executor=executor, workers=workers, device=place, progress=progress)
-    found = [_Finding(record, again[record["key"]]) for record in chosen]
+    found = [Finding(record, again[record["key"]]) for record in chosen]
     _judge_means(found)
     if kept := [finding.record() for finding in found if finding.verdict not in ("unavailable", "damaged", "lost")]:
         store.append(VERIFIED, *kept)
@@ -227,7 +227,7 @@ def _beside(record: Record) -> list[Run]:
     return [run.replace(seed=seed) for seed in record["batch"]["seeds"]]
 
 
-class _Finding:
+class Finding:
     """A stored record and a new one of the same run, with `changes` by field and the verdict on them."""
 
     def __init__(self, old: Record, new: Record) -> None:
@@ -328,12 +328,12 @@ def _change(old: Any, new: Any) -> float:
     return 0.0 if old == new else math.inf
 
 
-def _judge_means(found: Sequence[_Finding]) -> None:
+def _judge_means(found: Sequence[Finding]) -> None:
     """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by more than is allowed.
 
     Small differences in one direction are not noise.
     """
-    cells: defaultdict[tuple[str, ...], list[_Finding]] = defaultdict(list)
+    cells: defaultdict[tuple[str, ...], list[Finding]] = defaultdict(list)
     for finding in found:
         if finding.verdict in ("identical", "close"):
             cells[_cell(finding.old)].append(finding)

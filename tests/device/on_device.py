@@ -25,6 +25,7 @@ from fedrepro import registry
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.training import History, Trained, train
+from fedrepro.reporting import gpu
 from fedrepro.runs import provenance
 from fedrepro.runs.execute import compute, execute
 from fedrepro.runs.run import Run
@@ -343,6 +344,30 @@ def test_verified_where_it_was_computed(store: Store) -> None:
     execute([trained()], store=store, file="a", device="cuda", progress=False)
     found = [verify(store, 1, device=device, progress=False)["verdict"].item() for device in ("own", "cuda", "cpu")]
     assert found == ["identical", "identical", "close"]
+
+
+def test_the_report_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make gpu-report` in its short form says where everything stands; a section that breaks is told, and counts."""
+    page, well = gpu.write(short=True)
+    text = page.read_text(encoding="utf-8")
+    assert well and all(f"\n## {title}\n" in text for title in gpu.SECTIONS)
+    assert simulated.NAME in text and "1 of 1 notebooks run" in text and "| identical |" in text
+    assert {run.method for run in gpu.methods()} >= {
+        "FedAvg",
+        "FedGAT",
+        "FedStruct",
+        "GFL-APPNP",
+        "Feras",
+        "FedSheafHN",
+    }
+
+    def breaks(short: bool) -> tuple[str, bool]:
+        raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr(gpu, "SECTIONS", {"Memory": breaks})
+    assert gpu.write(short=True)[1] is False
+    assert "ended early: RuntimeError: CUDA error" in page.read_text(encoding="utf-8")
+    page.unlink()
 
 
 def test_an_index_out_of_range_ends_the_context() -> None:
