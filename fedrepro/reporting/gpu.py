@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
-from fedrepro import __version__, paths
+from fedrepro import paths
 from fedrepro.papers.engine import exhibits as engine
 from fedrepro.reporting import exhibits, notebook, report
 from fedrepro.runs import executors, process, provenance, verification
@@ -59,7 +60,7 @@ def _machine(short: bool) -> tuple[str, bool]:
     with process.restored():
         process.settle("cuda")
         described = provenance.environment("cuda")
-    rows = [*described.items(), ("GPUs", len(executors.gpus())), ("fedrepro", __version__)]
+    rows = [*described.items(), ("GPUs", len(executors.gpus())), ("fedrepro", version("fedrepro"))]
     return report.table(["item", "value"], rows), True
 
 
