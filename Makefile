@@ -44,8 +44,8 @@ AT_ONCE  = $(if $(JOBS),--jobs $(JOBS))
 RUN      = $(FEDREPRO) run --profile $(PROFILE) --device $(DEVICE) --engine $(ENGINE) $(AT_ONCE)
 PAPERS  := $(notdir $(patsubst %/,%,$(wildcard notebooks/*/)))
 
-.PHONY: help found-python found-site environment all $(PAPERS) site site-test smoke test faults check lab verify bench \
-        report clean
+.PHONY: help found-python found-site environment all $(PAPERS) site site-test smoke gpu-report test faults check lab \
+        verify bench report clean
 
 help:  ## this list
 	@echo "usage: make TARGET [PROFILE=quick] [DEVICE=auto] [ENGINE=local] [VENV=.venv] [FRESH=1]"; echo
@@ -77,8 +77,11 @@ site-test: $(SITE)  ## open the site in a browser and check pages, links, mathem
 	$(FEDREPRO) site --profile $(PROFILE)
 	FEDREPRO_SITE=$(if $(filter smoke,$(PROFILE)),build/smoke/site,build/site) $(PY) -m pytest tests/reporting/site/test_browser.py
 
-smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an empty throw-away store
-	$(FEDREPRO) run all --profile smoke --device cpu $(AT_ONCE)
+smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an empty throw-away store (DEVICE=cuda too)
+	$(FEDREPRO) run all --profile smoke --device $(if $(filter auto,$(DEVICE)),cpu,$(DEVICE)) $(AT_ONCE)
+
+gpu-report: $(ENVIRONMENT)  ## try a GPU for ten minutes: notebooks, every method against the CPU, speed, memory
+	$(PY) -m fedrepro.reporting.gpu
 
 test: $(ENVIRONMENT)  ## the test suite, on two processes
 	$(PY) -m pytest -n 2

@@ -295,6 +295,13 @@ def test_make_leaves_the_number_of_jobs_to_the_command() -> None:
             assert ("--jobs 3" in done.stdout) == ("--jobs" in done.stdout) == passed
 
 
+@pytest.mark.parametrize(("given", "device"), [((), "cpu"), (("DEVICE=cuda",), "cuda"), (("DEVICE=cpu",), "cpu")])
+def test_make_smoke_honours_the_device(given: tuple[str, ...], device: str) -> None:
+    """`make smoke` runs on the CPU, and on a GPU for whoever asks for it."""
+    done = subprocess.run(["make", "-n", "-C", str(ROOT), "VENV=none", *given, "smoke"], capture_output=True, text=True)
+    assert f"run all --profile smoke --device {device} " in done.stdout
+
+
 def test_make_clean_keeps_results(tmp_path: Path) -> None:
     """`make clean` removes what can be built again; results stay, those of FRESH=1 too."""
     kept = {"build/fresh/results/a.jsonl", "data/results/a.jsonl"}

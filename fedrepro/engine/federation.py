@@ -22,7 +22,7 @@ from fedrepro.engine import client_graphs, operators
 from fedrepro.engine.client_graphs import Device, Source, feature_rows
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.random import Clock
-from fedrepro.engine.nn.sparse import Edges, SliceProducts, Sparse
+from fedrepro.engine.nn.sparse import Edges, SliceProducts, Sparse, pick
 from fedrepro.engine.traffic import Traffic
 from fedrepro.errors import one_of, require
 
@@ -306,7 +306,7 @@ class Federation:
             return torch.bmm(x.view(len(counts), length, x.shape[1]), weight).flatten(0, 1)
         position = self.cached("padded", lambda: self._padded(length))
         padding = x.new_zeros(len(counts) * length, x.shape[1]).index_copy(0, position, x)
-        return torch.bmm(padding.view(len(counts), length, x.shape[1]), weight).flatten(0, 1)[position]
+        return pick(torch.bmm(padding.view(len(counts), length, x.shape[1]), weight).flatten(0, 1), position)
 
     def _counts(self) -> list[int]:
         return torch.bincount(self.node_slice, minlength=self.slices).tolist()

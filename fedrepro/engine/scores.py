@@ -87,7 +87,7 @@ class History:
     def add(self, view: str, fed: Federation, logits: Tensor) -> None:
         """Append one round's scores. A run has diverged if its validation loss is not finite."""
         scores, rows = score(fed, logits), {mask: fed.rows(mask)[0] for mask in MASKS}
-        getattr(self, view).add(scores, _runs(fed), {mask: logits[at] for mask, at in rows.items()})
+        getattr(self, view).add(scores, runs_of(fed), {mask: logits[at] for mask, at in rows.items()})
         self.nodes = self.nodes or {mask: _scored(fed, at) for mask, at in rows.items()}
         for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
             self.diverged.setdefault(int(number), len(self.loss))
@@ -160,7 +160,7 @@ class History:
         return out
 
 
-def _runs(fed: Federation) -> np.ndarray:
+def runs_of(fed: Federation) -> np.ndarray:
     """Return the run of each client, copied from the device once."""
     run: np.ndarray = fed.cached("run on the host", lambda: fed.run.cpu().numpy())
     return run
@@ -226,12 +226,20 @@ def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
         nodes.
     """
     out: dict[str, np.ndarray] = {}
-    runs = _runs(fed)
+    runs = runs_of(fed)
+    asked = {mask: _asked(fed, mask) for mask in MASKS}
+    columns = {}
+    for mask, (rows, _, y) in asked.items():
+        at = logits[rows]
+        columns[mask] = [*_points(at, y), layers.node_losses(at, y).double()] if mask == "val" else _points(at, y)
+    # One copy for all, since each makes a GPU wait.
+    told = torch.cat([column for mask in MASKS for column in columns[mask]]).cpu().numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
-        for mask in ("val", "test"):
-            rows, _ = fed.rows(mask)
-            client = fed.batch.batch[rows].cpu().numpy()
-            won, possible = _points(logits[rows], fed.batch.y[rows])
+        start = 0
+        for mask, (rows, client, _) in asked.items():
+            won, possible, *loss = told[start : (start := start + len(columns[mask]) * len(rows))].reshape(
+                -1, len(rows)
+            )
             won, possible = np.bincount(client, won, fed.clients), np.bincount(client, possible, fed.clients)
             count = np.bincount(client, minlength=fed.clients)
             has = count > 0
@@ -239,22 +247,32 @@ def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
             out[mask] = np.bincount(runs, won, fed.runs) / np.bincount(runs, possible, fed.runs)
             total = np.bincount(runs[has], of_client[has], fed.runs)
             out[f"{mask}_clients"] = total / np.bincount(runs[has], minlength=fed.runs)
-            if mask == "val":
-                loss = layers.node_losses(logits[rows], fed.batch.y[rows]).double().cpu().numpy()
-                out["val_loss"] = np.bincount(runs[client], loss, fed.runs) / np.bincount(runs, count, fed.runs)
+            if loss:
+                out["val_loss"] = np.bincount(runs[client], loss[0], fed.runs) / np.bincount(runs, count, fed.runs)
     out["each"] = of_client
     return out
 
 
-def _points(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _asked(fed: Federation, mask: str) -> tuple[Tensor, np.ndarray, Tensor]:
+    """Return the nodes that are scored, the client of each on the host, and their labels."""
+
+    def asked() -> tuple[Tensor, np.ndarray, Tensor]:
+        rows = fed.rows(mask)[0]
+        return rows, fed.batch.batch[rows].cpu().numpy(), fed.batch.y[rows]
+
+    found: tuple[Tensor, np.ndarray, Tensor] = fed.cached(("scored", mask), asked)
+    return found
+
+
+def _points(logits: Tensor, y: Tensor) -> list[Tensor]:
     """Return numerator and denominator of the score of each node, `[rows]` each.
 
     Accuracy adds 1 or 0 to the numerator and 1 to the denominator. With several labels, micro-averaged F1 adds twice
     the true positives to both, and the false positives and false negatives to the denominator.
     """
     if y.dim() == 1:
-        right = (logits.argmax(1) == y).double().cpu().numpy()
-        return right, np.ones_like(right)
+        right = (logits.argmax(1) == y).double()
+        return [right, torch.ones_like(right)]
     predicted, true = logits > 0, y > 0
     agreed = 2 * (predicted & true).sum(1).double()
-    return agreed.cpu().numpy(), (agreed + (predicted != true).sum(1)).cpu().numpy()
+    return [agreed, agreed + (predicted != true).sum(1)]

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Update
 from fedrepro.engine.nn.optim import OptimizerState
-from fedrepro.engine.scores import VIEWS, History
+from fedrepro.engine.scores import VIEWS, History, runs_of
 from fedrepro.engine.traffic import Traffic
 from fedrepro.errors import one_of, require
 
@@ -106,10 +106,11 @@ def _rounds(method: Method, fed: Federation, history: History, evaluate: tuple[s
     history.chunk = trainer.chunk
     for t in range(history.rounds):
         active = method.select(fed, t)
-        update, loss, logits = trainer.round(state, t, active, "after" in evaluate)
+        trains = active.cpu()  # copied once, since each question of the host makes a GPU wait
+        update, loss, logits = trainer.round(state, t, active, trains, "after" in evaluate)
         state = method.aggregate(state, update)
-        _count(method, fed, state, update, t)
-        history.loss.append(_per_run(fed, loss, active))
+        _count(method, fed, state, trains.numpy(), t)
+        history.loss.append(_per_run(fed, loss, trains.numpy()))
         for number in np.flatnonzero(~np.isfinite(history.loss[-1])):
             history.diverged.setdefault(int(number), t + 1)
         if logits is not None:
@@ -158,8 +159,10 @@ class _Trainer:
             assert scored.parent is not None
             yield _Chunk(part, self.seen.select(clients[part]), scored, scored.parent[1])
 
-    def round(self, state: State, t: int, active: Tensor, predict: bool) -> tuple[Update, Tensor, Tensor | None]:
-        """Train one round.
+    def round(
+        self, state: State, t: int, active: Tensor, trains: Tensor, predict: bool
+    ) -> tuple[Update, Tensor, Tensor | None]:
+        """Train one round of the clients that are `active`, which `trains` says on the host.
 
         Returns:
             The update, each client's loss at its last step `[clients]`, and the logits of the trained weights if
@@ -177,17 +180,17 @@ class _Trainer:
         logits = torch.empty(self.scored.nodes, fed.classes, dtype=fed.dtype, device=fed.device) if predict else None
         for chunk in self.chunks:
             weights = {name: w[chunk.part].copy_(before[name][chunk.part]) for name, w in after.items()}
-            if bool(active[chunk.part].any()):
-                loss[chunk.part] = self._steps(chunk, weights, state, t, active[chunk.part])
+            if bool(trains[chunk.part].any()):
+                loss[chunk.part] = self._steps(chunk, weights, state, t, trains[chunk.part])
             if logits is not None:
                 with torch.no_grad():
                     logits[chunk.rows] = method.forward(weights, chunk.scored, state)
         return Update(before, after, {}, active, by, fed, t), loss, logits
 
-    def _steps(self, chunk: _Chunk, weights: Weights, state: State, t: int, active: Tensor) -> Tensor:
+    def _steps(self, chunk: _Chunk, weights: Weights, state: State, t: int, trains: Tensor) -> Tensor:
         """Take the local steps of one chunk, on views of all clients' weights and moments. Returns the last loss."""
         assert self.optimizer is not None
-        stepping = None if bool(active.all()) else active.cpu()
+        stepping = None if bool(trains.all()) else trains
         moments = self.optimizer.view(chunk.part)
         rule, loss = self.method.rule(), torch.zeros(0)
         for step in self.method.local_steps(chunk.fed, state, t):
@@ -237,16 +240,16 @@ def chunk_size(method: Method, fed: Federation, state: State) -> int:
     return -(-fed.clients // -(-fed.clients // most))
 
 
-def _count(method: Method, fed: Federation, state: State, update: Update, t: int) -> None:
+def _count(method: Method, fed: Federation, state: State, active: np.ndarray, t: int) -> None:
     """Count the weights sent to every client that trained, and the weights or gradients that it sends back."""
     scalars = sum(w[0].numel() for w in state.shared.values())
-    clients = np.bincount(fed.run[update.active].cpu().numpy(), minlength=fed.runs)
+    clients = np.bincount(runs_of(fed)[active], minlength=fed.runs)
     if scalars:
         fed.traffic.send("down", "weights", clients * scalars, round=t)
         fed.traffic.send("up", method.upload, clients * scalars, round=t)
 
 
-def _per_run(fed: Federation, loss: Tensor, active: Tensor) -> np.ndarray:
+def _per_run(fed: Federation, loss: Tensor, active: np.ndarray) -> np.ndarray:
     """Return the mean loss over each run's active clients, `[runs]`."""
-    run, value = fed.run[active].cpu().numpy(), loss[active].double().cpu().numpy()
+    run, value = runs_of(fed)[active], loss.double().cpu().numpy()[active]
     return np.asarray(np.bincount(run, value, fed.runs) / np.bincount(run, minlength=fed.runs))

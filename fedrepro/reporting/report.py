@@ -151,12 +151,12 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         "Each printed number of a main table counts once. In brackets is what a perfect copy would be expected to give"
         " at the same runs and spreads. The last column is the share of the tested numbers whose 95% interval reaches"
         " at most five points either way; `fedrepro narrow` lists the runs that would raise it, with their cost.\n",
-        _table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
+        table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
         "## Claims\n",
-        _table(["paper", *CLAIM_VERDICTS], claims),
+        table(["paper", *CLAIM_VERDICTS], claims),
         "## Exhibits\n",
         f"Drawn: {done} of {len(listed)} exhibits.\n",
-        _table(["paper", "drawn", "exhibits", "runs behind each number"], shown),
+        table(["paper", "drawn", "exhibits", "runs behind each number"], shown),
     ]
     if others:
         shown_names = [files.link(BESIDE.get(name, name), f"{name}/README.md") for name in others]
@@ -184,15 +184,15 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
         *(f"{paragraph}\n" for paragraph in texts.RULE),
         "## Words under three margins\n",
         "In brackets is what a perfect copy would be expected to give at the same runs and spreads.\n",
-        _table(list(margins), margins.values.tolist()),
+        table(list(margins), margins.values.tolist()),
         "## Verdicts under the former rule\n",
         "The counts are those of the last release under that rule, over all exhibits.\n",
-        _table(list(former[0]), [list(row.values()) for row in former]),
+        table(list(former[0]), [list(row.values()) for row in former]),
         "## One graph on both sides\n",
         *(f"{paragraph}\n" for paragraph in texts.ONE_GRAPH),
-        _table(["GFL-APPNP", *answer.TESTED], moved),
+        table(["GFL-APPNP", *answer.TESTED], moved),
         "## Whether a paper drew its splits anew for each run\n",
-        _table(["paper", "data set", "redrawn", "source"], flags),
+        table(["paper", "data set", "redrawn", "source"], flags),
     ]
     return "\n".join(parts)
 
@@ -229,13 +229,13 @@ def _illustrated(folder: Path, paper: str, name: str) -> list[str]:
 
 
 def _rows(rows: Sequence[Row]) -> str:
-    return _table(list(rows[0]), [list(row.values()) for row in rows])
+    return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _claims(rows: Sequence[Row]) -> str:
     """Return the claims as a table, and the evidence of each folded, one line a part."""
     parts = [
-        _table(["id", "claim", "check", "verdict"], [[r["id"], r["claim"], r["check"], r["verdict"]] for r in rows])
+        table(["id", "claim", "check", "verdict"], [[r["id"], r["claim"], r["check"], r["verdict"]] for r in rows])
     ]
     for row in rows:
         counts, colon, rest = row["evidence"].partition(": ")
@@ -256,19 +256,19 @@ def _causes(folder: Path, paper: str) -> list[str]:
             known = _read(
                 folder / f"{exhibit_id}-by-reading.csv", ["reading", "kind", "fixed", "verdict", "explains", "open"]
             )
-            table = pd.DataFrame(known).assign(explains=[row["explains"] == "True" for row in known])
-            explained, of = readings.placebo_rate(table)
-            run = readings.coverage(table)
+            read = pd.DataFrame(known).assign(explains=[row["explains"] == "True" for row in known])
+            explained, of = readings.placebo_rate(read)
+            run = readings.coverage(read)
             run = run[[name for name in run if name != "best" or run["best"].any()]]
             for row in rows:
                 row["difference"] = _signed(row["difference"])
             head = [name for name in names if any(row[name] for row in rows)]
             parts += [
                 f"### {exhibit_id}\n",
-                _table(list(run), run.values.tolist()),
+                table(list(run), run.values.tolist()),
                 f"Of the {of} numbers that half of our seeds leave open (they differ, or the interval is wide), noise"
                 f" alone explains {explained or 'none'}: the other half of the seeds, taken for another reading.\n",
-                _table(head, [[row[name] for name in head] for row in rows]),
+                table(head, [[row[name] for name in head] for row in rows]),
             ]
     return ["## What differs, and why\n", texts.CAUSES, *parts] if parts else []
 
@@ -288,7 +288,7 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
         state = ["drawn", one.runs, _count(one.verdicts), one.links] if one else ["not yet", "", "", ""]
         rows.append([row["id"], row["label"], row["kind"], row["title"], *state])
     head = ["exhibit", "label", "kind", "what", "state", "runs behind each number", "verdicts", "files"]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _titled(name: str) -> str:
@@ -319,7 +319,7 @@ def _exhibit(one: Drawn, heading: str, folder: Path) -> str:
         drawn += f" `fedrepro show {known.id}` lists its runs." if behind and known.id == one.id else ""
     parts.append(f"{files.plain(one.id)}. Files: {one.links}.{behind}{counted}{same}{drawn}\n")
     if one.rows and len(one.rows) <= ROWS_SHOWN:
-        body = _table(list(one.rows[0]), [list(row.values()) for row in one.rows])
+        body = table(list(one.rows[0]), [list(row.values()) for row in one.rows])
         parts.append(files.folded("Numbers", body))
     return "\n".join(parts)
 
@@ -342,7 +342,8 @@ def _drawn(folder: Path) -> dict[str, Drawn]:
     return found
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as Markdown."""
     lines = [head, [files.Markdown("---")] * len(head), *rows]
     return "".join(f"| {' | '.join(map(files.plain, line))} |\n" for line in lines)
 

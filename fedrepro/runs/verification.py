@@ -178,13 +178,13 @@ def verify(
     store.refresh()
     chosen, old = _sample(store, n, seed, cheapest)
     wanted = {record["key"]: record for record in chosen}
-    findings: dict[str, _Finding] = {}
+    findings: dict[str, Finding] = {}
 
     def keep(records: list[Record]) -> None:
         for record in records:
             if record["key"] in wanted:
                 again = record | {"environment": store.environment(record["environment"])}
-                findings[record["key"]] = _Finding(wanted[record["key"]], again)
+                findings[record["key"]] = Finding(wanted[record["key"]], again)
                 _store_findings(store, [findings[record["key"]]])
 
     deadline = math.inf if budget is None else time.monotonic() + 60 * budget
@@ -198,7 +198,7 @@ def verify(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _store_findings(store: Store, findings: Iterable[_Finding]) -> None:
+def _store_findings(store: Store, findings: Iterable[Finding]) -> None:
     """Store findings. A run that could not be computed here, for want of its graph or of a GPU, has none."""
     if kept := [finding.record() for finding in findings if finding.verdict not in ("unavailable", "damaged", "lost")]:
         store.append(VERIFIED, *kept)
@@ -259,7 +259,7 @@ def _beside(record: Record) -> list[Run]:
     return [run.replace(seed=seed) for seed in record["batch"]["seeds"]]
 
 
-class _Finding:
+class Finding:
     """A stored record and a new one of the same run, with `changes` by field and the verdict on them."""
 
     def __init__(self, old: Record, new: Record) -> None:
@@ -360,13 +360,13 @@ def _change(old: Any, new: Any) -> float:
     return 0.0 if old == new else math.inf
 
 
-def _judge_means(found: Sequence[_Finding]) -> list[_Finding]:
+def _judge_means(found: Sequence[Finding]) -> list[Finding]:
     """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by more than is allowed.
 
     Small differences in one direction are not noise. Returns the findings that were changed.
     """
     changed = []
-    cells: defaultdict[tuple[str, ...], list[_Finding]] = defaultdict(list)
+    cells: defaultdict[tuple[str, ...], list[Finding]] = defaultdict(list)
     for finding in found:
         if finding.verdict in ("identical", "close"):
             cells[_cell(finding.old)].append(finding)

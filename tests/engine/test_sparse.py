@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedrepro.engine.nn import sparse as rules
 from fedrepro.engine.nn.sparse import Edges, Pattern, Sparse, groups_of, sum_groups
 from fedrepro.errors import ArgumentError
 
@@ -182,3 +183,35 @@ def test_groups_are_summed_as_index_add_does(shape: tuple[int, ...], dtype: torc
     assert torch.equal(grad, wanted)
     assert not torch.equal(sum_groups(rows.flip(0), groups_of(index.flip(0), 7)), expected)
     assert torch.equal(sum_groups(rows[:0], groups_of(index[:0], 7)), torch.zeros(7, *shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("longest", [1, 3, 64])
+def test_rows_in_pieces(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long rows are summed piece by piece, to what one sum gives within rounding; empty rows stay 0."""
+    monkeypatch.setattr(rules, "LONGEST", longest)
+    rng = np.random.default_rng(0)
+    counts = [0, 5, 1, 0, 200, 3, 0]
+    ptr = torch.tensor(np.cumsum([0, *counts]))
+    col, value = torch.tensor(rng.integers(0, 9, sum(counts))), torch.tensor(rng.normal(size=sum(counts)))
+    dense = torch.tensor(rng.normal(size=(9, 4)))
+    cut = rules.pieces(ptr)
+    assert cut is not None and int(cut.ptr.diff().max()) <= longest and len(cut.of_row) == len(ptr)
+    expected = np.zeros((len(counts), 4))
+    for row, start in enumerate(ptr[:-1].tolist()):
+        for entry in range(start, start + counts[row]):
+            expected[row] += float(value[entry]) * dense[int(col[entry])].numpy()
+    np.testing.assert_allclose(rules.bag(dense, col, ptr, value, cut).numpy(), expected, atol=1e-12)
+    assert rules.pieces(torch.tensor([0, 1, 1, 2])) is None and rules.pieces(torch.tensor([0])) is None
+
+
+def test_picking_different_rows() -> None:
+    """The selection that a GPU takes has the values and the gradient of an index."""
+    rows = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    index, weight = torch.tensor([4, 0, 6]), torch.arange(9.0).view(3, 3)
+    found = []
+    for select in (lambda x: x[index], lambda x: rules._Pick.apply(x, index)):
+        leaf = rows.clone().requires_grad_()
+        chosen = select(leaf)
+        (chosen * weight).sum().backward()
+        found.append((chosen.detach(), leaf.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

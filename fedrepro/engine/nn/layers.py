@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import kernels, random
-from fedrepro.engine.nn.sparse import Edges, Sparse
+from fedrepro.engine.nn.sparse import Edges, Sparse, pick
 from fedrepro.errors import require
 
 
@@ -246,7 +246,8 @@ def cross_entropy(fed: Federation, logits: Tensor, mask: str = "train") -> Tenso
     With several labels per node (`y` has two dimensions) it is the mean binary cross-entropy over labels.
     """
     rows, mean = fed.rows(mask)
-    return (mean @ node_losses(logits[rows], fed.batch.y[rows])[:, None]).squeeze(1)
+    labels = fed.cached(("labels", mask), lambda: fed.batch.y[rows])
+    return (mean @ node_losses(pick(logits, rows), labels)[:, None]).squeeze(1)
 
 
 def node_losses(logits: Tensor, y: Tensor) -> Tensor:

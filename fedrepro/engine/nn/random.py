@@ -153,7 +153,7 @@ def keep(row_key: Tensor, column: Tensor, p: float) -> Tensor:
 def scales(row_key: Tensor, column: Tensor, p: float, dtype: torch.dtype) -> Tensor:
     """Return the factors of inverted dropout: `1 / (1 - p)` where `keep` is true, else 0."""
     integer = torch.int32 if dtype.itemsize == 4 else torch.int64
-    bits = torch.tensor(factor(p, dtype), dtype=dtype, device=row_key.device).view(integer)
+    bits = torch.full((), factor(p, dtype), dtype=dtype, device=row_key.device).view(integer)
     out = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=integer, device=row_key.device)
     made = out.view(dtype)
     if kernels.compiled(made, out.numel()) and column.dim() == row_key.shape[-1] == 1:

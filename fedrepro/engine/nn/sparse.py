@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from fedrepro.engine.nn import kernels, random
 from fedrepro.errors import require
+
+LONGEST = 64  # entries that one thread of a GPU sums
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,22 @@ class Pattern:
         """Return the rows of the entries in `order`."""
         return self.row[self.order]
 
+    def sum(self, dense: Tensor, value: Tensor | None = None) -> Tensor:
+        """Return the product of the matrix with these values in row order, by default ones, and `dense`."""
+        return bag(dense, self.col, self.ptr, value, self._pieces if dense.is_cuda else None)
+
+    def sum_t(self, dense: Tensor, value: Tensor | None = None) -> Tensor:
+        """Return the product of the transpose with these values in its order, by default ones, and `dense`."""
+        return bag(dense, self.col_t, self.ptr_t, value, self._pieces_t if dense.is_cuda else None)
+
+    @cached_property
+    def _pieces(self) -> Pieces | None:
+        return pieces(self.ptr)
+
+    @cached_property
+    def _pieces_t(self) -> Pieces | None:
+        return pieces(self.ptr_t)
+
     @cached_property
     def _numbers(self) -> dict[int, tuple[Tensor, Tensor]]:
         return {}
@@ -65,6 +83,27 @@ class Pattern:
             number = random.golden(self.col % width)
             self._numbers[width] = number, number[self.order]
         return self._numbers[width]
+
+
+class Pieces(NamedTuple):
+    """Rows cut into pieces: where each piece starts among the entries, and where each row starts among the pieces."""
+
+    ptr: Tensor
+    of_row: Tensor
+    number: Tensor
+
+
+def pieces(ptr: Tensor) -> Pieces | None:
+    """Cut rows into pieces of `LONGEST` entries at most, or return None if none is longer."""
+    count = ptr.diff()
+    if not len(count) or int(count.max()) <= LONGEST:
+        return None
+    pieces_of = (count + LONGEST - 1) // LONGEST
+    of_row = F.pad(pieces_of.cumsum(0), (1, 0))
+    row = torch.repeat_interleave(pieces_of)
+    number = torch.arange(len(row), device=ptr.device)
+    starts = ptr[row] + (number - of_row[row]) * LONGEST
+    return Pieces(torch.cat([starts, ptr[-1:]]), of_row, number)
 
 
 def pointers(sorted_index: Tensor, groups: int) -> Tensor:
@@ -79,21 +118,26 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dense: Tensor, matrix: Sparse) -> Tensor:
         ctx.matrix = matrix
-        return bag(dense, matrix.pattern.col, matrix.pattern.ptr, matrix.value)
+        return matrix.pattern.sum(dense, matrix.value)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         pattern = ctx.matrix.pattern
-        return bag(grad, pattern.col_t, pattern.ptr_t, ctx.matrix.value_t), None
+        return pattern.sum_t(grad, ctx.matrix.value_t), None
 
 
-def bag(dense: Tensor, index: Tensor, ptr: Tensor, value: Tensor | None = None) -> Tensor:
-    """Return in row `i` the sum of the rows `index[ptr[i]:ptr[i + 1]]` of `dense`, each times its `value` if given."""
+def bag(dense: Tensor, index: Tensor, ptr: Tensor, value: Tensor | None = None, cut: Pieces | None = None) -> Tensor:
+    """Return in row `i` the sum of the rows `index[ptr[i]:ptr[i + 1]]` of `dense`, each times its `value` if given.
+
+    With `cut` the rows are summed piece by piece, as a GPU gives each row of a result to one thread.
+    """
     if value is not None and value.dtype != dense.dtype:
         value = value.to(dense.dtype)
-    return F.embedding_bag(
-        index, dense.contiguous(), ptr, mode="sum", per_sample_weights=value, include_last_offset=True
+    starts = ptr if cut is None else cut.ptr
+    out = F.embedding_bag(
+        index, dense.contiguous(), starts, mode="sum", per_sample_weights=value, include_last_offset=True
     )
+    return out if cut is None else bag(out, cut.number, cut.of_row)
 
 
 class Sparse:
@@ -216,8 +260,31 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         flat = grad.reshape(len(grad), -1)
-        total = bag(flat, ctx.pattern.col_t, ctx.pattern.ptr_t)
+        total = ctx.pattern.sum_t(flat)
         return total.reshape(-1, *grad.shape[1:]), None
+
+
+class _Pick(torch.autograd.Function):
+    """The selection `rows[index]` of different rows, whose backward pass puts each gradient at its place."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.rows = len(rows)
+        return rows.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.rows, *grad.shape[1:]).index_copy_(0, index, grad), None
+
+
+def pick(rows: Tensor, index: Tensor) -> Tensor:
+    """Return `rows[index]`, where no row is named twice: a GPU then need not sort `index` for the gradient."""
+    if not rows.is_cuda:
+        return rows[index]
+    picked: Tensor = _Pick.apply(rows, index)  # type: ignore[no-untyped-call]
+    return picked
 
 
 class Edges:
@@ -299,7 +366,7 @@ class _SumByTarget(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, messages: Tensor, pattern: Pattern) -> Tensor:
         ctx.pattern = pattern
-        return bag(messages, pattern.col_t, pattern.ptr_t)
+        return pattern.sum_t(messages)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
