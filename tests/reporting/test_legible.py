@@ -114,6 +114,18 @@ def test_arranging_twice_changes_nothing() -> None:
     assert states[0] == states[1]
 
 
+def test_ticks_are_the_same_at_any_resolution() -> None:
+    """A drawing has the ticks that were measured, though a locator counts those that fit in rounded pixels."""
+    figure = legible.arrange(line(AXIS))
+    axis = figure.axes[0].yaxis
+    ticks = []
+    for dpi in (72, 110, 37):
+        figure.set_dpi(dpi)
+        figure.draw_without_rendering()
+        ticks.append([label.get_text() for label in axis.get_majorticklabels()])
+    assert ticks[0] == ticks[1] == ticks[2]
+
+
 def test_a_power_of_ten_stands_in_the_label() -> None:
     """Ticks of large numbers are short, and the label says in which power they are, on linear and logarithmic axes."""
     frame = crowded("large numbers")
