@@ -40,7 +40,7 @@ def write(short: bool = False) -> tuple[Path, bool]:
     Raises:
         ArgumentError: there is no GPU, or no checkout.
     """
-    paths.require_checkout()
+    paths.require_checkout("gpu-report")
     executors.resolved("cuda")
     page = paths.root() / "build" / ("gpu-report-short.md" if short else "gpu-report.md")
     text, well = f"# A GPU, tried\n\nWritten {records_.now()}.\n", True

@@ -75,6 +75,9 @@ def arrange(figure: Figure) -> Figure:
         figure.draw_without_rendering()
         for axis in axises:
             _thin(axis)
+            if isinstance(axis.get_major_locator(), MaxNLocator | LogLocator):
+                # At another resolution a locator may choose other ticks, with labels of another width.
+                axis.set_major_locator(FixedLocator(list(axis.get_majorticklocs())))
             offset = axis.get_offset_text()
             power = re.search(r"1e(-?\d+)$|10\^\{(-?\d+)\}", offset.get_text().replace("\N{MINUS SIGN}", "-"))
             if power and offset.get_visible() and axis.get_label_text():
