@@ -332,6 +332,7 @@ def verify_(
     """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
     from fedrepro.runs import verification
 
+    require(number is None or number >= 1, "-n", "an integer >= 1", number)
     n = 5 if number is None and budget is None else number
     frame = verification.verify(_store(), n, seed=seed, cheapest=cheapest, budget=budget, device=device)
     terminal.frame(frame, whole=("verdict",)) if len(frame) else print("the store has no runs to verify")

@@ -237,9 +237,9 @@ def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
     with np.errstate(invalid="ignore", divide="ignore"):
         start = 0
         for mask, (rows, client, _) in asked.items():
-            won, possible, *loss = told[start : (start := start + len(columns[mask]) * len(rows))].reshape(
-                -1, len(rows)
-            )
+            end = start + len(columns[mask]) * len(rows)
+            won, possible, *loss = told[start:end].reshape(len(columns[mask]), len(rows))
+            start = end
             won, possible = np.bincount(client, won, fed.clients), np.bincount(client, possible, fed.clients)
             count = np.bincount(client, minlength=fed.clients)
             has = count > 0

@@ -107,7 +107,8 @@ def command(record: Record) -> str:
     """Return the command that computes a record again, on the kind of device that computed it."""
     from fedrepro.runs.store import Store
 
-    described = Store(containing=record["environment"]).environments.get(record["environment"], {})
+    known = str(record.get("environment", ""))  # none in a record that was written by hand
+    described = Store(containing=known).environments.get(known, {})
     device = "cpu" if described.get("device", "cpu") == "cpu" else "cuda"
     code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
     code += f"print(compute([Run.from_dict({record['run']!r})], {device!r}))"

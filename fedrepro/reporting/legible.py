@@ -98,6 +98,8 @@ def legends(figure: Figure) -> None:
     The figure grows by what they need.
     """
     told = {ax: legend for ax in figure.axes if (legend := ax.get_legend()) is not None}
+    for ax in [ax for ax, legend in told.items() if not legend.get_texts()]:
+        told.pop(ax).remove()
     if not told or figure.get_layout_engine() is None:
         return
     shared = _shared(list(told.values()))

@@ -302,7 +302,7 @@ def trained(**more: Any) -> Run:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     fake_tasks.register()
-    registry.REGISTRY["check", "on device"] = registry.Entry("fake_tasks:on_device", on_device=True)
+    registry.REGISTRY["check", "on device"] = registry.Entry("fake_tasks:on_device", on_device=True, options=None)
     yield Store(tmp_path / "results")
     del registry.REGISTRY["check", "on device"]
     fake_tasks.forget()

@@ -33,8 +33,9 @@ def texts(figure: Any) -> str:
 def line(figure: Any, name: str) -> np.ndarray:
     """The values of the line with this name in the legend."""
     axes = figure.axes[0]
-    names = [text.get_text() for text in axes.get_legend().get_texts()]
-    colour = axes.get_legend().get_lines()[names.index(name)].get_color()
+    legend = axes.get_legend() or figure.legends[0]
+    names = [text.get_text() for text in legend.get_texts()]
+    colour = legend.get_lines()[names.index(name)].get_color()
     drawn = [one for one in axes.lines if one.get_color() == colour and len(one.get_ydata()) > 2]
     return np.asarray(drawn[0].get_ydata(), dtype=float)
 

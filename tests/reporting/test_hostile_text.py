@@ -139,18 +139,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     causes = ["exhibit", "dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
     causes += ["readings run", "cause"]
     write_csv(place / PAPER / f"{TABLE}-causes.csv", causes, everywhere(causes))
-    readings = [
-        "exhibit",
-        "dataset",
-        "method",
-        "clients",
-        "partition",
-        "setting",
-        "metric",
-        "reading",
-        "explains",
-        "open",
-    ]
+    cell = ["exhibit", "dataset", "method", "clients", "partition", "setting", "metric"]
+    readings = [*cell, "reading", "kind", "fixed", "verdict", "explains", "open"]
     write_csv(place / PAPER / f"{TABLE}-by-reading.csv", readings, everywhere(readings))
     for kind, columns in session.COLUMNS.items():
         write_csv(place / PAPER / f"{kind}.csv", list(columns), everywhere(list(columns)))

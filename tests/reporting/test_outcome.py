@@ -110,8 +110,9 @@ def test_a_table_without_tests_or_files_is_told() -> None:
     ]
     assert outcome.of_tables({"printed": 0}, "Table 1") == ["Of Table 1 nothing was drawn."]
     assert [outcome._off(points) for points in (1.26, -1.24)] == [
-        "1.3 points above the printed one", "1.2 points below the printed one",
-    ]  # fmt: skip
+        "1.3 points above the printed one",
+        "1.2 points below the printed one",
+    ]
 
 
 def test_what_is_neither_held_nor_failed_is_not_counted() -> None:

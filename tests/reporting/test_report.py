@@ -61,7 +61,7 @@ def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
     text = (folder / "fedgat" / "README.md").read_text()
     place = os.path.relpath(paths.root() / "notebooks/fedgat/6-experiments.ipynb", folder / "fedgat")
     assert (
-        f"Drawn by [fedgat/6-experiments]({place}). `fedrepro show FG-F2a` lists its runs." in text
+        f"Drawn by `fedrepro run fedgat/6-experiments` ([notebook]({place})). `fedrepro show FG-F2a` lists" in text
         and "show FG-I1`" not in text
     )
     assert "Drawn: 3 of 39 exhibits." in text
@@ -84,7 +84,7 @@ def test_a_caption_stands_under_each_picture(folder: Path) -> None:
     shown = text.index(
         "](FG-F2a.svg)\n\nFG-F2a. Files: [csv](FG-F2a.csv) [svg](FG-F2a.svg). Runs behind each number: 4."
     )
-    assert "Drawn by `fedrepro run fedgat/6-experiments`." in text[shown : shown + 200]
+    assert "Drawn by `fedrepro run fedgat/6-experiments` (" in text[shown : shown + 200]
     assert "FG-F6a. Files: [csv](FG-F6a.csv). Runs behind each number: 4. The picture is that of FG-F2a" in text
 
 

@@ -218,7 +218,7 @@ def test_what_needs_no_gpu(store: Store, gpu: str, task: str) -> None:
 def test_rounds_are_timed_on_the_device(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is a function of the device is given it, and its record names it."""
     monkeypatch.setattr("fedrepro.papers.engine.bench.rounds", lambda run, device: {"result": {"on": device}})
-    frame = engine.execute([Run("bench", "p", "rounds")], store=store, file="a", device="auto")
+    frame = engine.execute([Run("bench", "p", "rounds", options={"hidden": 16})], store=store, file="a", device="auto")
     assert list(frame["on"]) == ["cuda"] and devices(store) == {gpu}
 
 
