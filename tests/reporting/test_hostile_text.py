@@ -193,10 +193,8 @@ def test_the_site_is_written_without_what_was_planted(
         # what is folded has its heading in HTML, where neither roles nor mathematics are read
         planted = [line for line in text.splitlines() if re.search(r"^(?!<details>).*(alert\(|\{raw)", line)]
         assert planted or path.stem != PAPER
-        others = [
-            re.sub(r"`fedrepro (?:run|show) [\w/.-]+`", "", line) for line in planted
-        ]  # but for the page's own commands
-    assert [line for line in others if re.search(r"(?<!\\)(?:\\\\)*[`$]", line)] == []
+        others = [re.sub(r"`fedrepro (?:run|show) [\w/.-]+`", "", line) for line in planted]  # not the page's commands
+        assert [line for line in others if re.search(r"(?<!\\)(?:\\\\)*[`$]", line)] == []
 
 
 def test_the_explorers_data_closes_no_script(folder: Path) -> None:
