@@ -109,11 +109,17 @@ def note(result: Mapping[str, Any]) -> str:
     """Return in words in which view a training run is no better than a constant prediction, or nothing."""
     told: dict[str, list[str]] = {}
     for view in ("before", "after"):
-        scores = held if isinstance(held := result.get(view), Mapping) else {}
-        at = scores.get("best") or scores.get("last") or {}
-        text = constant(at.get("test"), at.get("test_classes"), (result.get("majority") or {}).get("test"))
+        scores = _part(result, view)
+        at = _part(scores, "best") or _part(scores, "last")
+        text = constant(at.get("test"), at.get("test_classes"), _part(result, "majority").get("test"))
         told.setdefault(text, []).append(view)
     return "; ".join(f"{' and '.join(views)} local training {text}" for text, views in told.items() if text)
+
+
+def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a part of a result; an empty one where a check or an attack has a number under this name."""
+    part = values.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
 def largest_option(run: Run, error: BaseException) -> str:

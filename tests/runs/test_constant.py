@@ -76,3 +76,8 @@ def test_views_are_named() -> None:
     views = {"before": {"best": {"test": 0.8, "test_classes": 1.0}}, "after": {"last": {"test": 0.9}}}
     assert records.note({**views, "majority": {"test": 0.8}}).startswith("before local training one class")
     assert records.note(views) == records.note({}) == ""
+
+
+def test_a_number_under_the_name_of_a_score_is_no_score() -> None:
+    """Checks and attacks have results of their own, which say nothing of a constant prediction."""
+    assert records.note({"majority": 0.8, "before": {"best": 0.8}, "after": 1.0}) == ""
