@@ -28,6 +28,7 @@ from fedrepro.reporting.frames import check_columns
 from fedrepro.reporting.statistics import interval, runs, slope
 from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style
 
+BANDS = ("interval", "range", "none")
 MARKED = 30  # points of a line above which it has no markers
 UNCLEAR = 0.25  # half-width of an exponent's interval above which no line is drawn through the points
 PRINTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#666666", "linewidth": 1.2, "s": 34, "zorder": 4}
@@ -36,9 +37,6 @@ PRINTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#666666", "linewi
 def _interval(values: Any) -> tuple[float, float]:
     """Return the ends of the t interval of the mean, as seaborn's `errorbar` wants them."""
     return interval(values)[1:3]
-
-
-BANDS = ("interval", "range", "none")
 
 
 def curves(

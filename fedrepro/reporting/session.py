@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from fedrepro.runs.run import Run
     from fedrepro.runs.store import Store
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "profile": ("smoke", "quick", "paper"),
-    "device": ("auto", "cpu", "cuda"),
-    "engine": ENGINES,
-}
+CHOICES: dict[str, tuple[str, ...]] = {"profile": ("smoke", "quick", "paper"), "device": ("auto", "cpu", "cuda")}
+CHOICES["engine"] = ENGINES
 MINE = "mine"  # in place of a paper: what is the user's own
 SCORES = "accuracy|F1"  # the metrics that a main table compares
 PARAMETERS = ("profile", "device", "seeds", "engine")
