@@ -44,7 +44,6 @@ ASIDE = (
     "fedrepro.reporting.figures",
     "fedrepro.reporting.files",
     "fedrepro.reporting.frames",
-    "fedrepro.reporting.gpu",
     "fedrepro.reporting.kernel",
     "fedrepro.reporting.layout",
     "fedrepro.reporting.notebook",
