@@ -112,6 +112,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("check", "FedSheafHN-diffusion"): Entry("fedrepro.papers.fedsheafhn.theory.diffusion:diffusion", 3),
     ("bench", "FedSheafHN-server"): Entry("fedrepro.papers.fedsheafhn.theory.clients:server_cost"),
     ("bench", "rounds"): Entry("fedrepro.papers.engine.bench:rounds", on_device=True),
+    ("bench", "nodes"): Entry("fedrepro.papers.engine.bench:nodes"),
     ("bench", "training"): Entry("fedrepro.papers.engine.bench:training"),
     ("bench", "across-cost"): Entry("fedrepro.across.messages:cost"),
     ("attack", "across-leak"): Entry("fedrepro.across.attacker:leak"),
