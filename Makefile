@@ -81,7 +81,7 @@ smoke: $(ENVIRONMENT)  ## every notebook, two rounds a run, offline, from an emp
 	$(FEDREPRO) run all --profile smoke --device $(if $(filter auto,$(DEVICE)),cpu,$(DEVICE)) $(AT_ONCE)
 
 gpu-report: $(ENVIRONMENT)  ## try a GPU for ten minutes: notebooks, every method against the CPU, speed, memory
-	$(PY) -m fedrepro.reporting.gpu
+	$(PY) -m fedrepro.papers.engine.gpu
 
 test: $(ENVIRONMENT)  ## the test suite, on two processes
 	$(PY) -m pytest -n 2

@@ -51,6 +51,8 @@ _GAT = {"model": "GAT", "hidden": 8, "heads": 8}
 _COUNTED = {"observers": 8, "unknowns": 12, "head": "direct", "queries": 1}
 _PRUNED = {"prune": 30, "structure_depth": 10, "budget": "blocks"}
 _ROUNDS = {"hidden": int, "local_epochs": 3, "rounds": 10, "repeats": 5, "memory": True}
+_NODES = {"nodes": int, "degree": 10, "features": 32, "classes": 5}
+_NODES |= {"hidden": int, "local_epochs": 3, "rounds": 3, "repeats": 3, "memory": True}
 _SERVER = {"of": "FedSheafHN", "rounds": 10, "memory": True}
 _WATCHED = {"of": str, "memory": True}
 
@@ -169,6 +171,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
         "fedrepro.papers.fedsheafhn.theory.clients:server_cost", options=_SERVER, trains="of"
     ),
     ("bench", "rounds"): Entry("fedrepro.papers.engine.bench:rounds", on_device=True, options=_ROUNDS),
+    ("bench", "nodes"): Entry("fedrepro.papers.engine.bench:nodes", options=_NODES),
     ("bench", "training"): Entry(
         "fedrepro.papers.engine.bench:training", options={"of": str, "repeats": 5, "memory": True}, trains="of"
     ),

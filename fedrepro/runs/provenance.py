@@ -46,7 +46,6 @@ ASIDE = (
     "fedrepro.reporting.figures",
     "fedrepro.reporting.files",
     "fedrepro.reporting.frames",
-    "fedrepro.reporting.gpu",
     "fedrepro.reporting.kernel",
     "fedrepro.reporting.layout",
     "fedrepro.reporting.legible",

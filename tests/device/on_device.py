@@ -25,7 +25,7 @@ from fedrepro import registry
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.training import History, Trained, train
-from fedrepro.reporting import gpu
+from fedrepro.papers.engine import gpu
 from fedrepro.runs import provenance
 from fedrepro.runs.execute import compute, execute
 from fedrepro.runs.run import Run

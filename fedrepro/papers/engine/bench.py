@@ -17,13 +17,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.method import Method
 from fedrepro.engine.nn.models import GCN
 from fedrepro.engine.training import train
 from fedrepro.errors import one_of, require
@@ -51,7 +54,7 @@ def rounds(run: Run, device: str = "cpu") -> dict[str, Any]:
     test: dict[str, float] = {}
     for repeat in range(repeats + 1):
         for way, step in steppers.items():
-            elapsed, test[way] = _timed(step, count if repeat else 1, device)
+            elapsed, test[way] = timed(step, count if repeat else 1, device)
             if repeat:  # The first is a warm-up.
                 seconds[way].append(elapsed / count)
     result: dict[str, Any] = {
@@ -81,20 +84,69 @@ def training(run: Run) -> dict[str, Any]:
     trained = _trained(run)
     fed = tasks.federation([trained])
     method, loop = tasks.method(trained, fed.features, fed.classes)
-    short, long = max(1, loop["rounds"] // 2), loop["rounds"]
+    timing: dict[str, float | None] = {"seconds_per_round": _seconds(method, fed, loop["rounds"], repeats)}
+    timing["peak_mebibytes"] = process.peak_mebibytes(_three_rounds, trained.to_dict()) if memory else None
+    return {"result": {"timing": timing}}
+
+
+def nodes(run: Run) -> dict[str, Any]:
+    """Measure the median seconds per round of the stack on a random graph of any size, and its memory.
+
+    The ends of each edge, the class and the features of each node, and its client are drawn uniformly. The options of
+    the run are "nodes", "degree" (10), "features" (32), "classes" (5), "hidden", "local_epochs" (3), "rounds" (3),
+    "repeats" (3) and "memory" (True).
+
+    Returns:
+        "result": {"stack": {"timing": {"seconds_per_round", "peak_mebibytes"}}}.
+    """
+    options = run.options
+    fed, method = _random(run)
+    seconds = _seconds(method, fed, options.get("rounds", 3), options.get("repeats", 3))
+    timing: dict[str, float | None] = {"seconds_per_round": seconds}
+    measured = options.get("memory", True)
+    timing["peak_mebibytes"] = process.peak_mebibytes(_random_rounds, run.to_dict()) if measured else None
+    return {"result": {"stack": {"timing": timing}}}
+
+
+def _random(run: Run) -> tuple[Federation, FedAvg]:
+    options = {"degree": 10, "features": 32, "classes": 5, "local_epochs": 3, **run.options}
+    rng, count, classes = np.random.default_rng(run.seed), options["nodes"], options["classes"]
+    low, high = (torch.from_numpy(rng.integers(count, size=count * options["degree"] // 2)) for _ in range(2))
+    split = torch.from_numpy(rng.random(count))
+    graph = Data(
+        x=torch.from_numpy(rng.standard_normal((count, options["features"]), dtype=np.float32)),
+        y=torch.from_numpy(rng.integers(classes, size=count)),
+        num_classes=classes,
+        num_nodes=count,
+        edge_index=torch.stack([torch.cat([low, high]), torch.cat([high, low])]),
+        train_mask=split < 0.6,
+        val_mask=(split >= 0.6) & (split < 0.8),
+        test_mask=split >= 0.8,
+    )
+    parts = [torch.from_numpy(part) for part in np.array_split(rng.permutation(count), run.clients)]
+    fed = Federation.of(graph, parts, run.seed)
+    return fed, _method(fed, options["hidden"], options["local_epochs"])
+
+
+def _random_rounds(run: dict[str, Any]) -> None:
+    fed, method = _random(Run.from_dict(run))
+    train(method, fed, 2)
+
+
+def _seconds(method: Method, fed: Federation, rounds: int, repeats: int) -> float:
+    """Return the median over repeats of the seconds of a round, from the difference between two lengths."""
+    short, long = max(1, rounds // 2), rounds
     require(long > 1, "option 'rounds'", "at least 2", long)
     seconds = []
     for repeat in range(repeats + 1):
         spent = []
-        for rounds in (short, long):
+        for length in (short, long):
             start = time.perf_counter()
-            train(method, fed, rounds)
+            train(method, fed, length)
             spent.append(time.perf_counter() - start)
         if repeat:  # The first is a warm-up.
             seconds.append((spent[1] - spent[0]) / (long - short))
-    timing = {"seconds_per_round": statistics.median(seconds)}
-    timing["peak_mebibytes"] = process.peak_mebibytes(_three_rounds, trained.to_dict()) if memory else None
-    return {"result": {"timing": timing}}
+    return statistics.median(seconds)
 
 
 def _trained(run: Run) -> Run:
@@ -242,7 +294,7 @@ def _sparse_loop(fed: Federation, hidden: int, epochs: int, fused: bool) -> Call
     return go
 
 
-def _timed(step: Callable[[int], float], count: int, device: str) -> tuple[float, float]:
+def timed(step: Callable[[int], float], count: int, device: str) -> tuple[float, float]:
     """Return the seconds of some rounds, and their test accuracy."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""List the suite's own exhibit EN-4, the cost of a round, with its table, and judge the checks of its notebooks."""
+"""List the suite's own exhibits EN-4 and EN-5, the cost of a round, with their tables, and judge their checks."""
 
 from __future__ import annotations
 
@@ -31,6 +31,45 @@ def smallest_speed() -> list[Run]:
     """Return one run of two rounds on a stand-in, without the peak memory, whose processes take seconds to start."""
     options = {"hidden": 16, "local_epochs": 3, "rounds": 2, "repeats": 1, "memory": False}
     return _bench(dataset="Cora~standin", clients=3, options=options)
+
+
+def regimes() -> list[Run]:
+    """Return the runs of EN-5: where clients train on hundreds of nodes, hold one node each, or share a large graph."""
+    options: dict[str, Any] = {"hidden": 128, "local_epochs": 3, "rounds": 4, "repeats": 5}
+    runs = _bench(dataset=["PubMed", "Computers"], split="40/30/30", clients=10, options=options)
+    single = options | {"hidden": 16, "rounds": 2, "repeats": 3}
+    runs += _bench(dataset="Cora", partition="random(equal=True)", clients=2708, options=single)
+    return runs + [_large(nodes, {"hidden": 64, "rounds": 3, "repeats": 3}) for nodes in (10_000, 100_000, 1_000_000)]
+
+
+def smallest_regimes() -> list[Run]:
+    """Return two runs of two rounds on made-up graphs."""
+    options = {"hidden": 4, "rounds": 2, "repeats": 1, "memory": False}
+    return [*smallest_speed(), _large(200, options)]
+
+
+def _large(nodes: int, options: dict[str, Any]) -> Run:
+    return Run("bench", "engine", "nodes", clients=10, options={"nodes": nodes, **options})
+
+
+def regimes_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return median seconds per round, peak memory and the stack's advantage, one row per setting and way."""
+    import pandas as pd
+
+    def row(run: dict[str, Any], way: str) -> tuple[Any, ...]:
+        seconds, memory = (run[f"{way}.timing.{name}"] for name in ("seconds_per_round", "peak_mebibytes"))
+        random = run["method"] == "nodes"
+        graph = f"random, {int(run['nodes']):,} nodes" if random else run["dataset"]
+        faster = seconds / run["stack.timing.seconds_per_round"]
+        split = "60/20/20" if random else run["split"]
+        return graph, split, run["clients"], run["hidden"], way, seconds, memory, faster, run["repeats"]
+
+    rows = [
+        row(run, way)
+        for run in (frame.to_dict("records") if len(frame) else [])
+        for way in (WAYS if run["method"] == "rounds" else WAYS[:1])
+    ]
+    return pd.DataFrame(rows, columns=["graph", "split", *COLUMNS[:6], "runs"])
 
 
 def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -88,6 +127,7 @@ def identity(
 
 
 GRIDS = {
+    "EN-5": Grid(regimes, quick=lambda run: run.options.get("nodes") == 10_000, smoke=smallest_regimes),
     "EN-4": Grid(speed, quick=lambda run: (run.clients, run.options["hidden"]) == (10, 64), smoke=smallest_speed),
 }
 CLAIMS = ()

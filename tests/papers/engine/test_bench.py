@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +12,10 @@ from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.method import State
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.engine import bench
+from fedrepro.papers.engine import bench, exhibits, openfgl
+from fedrepro.runs.execute import execute
 from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store
 
 
 def run(**options: object) -> Run:
@@ -38,3 +42,38 @@ def test_a_single_round_has_no_length_to_compare() -> None:
         bench.training(run(rounds=1))
     with pytest.raises(ArgumentError, match="Got 'hiden'"):
         bench.training(run(rounds=2, hiden=3))
+
+
+def test_a_random_graph_of_any_size_is_timed() -> None:
+    """The graph has the nodes, edges, splits and clients that the run asks for, and a round takes some time."""
+    (small,) = (run for run in exhibits.smallest_regimes() if run.method == "nodes")
+    fed, method = bench._random(small)
+    assert (fed.nodes, fed.clients, fed.features, fed.classes) == (200, 10, 32, 5)
+    assert method.model.hidden == 4
+    assert fed.sources[0].data.edge_index.shape == (2, 2000)
+    split = [int(fed.count(mask).sum()) for mask in ("train", "val", "test")]
+    assert sum(split) == 200 and split[0] > split[1] + split[2]
+    timing = bench.nodes(small)["result"]["stack"]["timing"]
+    assert math.isfinite(timing["seconds_per_round"]) and timing["peak_mebibytes"] is None
+
+
+def test_the_table_of_regimes(tmp_path: Path) -> None:
+    """A setting with loops has a row a way, a random graph one for the stack; an empty store gives an empty table."""
+    frame = execute(exhibits.smallest_regimes(), store=Store(tmp_path), progress=False, workers=1)
+    table = exhibits.regimes_table(frame)
+    assert list(table["graph"]) == ["Cora~standin"] * 5 + ["random, 200 nodes"]
+    assert list(table["way"]) == [*exhibits.WAYS, "stack"]
+    assert set(table.loc[table["way"] == "stack", "stack is faster by"]) == {1}
+    assert exhibits.regimes_table(frame[:0]).empty
+    large = [run for run in exhibits.regimes() if run.method == "rounds"]
+    assert {(run.dataset, run.split, run.clients) for run in large} == {
+        ("PubMed", "40/30/30", 10), ("Computers", "40/30/30", 10), ("Cora", "public", 2708),
+    }  # fmt: skip
+
+
+def test_openfgl_is_left_out_where_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script that times OpenFGL says that it is not here, and does not fail."""
+    monkeypatch.setattr(openfgl, "find_spec", lambda name: None)
+    assert openfgl.main() == 0 and "OpenFGL is not installed" in capsys.readouterr().out

@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 
 from fedrepro import paths
+from fedrepro.papers.engine import exhibits as engine
 from fedrepro.reporting import exhibits, notebook, report
 from fedrepro.runs import executors, process, provenance, verification
 from fedrepro.runs import records as records_
@@ -121,7 +122,7 @@ def _speed(short: bool) -> tuple[str, bool]:
         for record in (here, there):
             if record["status"] != "ok":
                 return f"{run.clients} clients: {record['error']}", False
-        for way in exhibits.paper_module("engine").WAYS:
+        for way in engine.WAYS:
             cpu, gpu = (1000 * record["result"][way]["timing"]["seconds_per_round"] for record in (here, there))
             rows.append((run.clients, way, f"{cpu:.2f}", f"{gpu:.2f}", f"{cpu / gpu:.2f}"))
     heads = ["clients", "way", "ms a round on the CPU", "ms on the GPU", "GPU is faster by"]
@@ -130,9 +131,8 @@ def _speed(short: bool) -> tuple[str, bool]:
 
 
 def _benches(short: bool) -> list[Run]:
-    engine = exhibits.paper_module("engine")
     if short:
-        return list(engine.smallest_speed())
+        return engine.smallest_speed()
     chosen = [run for run in engine.speed() if run.options["hidden"] == 64 and run.clients in (1, 10, 20, 100)]
     return [run.replace(dataset="Cora~standin", options={**run.options, "memory": False}) for run in chosen]
 
