@@ -136,9 +136,7 @@ def _grad(
 @contextmanager
 def device(monkeypatch: Any) -> Iterator[None]:
     """Within it `.to("cuda")` and `device="cuda"` give tensors of the device."""
-    properties = SimpleNamespace(total_memory=8 << 30, name="none")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *given: properties)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *given: (properties.total_memory, properties.total_memory))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *given: (8 << 30, 8 << 30))
     monkeypatch.setattr(torch.autograd, "grad", _grad)
     with _Device():
         yield

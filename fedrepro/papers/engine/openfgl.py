@@ -55,9 +55,16 @@ def main() -> int:
     process.settle()
     options = {"hidden": 64, "local_epochs": 3}
     run = Run(
-        "bench", "engine", "rounds", dataset="Cora", prepare="unit-norm", split="20/40/40", partition="metis",
-        clients=10, options=options,
-    )  # fmt: skip
+        "bench",
+        "engine",
+        "rounds",
+        dataset="Cora",
+        prepare="unit-norm",
+        split="20/40/40",
+        partition="metis",
+        clients=10,
+        options=options,
+    )
     step = bench.stepper(run, "stack")
     step(1)  # the first pays for what is loaded
     ours, theirs = [], []

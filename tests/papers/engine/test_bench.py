@@ -67,8 +67,10 @@ def test_the_table_of_regimes(tmp_path: Path) -> None:
     assert exhibits.regimes_table(frame[:0]).empty
     large = [run for run in exhibits.regimes() if run.method == "rounds"]
     assert {(run.dataset, run.split, run.clients) for run in large} == {
-        ("PubMed", "40/30/30", 10), ("Computers", "40/30/30", 10), ("Cora", "public", 2708),
-    }  # fmt: skip
+        ("PubMed", "40/30/30", 10),
+        ("Computers", "40/30/30", 10),
+        ("Cora", "public", 2708),
+    }
 
 
 def test_openfgl_is_left_out_where_it_is_not_installed(
