@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +185,30 @@ def test_clients_and_rounds_come_from_the_record() -> None:
     assert set(tables.rounds_of(tables.scored(made, "after")).method) == {
         "Flow"
     }  # FedAvg's record has none of that view here
+
+
+def test_the_round_that_reaches_the_printed_number_is_that_of_the_mean_curve() -> None:
+    """Two runs of 40, 60, 80 and 60, 80, 70 percent have the means 50, 70, 75.
+
+    A print of 70 is reached in round 2, one of 50 in round 1, and one of 75.1 in none.
+    """
+    curves = {0: [0.4, 0.6, 0.8], 1: [0.6, 0.8, 0.7]}
+    runs = settings.cell("Flow", "Cora", 20, [0, 1])
+
+    def extra(run: Run) -> dict[str, Any]:
+        view = settings.METHODS[run.method].view
+        return {f"series.{view}.{name}": curves[run.seed] for name in ("val", "test_clients")}
+
+    made = tables.scored(frame(runs, extra))
+    cell = {"dataset": "Cora", "method": "Flow", "clients": "20", "majority": 30.0}
+    table = pd.DataFrame([cell, cell | {"clients": "10"}])
+    for printed, wanted in ((70.0, 2), (50.0, 1), (75.1, math.nan)):
+        early = tables.reached(made, table.assign(published_mean=printed))
+        assert early[["clients", "rounds", "runs"]].values.tolist() == [[20, 3, 2]]
+        assert early["first"].item() == pytest.approx(50)
+        assert early["reached"].item() == pytest.approx(wanted, nan_ok=True)
+    assert tables.reached(made, table.assign(published_mean=math.nan)).empty
+    assert tables.reached(made.iloc[:0], table.assign(published_mean=70.0)).empty
 
 
 @pytest.mark.parametrize(

@@ -308,3 +308,31 @@ def selection_bias(frame: pd.DataFrame) -> pd.DataFrame:
     runs = pd.DataFrame(rows, columns=["dataset", "method", "points"]).groupby(["dataset", "method"], sort=False)
     names = {"mean": "points_mean", "max": "points_max", "count": "runs"}
     return runs["points"].agg(list(names)).rename(columns=names).reset_index()
+
+
+def reached(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Return in which round our mean curve is first at least the printed number, for each cell with curves and print.
+
+    A number that is reached in the first rounds is one that a hardly trained model gives.
+
+    Args:
+        frame: runs with their series, as SH-M1's. The curve is the mean federated accuracy over the runs of a cell.
+        table: Table 1 or 2 of `with_majority`.
+
+    Returns:
+        The columns `dataset`, `method`, `clients`, `published_mean`, `majority`, `first` (our mean after one round),
+        `reached` (the round; NaN if no round gets there), `rounds` and `runs`. All but the last three are in percent.
+    """
+    wanted = table.dropna(subset=["published_mean"]).astype({"clients": int}).set_index(CELL)
+    rows = []
+    for cell, runs in frame.groupby(CELL, sort=False):
+        points = rounds_of(runs)
+        if cell not in wanted.index or points.empty:
+            continue
+        curve = points.groupby("round")["test"].mean()
+        there = curve.index[curve.ge(wanted.loc[cell, "published_mean"])]
+        known = wanted.loc[cell, ["published_mean", "majority"]]
+        ends = [curve.iloc[0], there.min(), len(curve), points["seed"].nunique()]
+        rows.append([*cell, *known, *ends])
+    columns = [*CELL, "published_mean", "majority", "first", "reached", "rounds", "runs"]
+    return pd.DataFrame(rows, columns=columns)
