@@ -13,6 +13,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,6 +27,8 @@ from fedrepro.reporting.exhibits import natural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Row = dict[str, str]
 
 # What is markup in Markdown, on GitHub or on the site. `**` is not among it, since sentences are stored with it, and
 # neither is what can begin nothing: a bracket before no link or definition, or a star or underscore that ends a word.
@@ -127,7 +130,10 @@ def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **
         frame: pd.DataFrame = pd.read_csv(path, **arguments)
     except (OSError, ValueError) as error:
         raise StoreError(f"Cannot read {path}: {error}.") from error
-    lacking(path, needed, list(frame))
+    needed = list(needed)
+    if absent := [name for name in needed if name not in frame]:
+        told = f"it must have the columns {', '.join(needed)}, and lacks {', '.join(absent)}"
+        raise StoreError(f"Cannot read {path}: {told}.")
     for name in numbers:
         if name in frame and not pd.api.types.is_numeric_dtype(frame[name]):
             wrong = frame[name][pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()]
@@ -135,16 +141,15 @@ def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **
     return frame
 
 
+def records(path: Path, needed: Iterable[str] = ()) -> list[Row]:
+    """Return the rows of a table as texts; none if there is no such file. Raises as `read` does."""
+    if not path.is_file():
+        return []
+    return read(path, needed=needed, dtype=str, keep_default_na=False).fillna("").to_dict("records")
+
+
 class Markdown(str):
     """Text that is Markdown already, which `plain` leaves as it is."""
-
-
-def lacking(path: Path, needed: Iterable[str], columns: Sequence[str]) -> None:
-    """Raise a StoreError unless a file has the columns that are needed."""
-    needed = list(needed)
-    if absent := [name for name in needed if name not in columns]:
-        told = f"it must have the columns {', '.join(needed)}, and lacks {', '.join(absent)}"
-        raise StoreError(f"Cannot read {path}: {told}.")
 
 
 def plain(value: object) -> Markdown:
@@ -172,6 +177,34 @@ def folded(heading: object, body: str) -> str:
     """Return Markdown that a page shows when its heading is clicked."""
     text = html.escape(" ".join(str(heading).split()), quote=False).replace("$", "&#36;")  # no mathematics either
     return f"<details><summary>{text}</summary>\n\n{body}\n</details>\n"
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """Return a table as Markdown."""
+    shown = [head, [Markdown("---")] * len(head), *lines]
+    return "".join(f"| {' | '.join(map(plain, line))} |\n" for line in shown)
+
+
+def rows(given: Sequence[Row], head: Sequence[str] = ()) -> str:
+    """Return rows as a table in Markdown, with the columns `head` or all."""
+    return table(head or list(given[0]), [[row[name] for name in head or row] for row in given])
+
+
+@cache
+def _pages() -> Any:
+    """Return the templates of pages, in which text from a store is shown as text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = FileSystemLoader(Path(__file__).with_name("pages"))
+    pages = Environment(loader=folder, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    pages.filters["plain"] = plain
+    pages.globals |= {"link": link, "folded": folded, "rows": rows}
+    return pages
+
+
+def page(template: str, /, **values: Any) -> str:
+    """Return the page of a template in `pages/`, with values filled in."""
+    return f"{_pages().get_template(template).render(values).strip()}\n"
 
 
 def machine(value: float) -> str:
