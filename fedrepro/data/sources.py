@@ -191,7 +191,7 @@ def _record(graph: str) -> None:
     if graph in _to_record:
         source, hashes = _to_record.pop(graph)
         lines = "".join(f"{sha256}  {name}\n" for name, sha256 in hashes.items())
-        copies.write(download_folder(source) / _SUMS, lines.encode())
+        paths.replace_file(download_folder(source) / _SUMS, lines.encode())
 
 
 _SUMS = "SHA256SUMS"
@@ -296,7 +296,7 @@ def _unzip(archive: Path, folder: Path, name: str) -> None:
         with zipfile.ZipFile(archive) as content:
             members = {member.partition("/")[2]: member for member in content.namelist()}
             for file in SOURCES[name].files:
-                copies.write(folder / file, content.read(members[file]))
+                paths.replace_file(folder / file, content.read(members[file]))
     except (zipfile.BadZipFile, KeyError) as error:
         raise DamagedError(f"{archive} cannot be unpacked: {error}.") from error
     finally:

@@ -6,7 +6,6 @@ gets into a page, so that nothing in it becomes markup. What gets into HTML goes
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import json
@@ -107,12 +106,7 @@ def _rounded(svg: bytes) -> bytes:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return a frame as CSV: six significant digits, LF, whole numbers in full, nothing for a missing value."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(frame.columns)
-    columns = [[_cell(value) for value in frame.iloc[:, place].tolist()] for place in range(frame.shape[1])]
-    writer.writerows(zip(*columns))
-    return text.getvalue()
+    return str(frame.map(_cell).to_csv(index=False, lineterminator="\n"))
 
 
 def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **arguments: Any) -> pd.DataFrame:
@@ -141,11 +135,12 @@ def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **
     return frame
 
 
-def records(path: Path, needed: Iterable[str] = ()) -> list[Row]:
+def read_rows(path: Path, needed: Iterable[str] = ()) -> list[Row]:
     """Return the rows of a table as texts; none if there is no such file. Raises as `read` does."""
     if not path.is_file():
         return []
-    return read(path, needed=needed, dtype=str, keep_default_na=False).fillna("").to_dict("records")
+    frame = read(path, needed=needed, dtype=str, keep_default_na=False).fillna("")
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 class Markdown(str):
@@ -240,11 +235,7 @@ def merge(
     path = folder / paper / f"{kind}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        merged: dict[str, Mapping[Any, Any]] = {}
-        if path.exists():
-            old = read(path, dtype=str, keep_default_na=False)
-            merged = {row["id"]: row for row in old.to_dict("records")}
-        merged |= {row["id"]: row for row in records}
+        merged: dict[str, Mapping[Any, Any]] = {row["id"]: row for row in [*read_rows(path), *records]}
         ordered = [merged[key] for key in sorted(merged, key=natural)]
         save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
     return pd.DataFrame(records, columns=list(columns))

@@ -147,19 +147,6 @@ def _uses(node: ast.AST, name: str) -> bool:
     return any(getattr(part, "id", getattr(part, "attr", None)) == name for part in ast.walk(node))
 
 
-def unresolved(paper: str) -> list[str]:
-    """Return the functions that the boxes of a paper name and nothing defines, as `file: name`."""
-    index = Index(paper)
-    return [
-        f"{module.path.name}: {name}"
-        for module in index.paper
-        for box in module.boxes()
-        for step in box.steps
-        for name in step.functions
-        if index.find(name, module) is None
-    ]
-
-
 def page(paper: str, folder: Path) -> str:
     """Return the page of a paper as Markdown, with links from `folder`; empty if its docstrings have no box."""
     index = Index(paper)

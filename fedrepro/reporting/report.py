@@ -266,7 +266,7 @@ def _read(path: Path, needed: Sequence[str] = ()) -> list[Row]:
     Raises:
         StoreError: it cannot be read, lacks a column that is needed, or counts runs by other than whole numbers.
     """
-    found = files.records(path, needed)
+    found = files.read_rows(path, needed)
     for row in found:
         if not COUNT.fullmatch(row.get("runs") or "0"):
             raise StoreError(f"Cannot read {path}: the column runs must hold whole numbers. Got {row['runs']!r}.")
