@@ -231,18 +231,18 @@ def fedavg_readings() -> list[Run]:
     return [*read, *(run for column in columns_ for run in cell("FedSGD", column))]
 
 
-def tuning(dataset: str, methods: Iterable[str] = ()) -> list[Run]:
+def tuning(dataset: str) -> list[Run]:
     """Return the tuning runs of a graph: six points for every method that the protocol runs on it."""
     return [
         run
-        for method in methods or METHODS
+        for method in METHODS
         if not why_not(method, ground(method, dataset)) and ground(method, dataset).dataset == dataset
         for point in points(method)
         for run in cell(method, ground(method, dataset), [TUNING_SEED], point)
     ]
 
 
-def table(datasets: Iterable[str] = (*SMALL, "subCora", *LARGE), methods: Iterable[str] = ()) -> list[Run]:
+def table(datasets: Iterable[str] = (*SMALL, "subCora", *LARGE)) -> list[Run]:
     """Return the runs of the main table on some graphs, column by column, seed slowest within a column."""
     runs = []
     for column in columns():
@@ -250,7 +250,7 @@ def table(datasets: Iterable[str] = (*SMALL, "subCora", *LARGE), methods: Iterab
             runs += [
                 run
                 for seed in range(SEEDS[column.dataset])
-                for method in methods or METHODS
+                for method in METHODS
                 if not why_not(method, column)
                 for run in cell(method, column, [seed])
             ]

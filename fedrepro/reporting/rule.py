@@ -108,7 +108,6 @@ def intervals(
     peak: ArrayLike = False,
     rounding: ArrayLike = 0.0,
     anew: tuple[ArrayLike, ArrayLike] = (math.nan, math.nan),
-    margin: float = MARGIN,
 ) -> Intervals:
     """Return the difference of each cell with its intervals. All arguments are broadcast, and in points.
 
@@ -138,8 +137,8 @@ def intervals(
     error = np.sqrt(own + theirs + np.square(rounding) / 12)
     d = ours - published
     with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = [np.where(error > 0, (np.abs(d) + sign * margin) / error, math.inf) for sign in (-1, 1)]
-        at_edge = (error == 0) & (np.abs(d) <= margin)
+        beyond = [np.where(error > 0, (np.abs(d) + sign * MARGIN) / error, math.inf) for sign in (-1, 1)]
+        at_edge = (error == 0) & (np.abs(d) <= MARGIN)
         p = np.where(at_edge, 1.0, stdtr(degrees, -beyond[0]) + stdtr(degrees, -beyond[1]))
     tail = np.where(peak > 0, 0.025, 0.05)
     half90, half95 = (stdtrit(degrees, 1 - part) * error for part in (tail, tail / 2))
