@@ -1,8 +1,8 @@
 """Register what can be run: the published methods, and the checks, attacks and benchmarks.
 
-An entry is one line and is imported only when it is used, so that listing methods and computing the key of a run need
-no torch. Raise `version` when a change alters results. The keys of the runs change with it, and results under the old
-keys are never served for the new ones.
+What the package has is listed in `registry.toml`. An entry is imported only when it is used, so that listing methods
+and computing the key of a run need no torch. Raise `version` when a change alters results. The keys of the runs change
+with it, and results under the old keys are never served for the new ones.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fedrepro.errors import one_of, require
@@ -42,167 +44,28 @@ class Entry:
     usual: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Options that several functions share, or that are too many for a line.
-_RATE = {"updates": int, "local_epochs": int, "lr": float, "error": float, "batch": int, "ascend": False}
-_SEEN = {"noise": float, "local_epochs": int, "neighbours": int, "updates": int}
-_INVERTED = {"depth": 1, "observations": 1, "steps": 0, "nodes": 300, "hidden": 256, "sampler": "rw"}
-_SENT = {"form": "matrix", "noise": 0.0}
-_GAT = {"model": "GAT", "hidden": 8, "heads": 8}
-_COUNTED = {"observers": 8, "unknowns": 12, "head": "direct", "queries": 1}
-_PRUNED = {"prune": 30, "structure_depth": 10, "budget": "blocks"}
-_ROUNDS = {"hidden": int, "local_epochs": 3, "rounds": 10, "repeats": 5, "memory": True}
-_NODES = {"nodes": int, "degree": 10, "features": 32, "classes": 5}
-_NODES |= {"hidden": int, "local_epochs": 3, "rounds": 3, "repeats": 3, "memory": True}
-_SERVER = {"of": "FedSheafHN", "rounds": 10, "memory": True}
-_WATCHED = {"of": str, "memory": True}
+TYPES = {"int": int, "float": float, "str": str}
 
-REGISTRY: dict[tuple[str, str], Entry] = {
-    ("train", "Central"): Entry("fedrepro.engine.central:Central"),
-    ("train", "Local"): Entry("fedrepro.engine.local:Local"),
-    ("train", "FedAvg"): Entry("fedrepro.engine.fedavg:FedAvg"),
-    ("train", "FedSGD"): Entry("fedrepro.engine.fedsgd:FedSGD"),
-    ("train", "DistGAT"): Entry("fedrepro.papers.fedgat.method:DistGAT"),
-    ("train", "FedGCN"): Entry("fedrepro.baselines.fedgcn:FedGCN"),
-    ("train", "FedGAT"): Entry("fedrepro.papers.fedgat.method:FedGAT"),
-    ("train", "DistGAT (FedSGD)"): Entry("fedrepro.papers.fedgat.method:DistGATSGD"),
-    ("train", "FedGAT (FedSGD)"): Entry("fedrepro.papers.fedgat.method:FedGATSGD"),
-    ("train", "DistGAT (as coded)"): Entry("fedrepro.papers.fedgat.as_coded:DistGATAsCoded"),
-    ("train", "FedGAT (as coded)"): Entry("fedrepro.papers.fedgat.as_coded:FedGATAsCoded"),
-    ("train", "GFL-APPNP"): Entry("fedrepro.papers.gfl.method:GFLAPPNP"),
-    ("train", "FedMLP"): Entry("fedrepro.papers.gfl.method:FedMLP"),
-    ("train", "MLPs"): Entry("fedrepro.papers.gfl.method:MLPs"),
-    ("train", "CentralUnbiased"): Entry("fedrepro.papers.gfl.method:CentralUnbiased"),
-    ("train", "FedProx"): Entry("fedrepro.baselines.fedprox:FedProx"),
-    ("train", "FedPer"): Entry("fedrepro.baselines.fedper:FedPer"),
-    ("train", "FED-PUB"): Entry("fedrepro.baselines.fedpub:FedPub"),
-    ("train", "FedSage+"): Entry("fedrepro.baselines.fedsage:FedSage"),
-    ("train", "FedSage+ (FedSGD)"): Entry("fedrepro.baselines.fedsage:FedSageSGD"),
-    ("train", "pFedHN"): Entry("fedrepro.baselines.pfedhn:PFedHN"),
-    ("train", "pFedGraph"): Entry("fedrepro.baselines.pfedgraph:PFedGraph"),
-    ("train", "Flow"): Entry("fedrepro.baselines.flow:Flow"),
-    ("train", "FGGP"): Entry("fedrepro.baselines.fggp:FGGP"),
-    ("train", "FGGP (activated)"): Entry("fedrepro.baselines.fggp:FGGPActivated"),
-    ("train", "FedStruct"): Entry("fedrepro.papers.fedstruct.variants:choice"),
-    ("train", "FedStruct (as coded)"): Entry("fedrepro.papers.fedstruct.as_coded:KnownGraphAsCoded"),
-    ("train", "FedGCN (raw neighbours)"): Entry("fedrepro.papers.fedstruct.as_coded:RawNeighbours"),
-    ("train", "FedGCN (local degrees)"): Entry("fedrepro.papers.fedstruct.as_coded:LocalDegrees"),
-    ("train", "FedSheafHN"): Entry("fedrepro.papers.fedsheafhn.method:FedSheafHN"),
-    ("train", "FedSheafHN (as printed)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsPrinted"),
-    ("train", "FedSheafHN (as coded)"): Entry("fedrepro.papers.fedsheafhn.protocol:FedSheafHNAsCoded", 2),
-    ("train", "GraphSAINT"): Entry("fedrepro.papers.feras.saint.method:GraphSAINT"),
-    ("train", "GraphSAINT-SW"): Entry("fedrepro.papers.feras.saint.method:GraphSAINTSW"),
-    ("train", "Feras"): Entry("fedrepro.papers.feras.method:Feras"),
-    ("check", "gfl-weights"): Entry("fedrepro.papers.gfl.theory:weights"),
-    ("check", "gfl-statistics"): Entry("fedrepro.papers.gfl.theory:statistics"),
-    ("check", "gfl-gradient-split"): Entry("fedrepro.papers.gfl.theory:gradient_split"),
-    ("check", "gfl-one-local-step"): Entry("fedrepro.papers.gfl.theory:one_local_step", options={"rounds": 20}),
-    ("check", "gfl-identity-aggregator"): Entry("fedrepro.papers.gfl.theory:identity_aggregator"),
-    ("check", "gfl-compensation-error"): Entry(
-        "fedrepro.papers.gfl.theory:compensation_error", 2, options={"local_epochs": int, "lr": float, "rounds": int}
-    ),
-    ("check", "gfl-algorithm"): Entry("fedrepro.papers.gfl.theory:algorithm", 2, options={"local_epochs": int}),
-    ("check", "gfl-subcora"): Entry("fedrepro.papers.gfl.theory:subcora_statistics"),
-    ("check", "gfl-rate"): Entry("fedrepro.papers.gfl.theory:rate", 2, options=_RATE),
-    ("check", "feras-identities"): Entry("fedrepro.papers.feras.theory.identities:identities", 2),
-    ("check", "feras-contraction"): Entry(
-        "fedrepro.papers.feras.theory.convergence:contraction", options={"trials": 200}
-    ),
-    ("check", "feras-rate"): Entry("fedrepro.papers.feras.theory.convergence:rate", options={"steps": 200, "q": ()}),
-    ("check", "feras-looser"): Entry("fedrepro.papers.feras.theory.looser:looser", options={"trials": 500}),
-    ("check", "feras-conditions"): Entry("fedrepro.papers.feras.theory.convergence:conditions", trains="Feras"),
-    ("attack", "gfl-reconstruction"): Entry(
-        "fedrepro.papers.gfl.attack:reconstruct", 2, options={**_SEEN, "party": str}
-    ),
-    ("attack", "gfl-differences"): Entry("fedrepro.papers.gfl.attack:tell_apart", options=_SEEN),
-    ("attack", "feras-inversion"): Entry("fedrepro.papers.feras.attack:inversion", 2, options=_INVERTED),
-    ("partition", "manifest"): Entry("fedrepro.runs.tasks:partition_manifest"),
-    ("check", "graph statistics"): Entry("fedrepro.runs.tasks:graph_statistics"),
-    ("check", "FedGAT-identities"): Entry("fedrepro.papers.fedgat.theory.identities:identities"),
-    ("check", "FedGAT-theorems"): Entry("fedrepro.papers.fedgat.theory.theorems:theorems"),
-    ("check", "FedGAT-protocol"): Entry(
-        "fedrepro.papers.fedgat.theory.identities:equal_layers", options={"whole": 40, "nodes": 0}
-    ),
-    ("traffic", "FedGAT"): Entry("fedrepro.papers.fedgat.theory.cost:pretraining"),
-    ("attack", "FedGAT"): Entry("fedrepro.papers.fedgat.attack:attack", options={**_SENT, "lone": "kept", "nodes": 0}),
-    ("attack", "FedGAT-price"): Entry(
-        "fedrepro.papers.fedgat.attack:price", 2, options=_SENT, trains="FedGAT", usual=_GAT
-    ),
-    ("check", "fedstruct-gradients"): Entry("fedrepro.papers.fedstruct.theory.gradients:gradients"),
-    ("check", "fedstruct-filter"): Entry("fedrepro.papers.fedstruct.theory.gradients:polynomial_filter"),
-    ("check", "fedstruct-counting"): Entry("fedrepro.papers.fedstruct.theory.gradients:counting", options=_COUNTED),
-    ("check", "fedstruct-powers"): Entry("fedrepro.papers.fedstruct.theory.exchange:powers", options=_PRUNED),
-    ("check", "fedstruct-combined"): Entry(
-        "fedrepro.papers.fedstruct.theory.exchange:combined", options={**_PRUNED, "cells": 48, "ranks": True}
-    ),
-    ("check", "fedstruct-example"): Entry("fedrepro.papers.fedstruct.theory.exchange:example"),
-    ("check", "fedstruct-algorithm"): Entry(
-        "fedrepro.papers.fedstruct.theory.algorithms:algorithm",
-        options={"structure": "Deg", "graph": "unknown", "rounds": 3},
-    ),
-    ("check", "fedstruct-aggregates"): Entry(
-        "fedrepro.papers.fedstruct.theory.exchange:aggregates", options={"structure": "Deg"}
-    ),
-    ("check", "fedstruct-structures"): Entry(
-        "fedrepro.papers.fedstruct.theory.properties:structures", options={"epochs": 1, "timed": True}
-    ),
-    ("check", "fedstruct-fedgcn"): Entry("fedrepro.papers.fedstruct.theory.properties:fedgcn"),
-    ("traffic", "FedStruct"): Entry("fedrepro.papers.fedstruct.theory.exchange:communication", trains="FedStruct"),
-    ("attack", "fedstruct-edges"): Entry(
-        "fedrepro.papers.fedstruct.attack:edges", options={**_PRUNED, "view": "combined", "attackers": 2}
-    ),
-    ("attack", "fedstruct-labels"): Entry("fedrepro.papers.fedstruct.attack:labels", trains="FedStruct"),
-    ("check", "FedSheafHN-identities"): Entry("fedrepro.papers.fedsheafhn.theory.identities:identities"),
-    ("check", "FedSheafHN-convergence"): Entry(
-        "fedrepro.papers.fedsheafhn.theory.convergence:convergence", 3, options={"rounds": 0}
-    ),
-    ("check", "FedSheafHN-generalization"): Entry(
-        "fedrepro.papers.fedsheafhn.theory.generalization:generalization", 3, options={"most_clients": 0, "samples": 0}
-    ),
-    ("check", "FedSheafHN-statistics"): Entry("fedrepro.papers.fedsheafhn.theory.statistics:statistics", 2),
-    ("check", "FedSheafHN-new-clients"): Entry(
-        "fedrepro.papers.fedsheafhn.theory.clients:new_clients",
-        options={"ratio": float, "of": "FedSheafHN"},
-        trains="of",
-    ),
-    ("check", "FedSheafHN-diffusion"): Entry(
-        "fedrepro.papers.fedsheafhn.theory.diffusion:diffusion", 3, trains="FedSheafHN"
-    ),
-    ("bench", "FedSheafHN-server"): Entry(
-        "fedrepro.papers.fedsheafhn.theory.clients:server_cost", options=_SERVER, trains="of"
-    ),
-    ("bench", "rounds"): Entry("fedrepro.papers.engine.bench:rounds", on_device=True, options=_ROUNDS),
-    ("bench", "nodes"): Entry("fedrepro.papers.engine.bench:nodes", options=_NODES),
-    ("bench", "training"): Entry(
-        "fedrepro.papers.engine.bench:training", options={"of": str, "repeats": 5, "memory": True}, trains="of"
-    ),
-    ("bench", "across-cost"): Entry("fedrepro.across.messages:cost", options=_WATCHED, trains="of"),
-    ("attack", "across-leak"): Entry("fedrepro.across.attacker:leak", options=_WATCHED, trains="of"),
-}
 
+def _entry(given: str | dict[str, Any]) -> Entry:
+    """Return the entry that a line of `registry.toml` describes: only its target, or a table."""
+    if isinstance(given, str):
+        return Entry(given)
+    needed = {name: TYPES[kind] for name, kind in given.get("needs", {}).items()}
+    usual = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.get("options", {}).items()
+    }
+    return Entry(**{name: value for name, value in given.items() if name != "needs"} | {"options": needed | usual})
+
+
+_LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # The names of `fedrepro.data.partition.PARTITIONS`, which needs torch.
-PARTITIONS = (
-    "single",
-    "random",
-    "louvain",
-    "kmeans",
-    "metis",
-    "overlapping-metis",
-    "dirichlet",
-    "private-public",
-    "one-node-per-client",
-    "blocks",
-)
-
+PARTITIONS = tuple(_LISTED["partitions"])
+# The functions that generate graphs, by a pattern of the graphs' names.
+GENERATORS: dict[str, str] = _LISTED["generators"]
 # The function that trains a run with any method.
 TRAIN = "fedrepro.runs.tasks:train"
-
-# The functions that generate graphs, by a pattern of the graphs' names.
-GENERATORS = {
-    "*~standin": "fedrepro.data.synthetic:draw_standin",
-    "csbm-*": "fedrepro.papers.gfl.data:register_graphs",
-    "subCora*": "fedrepro.papers.gfl.data:register_graphs",
-}
-
+REGISTRY = {(task, name): _entry(given) for task in TASKS for name, given in _LISTED.get(task, {}).items()}
 _BUILT_IN = frozenset(REGISTRY)
 _own: dict[tuple[str, str], Any] = {}
 

@@ -33,10 +33,10 @@ its own with the methods in `REFERENCES`.
 from __future__ import annotations
 
 import csv
+import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedrepro.errors import require
@@ -81,55 +81,22 @@ class Row(NamedTuple):
     view: str
     kind: str
     tried: tuple[Options, Options]
-    options: Mapping[str, Any] = MappingProxyType({})
+    options: Mapping[str, Any]
     rates: tuple[float, float, float] = RATES
     registered: str = ""
 
 
-def _two(option: str, first: Any, second: Any) -> tuple[Options, Options]:
-    return {option: first}, {option: second}
+def _rows() -> dict[str, Row]:
+    """Return the methods of `methods.toml` by their names."""
+    rows = {}
+    for name, given in tomllib.loads(Path(__file__).with_name("methods.toml").read_text(encoding="utf-8")).items():
+        options = given.pop("options", {}) | dict.fromkeys(given.pop("without", ()))
+        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        rows[name] = Row(**given | lists, options=options)
+    return rows
 
 
-_DROPOUT = _two("dropout", 0.5, 0.3)
-_SERVER_DROPOUT = ({"hyper_dropout": 0.3, "sheaf_dropout": 0.3}, {"hyper_dropout": 0.0, "sheaf_dropout": 0.0})
-METHODS: dict[str, Row] = {
-    "Central": Row("after", "everything", _DROPOUT),
-    "Local": Row("after", "nothing", _DROPOUT),
-    "FedAvg": Row("before", "weights", _DROPOUT),
-    "FedSGD": Row("before", "gradients", _DROPOUT, {"local_epochs": None}),
-    "FedProx": Row("before", "weights", _two("mu", 0.01, 0.1)),
-    "FedPer": Row("after", "weights but for the last layer", _DROPOUT),
-    "FedGCN": Row("before", "weights, sums over neighbourhoods", _DROPOUT),
-    # A generator of 2048 units and 20 epochs would cost many times the training itself (SH-B1).
-    "FedSage+": Row(
-        "before", "weights, a generator of neighbours", _DROPOUT, {"generator_width": 256, "generator_epochs": 5}
-    ),
-    "FED-PUB": Row("after", "masked weights, outputs on proxy graphs", _two("penalties", "coded", "printed")),
-    "pFedGraph": Row("better", "weights", _two("alpha", 0.8, 0.2)),
-    "Flow": Row("after", "weights of two models", _two("penalty", 0.01, 0.1)),
-    "FedGAT": Row("before", "weights, features, matrices", _DROPOUT, {"model": "GAT", "hidden": 8, "heads": 8}),
-    "FedStruct (H2V)": Row(
-        "before",
-        "gradients, powers of the adjacency",
-        _two("structure_depth", 10, 2),
-        {"structure": "H2V", "prune": 30, "local_epochs": None},
-        registered="FedStruct",
-    ),
-    "FedSheafHN": Row("after", "weight changes, mean embeddings", _SERVER_DROPOUT),
-    "Feras": Row(
-        "before",
-        "weights, embeddings of nodes",
-        _DROPOUT,
-        {"layers": 2, "exchange": "table", "evaluate": "visible", "q": 3, "average": None, "optimizer_state": None},
-    ),
-    "GFL-APPNP": Row(
-        "before",
-        "weights, hidden representations",
-        _two("propagation", "appnp", "truncated"),
-        {"model": "MLP", "dropout": None, "weight_decay": None, "average": None, "optimizer_state": None},
-        (0.1, 0.5, 0.02),
-    ),
-}
+METHODS = _rows()
 FINE_TUNED = "FedAvg, fine-tuned"  # a view of FedAvg's runs, see the docstring
 REFERENCES = ("Central", "Local", "FedAvg", "FedSGD")
 OWN_GROUND = {"Feras": "private-public(kappa=0.6)", "GFL-APPNP": "blocks"}
@@ -264,18 +231,18 @@ def fedavg_readings() -> list[Run]:
     return [*read, *(run for column in columns_ for run in cell("FedSGD", column))]
 
 
-def tuning(dataset: str, methods: Iterable[str] = ()) -> list[Run]:
+def tuning(dataset: str) -> list[Run]:
     """Return the tuning runs of a graph: six points for every method that the protocol runs on it."""
     return [
         run
-        for method in methods or METHODS
+        for method in METHODS
         if not why_not(method, ground(method, dataset)) and ground(method, dataset).dataset == dataset
         for point in points(method)
         for run in cell(method, ground(method, dataset), [TUNING_SEED], point)
     ]
 
 
-def table(datasets: Iterable[str] = (*SMALL, "subCora", *LARGE), methods: Iterable[str] = ()) -> list[Run]:
+def table(datasets: Iterable[str] = (*SMALL, "subCora", *LARGE)) -> list[Run]:
     """Return the runs of the main table on some graphs, column by column, seed slowest within a column."""
     runs = []
     for column in columns():
@@ -283,7 +250,7 @@ def table(datasets: Iterable[str] = (*SMALL, "subCora", *LARGE), methods: Iterab
             runs += [
                 run
                 for seed in range(SEEDS[column.dataset])
-                for method in methods or METHODS
+                for method in METHODS
                 if not why_not(method, column)
                 for run in cell(method, column, [seed])
             ]

@@ -22,6 +22,7 @@ LEVEL = 0.05
 BASES = ("Local", "FedAvg")
 HOMOPHILY = 0.5  # share of edges within a class from which a graph counts as homophilic
 SHOWN, NOT_SHOWN = "shown", "not shown"
+DRAWS = 2000  # of the simulation of power
 
 
 def differences(table: pd.DataFrame, value: str = "accuracy", bases: Sequence[str] = BASES) -> pd.DataFrame:
@@ -66,7 +67,7 @@ class Ranks(NamedTuple):
     power: dict[float, float]
 
 
-def ranks(table: pd.DataFrame, advantages: Sequence[float] = (1.0, 2.0, 3.0)) -> Ranks | None:
+def ranks(table: pd.DataFrame) -> Ranks | None:
     """Rank the methods that have runs on every graph, on METIS parts with 10 clients; None below two graphs.
 
     A graph is one block, since runs on one graph are no independent repetitions. The critical difference is Nemenyi's,
@@ -81,7 +82,7 @@ def ranks(table: pd.DataFrame, advantages: Sequence[float] = (1.0, 2.0, 3.0)) ->
     place = means.rank(axis=1, ascending=False)
     p = float(friedmanchisquare(*(means[name] for name in means)).pvalue)
     critical = critical_difference(count, graphs)
-    return Ranks(place.mean().sort_values(), graphs, p, critical, {a: power(count, graphs, a) for a in advantages})
+    return Ranks(place.mean().sort_values(), graphs, p, critical, {a: power(count, graphs, a) for a in (1.0, 2.0, 3.0)})
 
 
 def critical_difference(methods: int, graphs: int) -> float:
@@ -90,13 +91,13 @@ def critical_difference(methods: int, graphs: int) -> float:
     return quantile * math.sqrt(methods * (methods + 1) / (6 * graphs))
 
 
-def power(methods: int, graphs: int, advantage: float, draws: int = 2000, seed: int = 0) -> float:
+def power(methods: int, graphs: int, advantage: float) -> float:
     """Return how often a method with an advantage is told from a method in the middle, by simulation.
 
     Scores are normal with standard deviation 1 over graphs, and all methods but one have the same mean.
     """
     require(methods >= 3 and graphs >= 2, "methods, graphs", "at least 3 and 2", (methods, graphs))
-    scores = np.random.default_rng(seed).normal(size=(draws, graphs, methods))
+    scores = np.random.default_rng(0).normal(size=(DRAWS, graphs, methods))
     scores[:, :, 0] += advantage
     mean = (methods - scores.argsort(2).argsort(2)).mean(1)
     others = np.median(mean[:, 1:], axis=1)

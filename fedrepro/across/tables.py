@@ -199,9 +199,9 @@ def seconds(frame: pd.DataFrame) -> pd.DataFrame:
     return held.assign(row=[name_of(name) for name in held["row"]])
 
 
-def front(points: pd.DataFrame, cost: str, gain: str = "accuracy") -> pd.Series:
-    """Return whether no other row has at most this cost and at least this gain, and less or more of one of them."""
-    costs, gains = points[cost].to_numpy(), points[gain].to_numpy()
+def front(points: pd.DataFrame) -> pd.Series:
+    """Return whether no other row has at most these bytes and at least this accuracy, and less or more of one."""
+    costs, gains = points["bytes"].to_numpy(), points["accuracy"].to_numpy()
     beaten = [
         bool(((costs <= c) & (gains >= g) & ((costs < c) | (gains > g))).any())
         for c, g in zip(costs, gains, strict=True)
@@ -216,7 +216,7 @@ def against(table: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
     """
     held = table[(table["row"] != "Central") & (table["column"].isin(columns) if columns else True)]
     points = held.groupby(["column", "row"], sort=False)[["accuracy", "bytes"]].mean().reset_index()
-    marks = [front(part, "bytes") for _, part in points.groupby("column", sort=False)]
+    marks = [front(part) for _, part in points.groupby("column", sort=False)]
     return points.assign(front=pd.concat(marks) if marks else pd.Series(dtype=bool))
 
 

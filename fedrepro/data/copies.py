@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import os
 import shutil
 import tempfile
 import weakref
@@ -15,6 +14,7 @@ from typing import IO
 
 import numpy as np
 
+from fedrepro import paths
 from fedrepro.errors import DamagedError, DataError
 
 
@@ -66,25 +66,14 @@ def sha256(file: Path) -> str:
         raise DamagedError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def write(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all, also if other processes write it at the same time, and make its folder."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def keep(file: Path, content: bytes) -> None:
     """Write a file that could be computed again, and its checksum beside it. `sha256sum --check` reads that, too.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    write(file, content)
-    write(_sum(file), f"{hashlib.sha256(content).hexdigest()}  {file.name}\n".encode())
+    paths.replace_file(file, content)
+    paths.replace_file(_sum(file), f"{hashlib.sha256(content).hexdigest()}  {file.name}\n".encode())
 
 
 def is_sound(file: Path) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tomllib
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,97 +54,15 @@ class Source:
     """Arguments of the PyG class that reads the files."""
 
 
-_PLANETOID = "https://github.com/kimiyoung/planetoid"
-_GEOM_GCN = "https://github.com/graphdml-uiuc-jlu/geom-gcn"
-_SHCHUR = "https://github.com/shchur/gnn-benchmark"
-_HETEROPHILOUS = "https://github.com/yandex-research/heterophilous-graphs"
-_OGB = "https://ogb.stanford.edu/docs/nodeprop/"
-_GRAPHSAINT = "https://github.com/GraphSAINT/GraphSAINT"
-_REPOSITORY = "MIT (repository)"
+def _listed() -> dict[str, Source]:
+    """Return the data sets of `sources.toml` by their names."""
+    known = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    for given in known.values():
+        given |= {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    return {name: Source(**given) for name, given in known.items()}
 
 
-def _planetoid(name: str, megabytes: float) -> Source:
-    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    files = [f"ind.{name.lower()}.{part}" for part in parts]
-    urls = tuple(f"{_PLANETOID}/raw/master/data/{file}" for file in files)
-    raw = tuple(f"raw/{file}" for file in files)
-    return Source(name, raw, "Planetoid", megabytes, _REPOSITORY, _PLANETOID, urls, {"name": name})
-
-
-def _wikipedia(name: str, megabytes: float) -> Source:
-    tables = ["out1_node_feature_label.txt", "out1_graph_edges.txt"]
-    splits = [f"{name}_split_0.6_0.2_{i}.npz" for i in range(10)]
-    base = f"{_GEOM_GCN}/raw/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
-    urls = [f"{base}/new_data/{name}/{file}" for file in tables] + [f"{base}/splits/{file}" for file in splits]
-    files = tuple(f"geom_gcn/raw/{file}" for file in tables + splits)
-    arguments = {"name": name, "geom_gcn_preprocess": True}
-    return Source(name, files, "WikipediaNetwork", megabytes, "none stated", _GEOM_GCN, tuple(urls), arguments)
-
-
-def _shchur(kind: str, name: str, file: str, megabytes: float) -> Source:
-    url = f"{_SHCHUR}/raw/master/data/npz/{file}"
-    return Source(name, (f"raw/{file}",), kind, megabytes, _REPOSITORY, _SHCHUR, (url,), {"name": name})
-
-
-def _graphsaint(name: str, megabytes: float, *ids: str) -> Source:
-    files = tuple(f"raw/{file}" for file in ("adj_full.npz", "feats.npy", "class_map.json", "role.json"))
-    urls = tuple(f"https://drive.usercontent.google.com/download?id={drive_id}&confirm=t" for drive_id in ids)
-    return Source(name, files, "graphsaint", megabytes, _REPOSITORY, _GRAPHSAINT, urls)
-
-
-SOURCES: dict[str, Source] = {
-    "Cora": _planetoid("Cora", 0.6),
-    "CiteSeer": _planetoid("CiteSeer", 1.0),
-    "PubMed": _planetoid("PubMed", 8.7),
-    "Chameleon": _wikipedia("chameleon", 11),
-    "Squirrel": _wikipedia("squirrel", 24),
-    "Photo": _shchur("Amazon", "Photo", "amazon_electronics_photo.npz", 17),
-    "Computers": _shchur("Amazon", "Computers", "amazon_electronics_computers.npz", 32),
-    "CS": _shchur("Coauthor", "CS", "ms_academic_cs.npz", 13),
-    "Physics": _shchur("Coauthor", "Physics", "ms_academic_phy.npz", 16),
-    "Amazon Ratings": Source(
-        "amazon_ratings",
-        ("raw/amazon_ratings.npz",),
-        "heterophilous",
-        30,
-        _REPOSITORY,
-        _HETEROPHILOUS,
-        (f"{_HETEROPHILOUS}/raw/main/data/amazon_ratings.npz",),
-    ),
-    "ogbn-arxiv": Source(
-        "ogbn_arxiv",
-        (
-            "raw/edge.csv.gz",
-            "raw/node-feat.csv.gz",
-            "raw/node-label.csv.gz",
-            "split/time/train.csv.gz",
-            "split/time/valid.csv.gz",
-            "split/time/test.csv.gz",
-        ),
-        "ogb-csv",
-        81,
-        "ODC-BY",
-        _OGB,
-        ("https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip",),
-    ),
-    "PPI": _graphsaint("PPI", 20),
-    "Flickr": _graphsaint(
-        "Flickr",
-        370,
-        "1crmsTbd1-2sEXsGwa2IKnIB7Zd3TmUsy",
-        "1join-XdvX3anJU_MLVtick7MgeAQiWIZ",
-        "1uxIkbtg5drHTsKt-PAsZZ4_yJmgFmle9",
-        "1htXCtuktuCW8TR8KiKfrFDAxUgekQoV7",
-    ),
-    "Reddit": _graphsaint(
-        "Reddit",
-        1300,
-        "1sncK996BM5lpuDf75lDFqCiDZyErc1c2",
-        "1ZsHaJ0ussP1W722krmEIp_8pwKAoi5b3",
-        "1JF3Pjv9OboMNYs2aXRQGbJbc4t_nDd5u",
-        "1nJIKd77lcAGU4j-kVNx_AIGEkveIKz3A",
-    ),
-}
+SOURCES: dict[str, Source] = _listed()
 
 
 def locate(source: Source) -> Path | None:
@@ -272,7 +191,7 @@ def _record(graph: str) -> None:
     if graph in _to_record:
         source, hashes = _to_record.pop(graph)
         lines = "".join(f"{sha256}  {name}\n" for name, sha256 in hashes.items())
-        copies.write(download_folder(source) / _SUMS, lines.encode())
+        paths.replace_file(download_folder(source) / _SUMS, lines.encode())
 
 
 _SUMS = "SHA256SUMS"
@@ -377,7 +296,7 @@ def _unzip(archive: Path, folder: Path, name: str) -> None:
         with zipfile.ZipFile(archive) as content:
             members = {member.partition("/")[2]: member for member in content.namelist()}
             for file in SOURCES[name].files:
-                copies.write(folder / file, content.read(members[file]))
+                paths.replace_file(folder / file, content.read(members[file]))
     except (zipfile.BadZipFile, KeyError) as error:
         raise DamagedError(f"{archive} cannot be unpacked: {error}.") from error
     finally:

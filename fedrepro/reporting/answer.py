@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.reporting import effects, exhibits, files, readings, rule
+from fedrepro.reporting import effects, exhibits, files, frames, readings, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
 TESTED = rule.WORDS[:-1]
-REPEATS = "repeats "  # how the provenance of a number begins that another table prints too
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
 COLOURS_OF_WORDS = ("#179850", "#004AC9", "#343434", "#B18A0B", "#952800")  # those of the explorer
 NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
@@ -36,28 +35,29 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     Returns:
         The rows of `compare.table` for each table that was drawn, with the columns `paper` and `point`.
     """
-    printed = exhibits.published(paper)
-    frames = [pd.DataFrame(columns=list(NEEDED))]
-    for exhibit_id in tables or exhibits.study(paper).tables:
-        path = folder / paper / f"{exhibit_id}.csv"
-        if path.is_file():
-            frame = files.read(path, NUMBERS, dtype={"clients": str, "published": str, "setting": str})
-            point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
-            frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
-            frames.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
-    table = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
-    again = table["provenance"].fillna("").astype(str).str.startswith(REPEATS)
-    return table[~again].reset_index(drop=True)
+    printed, ids = exhibits.published(paper), tables or exhibits.study(paper).tables
+    found = [pd.DataFrame(columns=list(NEEDED))]
+    text = {"clients": str, "published": str, "setting": str}
+    for exhibit_id, frame in _files(folder / paper, ids, numbers=NUMBERS, dtype=text).items():
+        point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
+        frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
+        found.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
+    table = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
+    return frames.distinct(table).reset_index(drop=True)
 
 
 def leads(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     """Return the leads of a paper's method, as `effects.effects` gives them, with the column `exhibit`."""
-    frames = []
-    for exhibit_id in tables or exhibits.study(paper).tables:
-        path = folder / paper / f"{exhibit_id}-effects.csv"
-        if path.is_file():
-            frames.append(files.read(path, effects.COLUMNS[1:3], dtype={"clients": str}).assign(exhibit=exhibit_id))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
+    ids = tables or exhibits.study(paper).tables
+    known = _files(folder / paper, ids, "-effects", numbers=effects.COLUMNS[1:3], dtype={"clients": str})
+    found = [frame.assign(exhibit=exhibit_id) for exhibit_id, frame in known.items()]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["exhibit", *effects.COLUMNS])
+
+
+def _files(folder: Path, ids: Iterable[str], form: str = "", **how: Any) -> dict[str, pd.DataFrame]:
+    """Return the files `<ID><form>.csv` of a folder that were drawn, by ID; see `files.read`."""
+    places = {id_: folder / f"{id_}{form}.csv" for id_ in ids}
+    return {id_: files.read(path, **how) for id_, path in places.items() if path.is_file()}
 
 
 def counted(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, int]:
@@ -170,13 +170,10 @@ def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFra
 def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the rows of `<ID>-<name>.csv` for the distinct cells of some tables."""
     distinct = {readings.cell_of(row) for row in table.to_dict("records")}
-    paths = [
-        folder / paper / f"{exhibit_id}-{name}.csv"
-        for exhibit_id in table.get("exhibit", pd.Series(dtype=str)).unique()
-    ]
     text = {"clients": str, "setting": str}
-    frames = [files.read(path, needed=readings.CELL, dtype=text) for path in paths if path.is_file()]
-    rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    ids = table.get("exhibit", pd.Series(dtype=str)).unique()
+    known = _files(folder / paper, ids, f"-{name}", needed=readings.CELL, dtype=text)
+    rows = pd.concat(known.values(), ignore_index=True) if known else pd.DataFrame()
     return rows[[readings.cell_of(row) in distinct for row in rows.to_dict("records")]] if len(rows) else rows
 
 

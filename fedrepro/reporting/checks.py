@@ -6,7 +6,6 @@ A row has the columns id, statement, measured, bound and verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import require
@@ -96,13 +95,3 @@ def _is_worse(new: Row, old: Row) -> bool:
     if is_control(new):
         return bool(new["measured"] < old["measured"])
     return bool(new["measured"] > old["measured"])
-
-
-def worst_of(rows: Iterable[Row]) -> Row:
-    """Return the worst row of one check over several graphs or seeds."""
-    kept: Row | None = None
-    for one in rows:
-        kept = one if kept is None or _is_worse(one, kept) else kept
-    require(kept is not None, "rows", "at least one row", [])
-    assert kept is not None
-    return kept

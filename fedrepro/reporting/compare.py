@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -21,14 +20,10 @@ from fedrepro.reporting.statistics import numbers, quantile
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
 PUBLISHED = ("published", "published_mean", "published_spread")
-MEASURED = (
-    "ours_mean", "ours_sd", "runs", "difference", "half90", "half95", "p", "verdict", "if_redrawn", "if_kept", "why",
-)  # fmt: skip
 FOREIGN = ("equals ", "another row")  # how the provenance of a number that is not of its cell begins
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The word for one published number and our runs, with the numbers behind it.
 
     The difference (ours minus published) and the half-widths of its 90% and 95% intervals are in accuracy points; means
@@ -36,7 +31,6 @@ class Verdict:
     its splits anew for each run, and if it had kept one. `why` says what was assumed, or why nothing was tested.
     """
 
-    verdict: str
     ours_mean: float
     ours_sd: float
     runs: int
@@ -44,9 +38,13 @@ class Verdict:
     half90: float = math.nan
     half95: float = math.nan
     p: float = math.nan
+    verdict: str = rule.NOT_TESTED
     if_redrawn: str = rule.NOT_TESTED
     if_kept: str = rule.NOT_TESTED
     why: str = ""
+
+
+MEASURED = Verdict._fields
 
 
 def verdict(
@@ -101,7 +99,7 @@ def verdict(
     reasons += ["nothing published"] if math.isnan(target) else []
     reasons += ["one run only, and no prior for its spread"] if runs == 1 and not prior.freedom else []
     if reasons:
-        return Verdict(rule.NOT_TESTED, mean, sd, runs, (mean - target) / point, why="; ".join(reasons))
+        return Verdict(mean, sd, runs, (mean - target) / point, why="; ".join(reasons))
     variance, freedom = rule.moderated(sd / point, runs, prior)
     over_graphs = rule.moderated(anew[0] / point, anew[1], prior) if anew[1] > 1 else (math.nan, math.nan)
     found = {}
@@ -122,8 +120,9 @@ def verdict(
         "not known whether splits were redrawn: judged as kept": redrawn is None and len(set(judged.values())) > 1,
     }
     why = "; ".join(note for note, holds in notes.items() if holds)
-    measured = (float(chosen.difference), float(chosen.half90), float(chosen.half95), float(chosen.p))
-    return Verdict(judged[bool(redrawn)], mean, sd, runs, *measured, judged[True], judged[False], why)
+    difference, half90, half95, p = map(float, chosen[:4])
+    words = (judged[bool(redrawn)], judged[True], judged[False])
+    return Verdict(mean, sd, runs, difference, half90, half95, p, *words, why)
 
 
 def as_sd(spread: float, kind: str, runs: int) -> float:
@@ -163,7 +162,7 @@ def table(
         one_of("on", column, published.columns)
     identifiers = [*IDENTIFIERS, *(name for name in on if name not in IDENTIFIERS)]
     carried = [name for name in ("provenance",) if name in published]
-    ours = _cells(frame, on, value)
+    ours = scores(frame, on, value)
     rows = []
     for cell in published.to_dict("records"):
         key = cell_key(cell, on)
@@ -172,7 +171,7 @@ def table(
         reasons = ["measured on a stand-in"] if standin else []
         reasons += [f"the printed number: {origin}"] if origin.startswith(FOREIGN) else []
         found = verdict(
-            ours.get((key, standin), []),
+            [*ours.get((key, standin), {}).values()],
             cell["value_number"],
             cell["spread_number"],
             point=cell["point"],
@@ -186,8 +185,7 @@ def table(
         )
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
-        measured = {name: getattr(found, name) for name in MEASURED}
-        rows.append({name: cell[name] for name in identifiers} | known | measured | {n: cell[n] for n in carried})
+        rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
     return pd.DataFrame(rows, columns=[*identifiers, *PUBLISHED, *MEASURED, *carried])
 
 
@@ -200,8 +198,12 @@ def last_digit(printed: str) -> float:
     return 10.0 ** -len(printed.partition(".")[2]) if "e" not in printed.lower() else 0.0
 
 
-def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], list[float]]:
-    """Scores by cell and by whether they come from a stand-in."""
+def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], dict[Any, float]]:
+    """Return the score of each seed, by cell and by whether it comes from a stand-in.
+
+    Raises:
+        ArgumentError: see `table`.
+    """
     require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", type(frame).__name__)
     if frame.empty:
         return {}
@@ -210,18 +212,14 @@ def _cells(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
         one_of("on", column, list(frame.columns))
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
-    found: dict[tuple[tuple[str, ...], bool], list[float]] = {}
-    seen: set[tuple[Any, ...]] = set()
-    for run in frame.to_dict("records"):
-        if pd.isna(run[value]):
-            continue
+    found: dict[tuple[tuple[str, ...], bool], dict[Any, float]] = {}
+    for run in frame[frame[value].notna()].to_dict("records"):
         standin = str(run.get("dataset", "")).endswith("~standin")
         key = tuple(_canonical(run[column]).removesuffix("~standin") for column in on)
-        if "seed" in run:
-            mark = (key, standin, run["seed"])
-            require(mark not in seen, "on", "columns that tell runs of one seed apart", (list(on), key))
-            seen.add(mark)
-        found.setdefault((key, standin), []).append(float(run[value]))
+        cell = found.setdefault((key, standin), {})
+        seed = run.get("seed", len(cell))
+        require(seed not in cell, "on", "columns that tell runs of one seed apart", (list(on), key))
+        cell[seed] = float(run[value])
     return found
 
 

@@ -20,14 +20,9 @@ COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "ha
 
 
 def dots(
-    table: pd.DataFrame,
-    rows: Sequence[str] = ("method", "setting"),
-    panels: str = "dataset",
-    *,
-    value: str = "",
-    title: str = "",
+    table: pd.DataFrame, rows: Sequence[str] = ("method", "setting"), *, value: str = "", title: str = ""
 ) -> Figure:
-    """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right.
+    """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right, a panel a graph.
 
     The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
     it. The point is smaller where a cell has one run.
@@ -35,17 +30,16 @@ def dots(
     Args:
         table: as `compare.table` returns it.
         rows: columns that name a row of the plot.
-        panels: column with one panel per value.
         value: the quantity that is compared, with its unit.
     """
     require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
-    needed = (*rows, panels, *COMPARED)
+    needed = (*rows, "dataset", *COMPARED)
     lacking = ", ".join(name for name in needed if name not in table)
     if lacking:
         raise ArgumentError(f"table must have the columns {', '.join(needed)}. Got one without {lacking}.")
     labels = table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     names = list(dict.fromkeys(labels))
-    groups = list(table.groupby(panels, sort=False))
+    groups = list(table.groupby("dataset", sort=False))
     with style():
         size = (1.6 + 2.5 * len(groups), 1.2 + 0.3 * len(names))
         figure, grid = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)

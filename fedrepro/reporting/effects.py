@@ -82,15 +82,8 @@ def pairs(
 
 def series(frame: pd.DataFrame, key: Sequence[str], value: str) -> dict[tuple[str, ...], pd.Series]:
     """Return the scores of each cell on a real graph, indexed by seed."""
-    if frame.empty:
-        return {}
-    good = frame[frame["status"].eq("ok")] if "status" in frame else frame
-    good = good[~good["dataset"].astype(str).str.endswith("~standin")].dropna(subset=[value])
-    names = [compare.cell_key(row, key) for row in good[list(key)].to_dict("records")]
-    series = {}
-    for name, rows in good.groupby(pd.Series(names, index=good.index), sort=False):
-        series[name] = rows.drop_duplicates("seed").set_index("seed")[value].astype(float)
-    return series
+    known = compare.scores(frame, key, value)
+    return {name: pd.Series(cell, dtype=float) for (name, standin), cell in known.items() if not standin}
 
 
 def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,23 +111,12 @@ def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str,
     )
     word = rule.words(one.difference, one.half90, one.half95)
     told = {name: float(getattr(one, name)) for name in ("difference", "half90", "half95")}
-    ratio = _ratio(known["our_lead"], printed, variance, freedom, len(gaps), spread, count, redrawn)
+    ratio: dict[str, float] = {}
+    if abs(printed) > LEAST:
+        t = float(stdtrit(one.freedom, 0.975))
+        low, high = fieller(known["our_lead"], float(one.ours), printed, float(one.theirs), t)
+        ratio = {"ratio": known["our_lead"] / printed, "ratio_low": low, "ratio_high": high}
     return known | told | {"verdict": word, "why": ""} | ratio
-
-
-def _ratio(
-    ours: float, printed: float, variance: Any, freedom: Any, runs: int, spread: float, count: int, redrawn: bool
-) -> dict[str, float]:
-    """Return the ratio of two leads with Fieller's 95% interval, if the printed one is large enough."""
-    if abs(printed) <= LEAST:
-        return {}
-    own_variance, own_freedom, pairs, sd, printed_runs, drawn = (
-        np.asarray(value, dtype=float) for value in (variance, freedom, runs, spread, count, redrawn)
-    )
-    found = rule.errors(own_variance, own_freedom, pairs, sd, printed_runs, drawn)
-    own, theirs, degrees = (float(part) for part in found)
-    low, high = fieller(ours, own, printed, theirs, float(stdtrit(degrees, 0.975)))
-    return {"ratio": ours / printed, "ratio_low": low, "ratio_high": high}
 
 
 def fieller(top: float, top_variance: float, bottom: float, bottom_variance: float, t: float) -> tuple[float, float]:

@@ -6,13 +6,13 @@ gets into a page, so that nothing in it becomes markup. What gets into HTML goes
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,6 +26,8 @@ from fedrepro.reporting.exhibits import natural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Row = dict[str, str]
 
 # What is markup in Markdown, on GitHub or on the site. `**` is not among it, since sentences are stored with it, and
 # neither is what can begin nothing: a bracket before no link or definition, or a star or underscore that ends a word.
@@ -104,12 +106,7 @@ def _rounded(svg: bytes) -> bytes:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return a frame as CSV: six significant digits, LF, whole numbers in full, nothing for a missing value."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(frame.columns)
-    columns = [[_cell(value) for value in frame.iloc[:, place].tolist()] for place in range(frame.shape[1])]
-    writer.writerows(zip(*columns))
-    return text.getvalue()
+    return str(frame.map(_cell).to_csv(index=False, lineterminator="\n"))
 
 
 def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **arguments: Any) -> pd.DataFrame:
@@ -127,7 +124,10 @@ def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **
         frame: pd.DataFrame = pd.read_csv(path, **arguments)
     except (OSError, ValueError) as error:
         raise StoreError(f"Cannot read {path}: {error}.") from error
-    lacking(path, needed, list(frame))
+    needed = list(needed)
+    if absent := [name for name in needed if name not in frame]:
+        told = f"it must have the columns {', '.join(needed)}, and lacks {', '.join(absent)}"
+        raise StoreError(f"Cannot read {path}: {told}.")
     for name in numbers:
         if name in frame and not pd.api.types.is_numeric_dtype(frame[name]):
             wrong = frame[name][pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()]
@@ -135,16 +135,16 @@ def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **
     return frame
 
 
+def read_rows(path: Path, needed: Iterable[str] = ()) -> list[Row]:
+    """Return the rows of a table as texts; none if there is no such file. Raises as `read` does."""
+    if not path.is_file():
+        return []
+    frame = read(path, needed=needed, dtype=str, keep_default_na=False).fillna("")
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 class Markdown(str):
     """Text that is Markdown already, which `plain` leaves as it is."""
-
-
-def lacking(path: Path, needed: Iterable[str], columns: Sequence[str]) -> None:
-    """Raise a StoreError unless a file has the columns that are needed."""
-    needed = list(needed)
-    if absent := [name for name in needed if name not in columns]:
-        told = f"it must have the columns {', '.join(needed)}, and lacks {', '.join(absent)}"
-        raise StoreError(f"Cannot read {path}: {told}.")
 
 
 def plain(value: object) -> Markdown:
@@ -172,6 +172,34 @@ def folded(heading: object, body: str) -> str:
     """Return Markdown that a page shows when its heading is clicked."""
     text = html.escape(" ".join(str(heading).split()), quote=False).replace("$", "&#36;")  # no mathematics either
     return f"<details><summary>{text}</summary>\n\n{body}\n</details>\n"
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """Return a table as Markdown."""
+    shown = [head, [Markdown("---")] * len(head), *lines]
+    return "".join(f"| {' | '.join(map(plain, line))} |\n" for line in shown)
+
+
+def rows(given: Sequence[Row], head: Sequence[str] = ()) -> str:
+    """Return rows as a table in Markdown, with the columns `head` or all."""
+    return table(head or list(given[0]), [[row[name] for name in head or row] for row in given])
+
+
+@cache
+def _pages() -> Any:
+    """Return the templates of pages, in which text from a store is shown as text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = FileSystemLoader(Path(__file__).with_name("pages"))
+    pages = Environment(loader=folder, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    pages.filters["plain"] = plain
+    pages.globals |= {"link": link, "folded": folded, "rows": rows}
+    return pages
+
+
+def page(template: str, /, **values: Any) -> str:
+    """Return the page of a template in `pages/`, with values filled in."""
+    return f"{_pages().get_template(template).render(values).strip()}\n"
 
 
 def machine(value: float) -> str:
@@ -207,11 +235,7 @@ def merge(
     path = folder / paper / f"{kind}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        merged: dict[str, Mapping[Any, Any]] = {}
-        if path.exists():
-            old = read(path, dtype=str, keep_default_na=False)
-            merged = {row["id"]: row for row in old.to_dict("records")}
-        merged |= {row["id"]: row for row in records}
+        merged: dict[str, Mapping[Any, Any]] = {row["id"]: row for row in [*read_rows(path), *records]}
         ordered = [merged[key] for key in sorted(merged, key=natural)]
         save(paper, kind, pd.DataFrame(ordered, columns=list(columns)), folder=folder)
     return pd.DataFrame(records, columns=list(columns))

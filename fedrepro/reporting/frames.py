@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Where = Mapping[str, Any]
 RUNS = {"count": "runs"}
+REPEATS = "repeats "  # how the provenance of a number begins that another table prints too
 
 
 def check_columns(frame: Any, numbers: Sequence[str] = (), **columns: str) -> None:
@@ -143,7 +144,7 @@ def distinct(printed: pd.DataFrame) -> pd.DataFrame:
         ArgumentError: the frame has no column `provenance`, see `exhibits.published`.
     """
     one_of("column", "provenance", list(printed.columns))
-    return printed[~printed["provenance"].str.startswith("repeats ")]
+    return printed[~printed["provenance"].astype(str).str.startswith(REPEATS)]
 
 
 def with_method_names(frame: pd.DataFrame, name: Callable[[dict[str, Any]], str]) -> pd.DataFrame:

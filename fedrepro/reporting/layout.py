@@ -59,12 +59,8 @@ def markdown(whole: pd.DataFrame) -> str:
 
 def latex(whole: pd.DataFrame) -> str:
     """Return the table as a LaTeX `tabular` of the package booktabs."""
-    lines = [r"\begin{tabular}{l" + "r" * len(whole.columns) + "}", r"\toprule"]
-    lines.append(" & ".join(_escaped(cell) for cell in [str(whole.index.name), *whole.columns]) + r" \\")
-    lines.append(r"\midrule")
-    for name, values in zip(whole.index, whole.to_numpy().tolist(), strict=True):
-        lines.append(" & ".join(_escaped(cell) for cell in [str(name), *values]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    table = whole.reset_index().map(_escaped).rename(columns=_escaped)
+    return str(table.to_latex(index=False, escape=False, column_format="l" + "r" * len(whole.columns)))
 
 
 def _escaped(cell: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fedrepro.errors import one_of, require
-from fedrepro.reporting import answer, compare, exhibits, rule, state
+from fedrepro.reporting import compare, exhibits, frames, rule, state
 from fedrepro.reporting.priors import prior
 from fedrepro.reporting.session import Notebook, begin, main_runs
 from fedrepro.runs.run import Run
@@ -145,7 +145,7 @@ def _cells(notebook: Notebook, exhibit_id: str) -> Iterator[tuple[Mapping[str, A
     scored = frame[frame[layout.value].notna()]
     by_cell = {key: scored.loc[places] for key, places in scored.groupby(keys[scored.index]).groups.items()}
     for cell, row in zip(published.to_dict("records"), table.to_dict("records"), strict=True):
-        again = str(cell.get("provenance") or "").startswith(answer.REPEATS)
+        again = str(cell.get("provenance") or "").startswith(frames.REPEATS)
         if row["verdict"] != rule.NOT_TESTED and not again:
             yield cell, row, by_cell[compare.cell_key(cell, on)]
 

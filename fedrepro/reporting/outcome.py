@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import copy
+import csv
 import html
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fedrepro.errors import require
-from fedrepro.reporting import checks, files, readings, rule
+from fedrepro.reporting import checks, files, readings
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
 # How a word is said of one number and of several.
-SAID = {
-    rule.AGREES: ("agrees", "agree"),
-    rule.COMPATIBLE: ("is compatible", "are compatible"),
-    rule.WIDE: ("is compatible within a wide interval only", "are compatible within a wide interval only"),
-    rule.LITTLE: ("differs a little", "differ a little"),
-    rule.DIFFERS: ("differs", "differ"),
-    rule.NOT_TESTED: ("is not tested", "are not tested"),
-    "holds": ("holds", "hold"),
-    "holds in part": ("holds in part", "hold in part"),
-    "holds on every graph at hand": ("holds on every graph at hand", "hold on every graph at hand"),
-    "fails": ("fails", "fail"),
-    "undecided": ("is undecided", "are undecided"),
-    "cannot be checked here": ("cannot be checked here", "cannot be checked here"),
-    "not measured": ("was not measured here", "were not measured here"),
-    "measured on a stand-in": ("was measured on a stand-in only", "were measured on a stand-in only"),
-    "the printed number is of another protocol or row": (
-        "is of another protocol or row",
-        "are of another protocol or row",
-    ),
-}
+SAID = {word: said for word, *said in csv.reader(Path(__file__).with_name("said.csv").read_text().splitlines()[1:])}
 LISTED = 6  # checks that are named one by one
 
 

@@ -13,6 +13,7 @@ half, which is the same reading, is taken for another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -25,19 +26,8 @@ if TYPE_CHECKING:
 
 MAIN, PLACEBO = "main", "placebo"
 CELL = ("exhibit", "dataset", "method", "clients", "partition", "setting")
-COLUMNS = (
-    *CELL,
-    "published",
-    "reading",
-    "kind",
-    "fixed",
-    "ours_mean",
-    "runs",
-    "difference",
-    "half95",
-    "verdict",
-    "explains",
-)
+FOUND = ("ours_mean", "runs", "difference", "half95", "verdict", "explains", "open")
+COLUMNS = (*CELL, "published", "reading", "kind", "fixed", *FOUND)
 NO_CAUSE = "no cause found"
 
 
@@ -66,17 +56,11 @@ def table(
     known = listed(paper, exhibit_id).set_index("reading")
     for name in others:
         one_of("reading", name, list(known.index))
-    on = [*layout.columns, *layout.rows]
-    judged = {MAIN: compare.table(main, published, on=on, value=layout.value)}
-    judged |= {
-        name: compare.table(others[name], published, on=on, value=layout.value)
-        for name in known.index
-        if name in others
-    }
+    judge = partial(compare.table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
-    first, judged[PLACEBO] = (
-        compare.table(half, published, on=on, value=layout.value) for half in (main[~odd], main[odd])
-    )
+    first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
+    judged = {MAIN: judge(main), **{name: judge(others[name]) for name in known.index if name in others}}
+    judged[PLACEBO] = judge(main[odd])
     rows = []
     for name, words in judged.items():
         base = first if name == PLACEBO else judged[MAIN]
@@ -85,7 +69,7 @@ def table(
         facts = known.loc[name] if name in known.index else {"kind": name, "fixed": "before"}
         measured = words.assign(reading=name, kind=facts["kind"], fixed=facts["fixed"], explains=explains)
         rows.append(measured.assign(open=base["verdict"])[measured["runs"].gt(0)])
-    return pd.concat(rows, ignore_index=True).reindex(columns=[*COLUMNS, "open"])
+    return pd.concat(rows, ignore_index=True).reindex(columns=list(COLUMNS))
 
 
 def causes(readings: pd.DataFrame) -> pd.DataFrame:

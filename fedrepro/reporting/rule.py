@@ -63,12 +63,18 @@ NO_PRIOR = Prior()
 
 
 class Intervals(NamedTuple):
-    """A difference (points) with the half-widths of its intervals, and the p-value of |difference| <= margin."""
+    """A difference (points) with the half-widths of its intervals, and the p-value of |difference| <= margin.
+
+    Behind them are the variance of our mean, that of the published one, and the degrees of freedom of their sum.
+    """
 
     difference: Any
     half90: Any
     half95: Any
     p: Any
+    ours: Any
+    theirs: Any
+    freedom: Any
 
 
 def moderated(sd: ArrayLike, runs: ArrayLike, prior: Prior = NO_PRIOR) -> tuple[Any, Any]:
@@ -102,7 +108,6 @@ def intervals(
     peak: ArrayLike = False,
     rounding: ArrayLike = 0.0,
     anew: tuple[ArrayLike, ArrayLike] = (math.nan, math.nan),
-    margin: float = MARGIN,
 ) -> Intervals:
     """Return the difference of each cell with its intervals. All arguments are broadcast, and in points.
 
@@ -132,12 +137,13 @@ def intervals(
     error = np.sqrt(own + theirs + np.square(rounding) / 12)
     d = ours - published
     with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = [np.where(error > 0, (np.abs(d) + sign * margin) / error, math.inf) for sign in (-1, 1)]
-        at_edge = (error == 0) & (np.abs(d) <= margin)
+        beyond = [np.where(error > 0, (np.abs(d) + sign * MARGIN) / error, math.inf) for sign in (-1, 1)]
+        at_edge = (error == 0) & (np.abs(d) <= MARGIN)
         p = np.where(at_edge, 1.0, stdtr(degrees, -beyond[0]) + stdtr(degrees, -beyond[1]))
     tail = np.where(peak > 0, 0.025, 0.05)
     half90, half95 = (stdtrit(degrees, 1 - part) * error for part in (tail, tail / 2))
-    return Intervals(d, half90, half95, np.minimum(p * np.where(peak > 0, 2.0, 1.0), 1.0))
+    p = np.minimum(p * np.where(peak > 0, 2.0, 1.0), 1.0)
+    return Intervals(d, half90, half95, p, own, theirs, degrees)
 
 
 def errors(

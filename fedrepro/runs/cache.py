@@ -69,14 +69,10 @@ def load(name: str, of: str) -> Any:
 
 def save(name: str, of: str, value: Any) -> None:
     """Keep a value of JSON for a state, if that is known and the folder can be written."""
-    if not of:
-        return
-    path = paths.cache() / f"{name}.json"
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps({"of": of, "value": value}, separators=(",", ":")), encoding="utf-8")
-        os.replace(partial, path)
+    if of:
+        with suppress(OSError):
+            content = json.dumps({"of": of, "value": value}, separators=(",", ":"))
+            paths.replace_file(paths.cache() / f"{name}.json", content.encode())
 
 
 def kept(name: str, of: str, compute: Callable[[], T]) -> T:

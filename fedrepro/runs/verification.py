@@ -10,7 +10,6 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +129,6 @@ def verify(
     seed: int = 0,
     cheapest: bool = False,
     budget: float | None = None,
-    executor: Executor | str | None = None,
     device: str = "own",
     progress: bool = True,
     workers: int | None = None,
@@ -155,7 +153,7 @@ def verify(
         seed: of the sample.
         cheapest: take the records that took the fewest seconds first, instead of random ones.
         budget: minutes after which nothing new is started.
-        executor: as for `execute`, like `progress` and `workers`.
+        progress, workers: as for `execute`.
         device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
             them there. Without a GPU records of one are computed on the CPU, which a warning says.
 
@@ -190,7 +188,7 @@ def verify(
     deadline = math.inf if budget is None else time.monotonic() + 60 * budget
     for place, group in _places(store, chosen, device).items():
         these = list({tuple(run.key for run in runs): runs for runs in map(_beside, group)}.values())
-        compute_all(these, keep, executor=executor, workers=workers, device=place, progress=progress, deadline=deadline)
+        compute_all(these, keep, workers=workers, device=place, progress=progress, deadline=deadline)
     in_order = [findings[key] for key in wanted if key in findings]
     _store_findings(store, _judge_means(in_order))
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in in_order]

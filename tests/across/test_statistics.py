@@ -102,7 +102,7 @@ def test_what_a_lead_depends_on_is_welchs_interval() -> None:
 def test_the_pareto_front_holds_what_no_other_beats() -> None:
     """Equal points stay, a dearer one of equal gain goes."""
     points = pd.DataFrame({"bytes": [0.0, 1.0, 1.0, 2.0, 3.0], "accuracy": [50.0, 60.0, 60.0, 60.0, 70.0]})
-    assert tables.front(points, "bytes").tolist() == [True, True, True, False, True]
+    assert tables.front(points).tolist() == [True, True, True, False, True]
 
 
 def test_statements_follow_from_the_data_and_flip_with_it() -> None:

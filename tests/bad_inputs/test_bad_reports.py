@@ -126,7 +126,6 @@ NUMBERS = [
     bad("an unknown quantifier", claim(quantifier="any"), "quantifier", "'any'"),
     bad("both limits", lambda: checks.limit("X", "s", 1.0, most=1, least=0), "most, least", "one limit", "(1, 0)"),
     bad("no limit", lambda: checks.limit("X", "s", 1.0), "most, least", "(None, None)"),
-    bad("no rows of a check", lambda: checks.worst_of([]), "rows", "at least one", "[]"),
     bad("no claims", lambda: claims.named([], ["X"]), "claims", "at least one", "[]"),
     bad("an exhibit that is none", lambda: cells.compared("FG-T99"), "exhibit", "'FG-T99'"),
     bad("an exhibit not drawn", lambda: cells.compared("FG-T1"), "exhibit", "drawn", "'FG-T1'"),

@@ -166,7 +166,7 @@ def test_a_damaged_copy_that_cannot_be_removed_is_left_aside(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr(copies, "write", refuse)
+    monkeypatch.setattr("fedrepro.paths.replace_file", refuse)
     assert same(datasets.load("Cora"), first) and copy.read_bytes() == damaged
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import checks
-from fedrepro.reporting.checks import CAUGHT, COLUMNS, FAILS, HOLDS, MISSED, Row, collect, control, limit, row, worst_of
+from fedrepro.reporting.checks import CAUGHT, COLUMNS, FAILS, HOLDS, MISSED, Row, collect, control, limit, row
 
 
 def stored(*records: list[Row]) -> pd.DataFrame:
@@ -111,7 +111,6 @@ def test_a_control_that_was_missed_is_told(measured: float, bound: float, order:
     rows = [control("X-1", "s", 2.0, 1.0), control("X-1", "s", measured, bound)]
     assert rows[1]["verdict"] == MISSED
     assert collect(stored(*([rows[n]] for n in order)))["verdict"].tolist() == [MISSED]
-    assert worst_of(rows[n] for n in order)["verdict"] == MISSED
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -139,15 +138,3 @@ def test_checks_are_chosen_by_prefix(prefixes: tuple[str, ...], ids: list[str]) 
 def test_an_empty_store_has_no_checks() -> None:
     """A frame without runs gives an empty table with the columns of a full one."""
     assert list(collect(pd.DataFrame())) == list(COLUMNS) and collect(pd.DataFrame()).empty
-
-
-def test_the_worst_of_no_rows_is_an_error() -> None:
-    """A check that was made on no graph has no worst row."""
-    with pytest.raises(ArgumentError, match="at least one row"):
-        worst_of([])
-
-
-def test_the_worst_row_is_returned_whole() -> None:
-    """The worst row of several graphs is one of them, with its own bound."""
-    rows = [row("X-1", "s", measured, 10 * measured) for measured in (0.1, 0.3, 0.2)]
-    assert worst_of(rows) is rows[1]

@@ -19,7 +19,7 @@ import torch
 
 from fedrepro import paths
 from fedrepro.papers.engine import exhibits as engine
-from fedrepro.reporting import exhibits, notebook, report
+from fedrepro.reporting import exhibits, files, notebook
 from fedrepro.runs import executors, process, provenance, verification
 from fedrepro.runs import records as records_
 from fedrepro.runs.execute import compute, execute
@@ -61,7 +61,7 @@ def _machine(short: bool) -> tuple[str, bool]:
         process.settle("cuda")
         described = provenance.environment("cuda")
     rows = [*described.items(), ("GPUs", len(executors.gpus())), ("fedrepro", version("fedrepro"))]
-    return report.table(["item", "value"], rows), True
+    return files.table(["item", "value"], rows), True
 
 
 def _notebooks(short: bool) -> tuple[str, bool]:
@@ -69,7 +69,7 @@ def _notebooks(short: bool) -> tuple[str, bool]:
     ends = list(notebook.run_all(names, {"profile": "smoke", "device": "cuda"}, jobs=executors.at_once("cuda")))
     failed = [(end.name, end.error) for end in ends if end.error]
     told = f"{len(ends) - len(failed)} of {len(ends)} notebooks run under `--profile smoke --device cuda`."
-    told += "\n\n" + report.table(["notebook", "error"], failed) if failed else ""
+    told += "\n\n" + files.table(["notebook", "error"], failed) if failed else ""
     return told, not failed
 
 
@@ -93,7 +93,7 @@ def _methods(short: bool) -> tuple[str, bool]:
     held = set(table["against the CPU"]) <= GOOD and set(table["a second time"]) == {"identical"}
     told = f"Each method trains {ROUNDS} rounds on a small graph, once on the CPU and twice on the GPU. What is "
     told += "`close` differs by what `fedrepro verify` lets another device change; losses are not compared."
-    return f"{told}\n\n{report.table(list(table), table.to_numpy().tolist())}", held
+    return f"{told}\n\n{files.table(list(table), table.to_numpy().tolist())}", held
 
 
 def _computed(runs: list[Run], folder: Path, device: str, short: bool) -> dict[str, dict[str, Any]]:
@@ -127,7 +127,7 @@ def _speed(short: bool) -> tuple[str, bool]:
             rows.append((run.clients, way, f"{cpu:.2f}", f"{gpu:.2f}", f"{cpu / gpu:.2f}"))
     heads = ["clients", "way", "ms a round on the CPU", "ms on the GPU", "GPU is faster by"]
     several = _side_by_side(2 if short else 10, 2 if short else 50)
-    return f"{report.table(heads, rows)}\n\n{several}", True
+    return f"{files.table(heads, rows)}\n\n{several}", True
 
 
 def _benches(short: bool) -> list[Run]:
@@ -164,7 +164,7 @@ def _memory(short: bool) -> tuple[str, bool]:
             rows.append((dataset, method, record["chunk"], f"{peak / MIB:.1f}", f"{left / MIB:.1f}", told))
     heads = ["graph", "method", "clients at a time", "peak MiB", "MiB kept", "error"]
     told = "Ten clients train two rounds. Memory that a finished run keeps is a fault."
-    return f"{told}\n\n{report.table(heads, rows)}", held
+    return f"{told}\n\n{files.table(heads, rows)}", held
 
 
 SECTIONS: dict[str, Callable[[bool], tuple[str, bool]]] = {
