@@ -23,12 +23,13 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import (
     OTHERS,
     OURS,
     PANELS,
+    PAPER,
     PERSONAL,
     RATIOS,
 )
 from fedrepro.papers.fedsheafhn.exhibits.tables import SHEAF, over_clients, printed, rival_of, rounds_of, standing
-from fedrepro.reporting import checks, frames
-from fedrepro.reporting.claims import NOT_CHECKED, Claim, Derived, Difference, Get, Parts, judge_claim
+from fedrepro.reporting import checks, claims, frames
+from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Paired, common
 
 NEW_LOSS = 2.0  # "minimal performance reduction", in points
@@ -284,116 +285,29 @@ def over_local(exhibit_id: str) -> Difference:
     return Difference(exhibit_id, {"method": OURS}, {"method": "Local"}, per, above=0.0)
 
 
-NETWORKS_PER = {"dataset": ABLATED, "clients": (20, 30), "row": ("w/ GCN", "w/ GAT")}
+PER = {"dataset": ABLATED, "clients": (20, 30), "row": ("w/ GCN", "w/ GAT")}
 
-CLAIMS = [
-    Claim(
-        "SH-C1",
-        "FedSheafHN outperforms all listed methods in most cases.",
-        "FedSheafHN minus the other method of best validation accuracy, most columns of Tables 1 and 2: above zero.",
-        [Derived(over_the_best)],
-        quantifier="most",
-    ),
-    Claim(
-        "SH-C1-cells",
-        "The same, cell by cell: it outperforms each listed method in most cases.",
-        "FedSheafHN minus each other method, each column of Tables 1 and 2, paired: above zero in most pairs.",
-        finding=cell_by_cell,
-    ),
-    Claim(
-        "SH-C1-local",
-        "In particular, it outperforms local training.",
-        "FedSheafHN minus Local with the same number of epochs, each column of Tables 1 and 2, paired: above zero.",
-        [over_local(exhibit_id) for exhibit_id in TABLES],
-    ),
-    Claim(
-        "SH-C1-graphs",
-        "Ours: over the graphs together it outperforms local training.",
-        "FedSheafHN minus Local, mean over the columns of each real graph of Tables 1 and 2: over graphs above zero.",
-        [Derived(over_graphs)],
-    ),
-    Claim(
-        "SH-C1-where",
-        "Its lead over the others is clearest where clients do not overlap (Section 4.2).",
-        "FedSheafHN minus the other method of best validation, without overlap minus with it, over graphs: above zero.",
-        [Derived(without_overlap)],
-    ),
-    Claim(
-        "SH-C2",
-        "It gives the lowest spread of accuracy across clients.",
-        "Standard deviation over clients, FedSheafHN minus pFedGraph, FED-PUB and Flow, paired: below zero.",
-        [Derived(spread)],
-    ),
-    Claim(
-        "SH-C2-sheaf",
-        "Sheaf collaboration raises the clients' accuracy and evens it out.",
-        "With minus without sheaf collaboration, paired: mean over clients above zero, their standard deviation below.",
-        [Derived(sheaf)],
-    ),
-    Claim(
-        "SH-C3",
-        "It converges fast.",
-        f"Mean validation accuracy over the first {FIRST} rounds (Figure 4), FedSheafHN minus each other method, "
-        "paired: above zero.",
-        [Derived(convergence)],
-    ),
-    Claim(
-        "SH-C4",
-        "It generalises to new clients with one communication round and no retraining.",
-        "New clients minus trained ones, paired, at every ratio: the interval lies above -2 points.",
-        [newcomers("train_test", -NEW_LOSS)],
-    ),
-    Claim(
-        "SH-C4-alone",
-        "Ours: new clients do better than with their own few epochs alone.",
-        "New clients minus the same clients with as many local epochs (a round's, twice) alone, paired: above zero.",
-        [newcomers("new_alone", 0.0)],
-    ),
-    Claim(
-        "SH-C5",
-        "Each module helps.",
-        "Each row of Table 4 minus the row before, paired: the interval lies above zero.",
-        [Derived(modules)],
-    ),
-    Claim(
-        "SH-C5-most",
-        "The collaboration graph and the hypernetwork help most.",
-        "Table 4's steps of the hypernetwork and the collaboration graph minus each later step, paired: above zero.",
-        [Derived(first_modules)],
-    ),
-    Claim(
-        "SH-C5-networks",
-        "Sheaf diffusion beats GCN and GAT in its place.",
-        "Sheaf diffusion minus GCN and minus GAT in its place (Table 5), paired: above zero.",
-        [
-            Difference(
-                "SH-T5", {"row": "w/ Sheaf diffusion"}, {}, NETWORKS_PER, 0.0, name="{dataset}, {clients}, over {row}"
-            )
+CLAIMS = claims.read(
+    PAPER,
+    {
+        "SH-C1": [Derived(over_the_best)],
+        "SH-C1-cells": cell_by_cell,
+        "SH-C1-local": [over_local(exhibit_id) for exhibit_id in TABLES],
+        "SH-C1-graphs": [Derived(over_graphs)],
+        "SH-C1-where": [Derived(without_overlap)],
+        "SH-C2": [Derived(spread)],
+        "SH-C2-sheaf": [Derived(sheaf)],
+        "SH-C3": [Derived(convergence)],
+        "SH-C4": [newcomers("train_test", -NEW_LOSS)],
+        "SH-C4-alone": [newcomers("new_alone", 0.0)],
+        "SH-C5": [Derived(modules)],
+        "SH-C5-most": [Derived(first_modules)],
+        "SH-C5-networks": [
+            Difference("SH-T5", {"row": "w/ Sheaf diffusion"}, {}, PER, 0.0, name="{dataset}, {clients}, over {row}")
         ],
-    ),
-    Claim(
-        "SH-C5-epochs",
-        "More local epochs do not always help.",
-        "The most local epochs minus the fewer ones of best validation accuracy, paired: below zero on some graph.",
-        [Derived(epochs)],
-        quantifier="some",
-    ),
-    Claim(
-        "SH-C6",
-        "It resists malicious embeddings better than FED-PUB.",
-        "What forged embeddings cost FED-PUB minus what they cost FedSheafHN, paired: above zero. A gain is no cost.",
-        [Derived(attacks)],
-    ),
-    Claim(
-        "SH-C6-server",
-        "Its server overhead is small and scales well.",
-        "The server's share of a round at 20 clients is at most 10%, and so is what 50 and 100 clients cost it more.",
-        finding=cost,
-    ),
-    Claim(
-        "SH-C7",
-        "Convergence and generalisation are guaranteed.",
-        "Theorems 1 and 2 and Lemmas 1 to 4 hold as printed in every check, and Theorem 1's bound goes to zero.",
-        finding=guarantees,
-    ),
-]
+        "SH-C5-epochs": [Derived(epochs)],
+        "SH-C6": [Derived(attacks)],
+        "SH-C6-server": cost,
+        "SH-C7": guarantees,
+    },
+)

@@ -20,8 +20,8 @@ from fedrepro.papers.gfl.exhibits.grids import (
     VARIANTS,
     Row,
 )
-from fedrepro.reporting import frames, statistics
-from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Claim, Derived, Get, Parts
+from fedrepro.reporting import claims, frames, statistics
+from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Derived, Get, Parts
 from fedrepro.reporting.frames import Where
 from fedrepro.reporting.statistics import Paired
 
@@ -105,41 +105,14 @@ def rate(get: Get) -> tuple[str, str]:
     return f"{'; '.join(told)}; not a test: {theory.HALF}", NOT_TESTED
 
 
-CLAIMS = [
-    Claim(
-        "GFL-C1",
-        "GFL-APPNP matches central APPNP on DNC for I up to 50.",
-        "GFL-APPNP at I = 10, 20, 50 minus I = 1 (central APPNP), paired, both readings: within a point and a half.",
-        [rows_apart(VARIANTS[1:], VARIANTS[:1], -1.5, 1.5)],
-    ),
-    Claim(
-        "GFL-C2",
-        "It rivals or beats GCN, GAT and GraphSAGE.",
-        "GFL-APPNP at I = 10 minus each central model, paired, both readings: above -2 points.",
-        [rows_apart([TEN], CENTRAL_ROWS, -2.0)],
-    ),
-    Claim(
-        "GFL-C3",
-        "On SC it beats FedMLP and MLPs by about 9 points: the graph is necessary.",
-        "On SC, GFL-APPNP at I = 10 minus FedMLP at I = 10 and minus MLPs, paired: above 0, and from 7 to 11 points.",
-        [Derived(over_mlps)],
-    ),
-    Claim(
-        "GFL-C4",
-        "Gradient compensation matters; noise on it hardly hurts.",
-        "I = 10 minus V2 above 0, and I = 10 minus V1 below 2 points, paired, on all four tasks.",
-        [Derived(compensation)],
-    ),
-    Claim(
-        "GFL-C5",
-        "Better connectivity gives better accuracy.",
-        "Each graph minus the next less connected one, paired over repetitions, both readings: above 0.",
-        [Derived(connectivity)],
-    ),
-    Claim(
-        "GFL-C6",
-        "The convergence rate matches earlier ones; linear speed-up at I = 1.",
-        "The mean over the bound's first term, and the exponents of T and N: information, as no run could fail them.",
-        finding=rate,
-    ),
-]
+CLAIMS = claims.read(
+    "gfl",
+    {
+        "GFL-C1": [rows_apart(VARIANTS[1:], VARIANTS[:1], -1.5, 1.5)],
+        "GFL-C2": [rows_apart([TEN], CENTRAL_ROWS, -2.0)],
+        "GFL-C3": [Derived(over_mlps)],
+        "GFL-C4": [Derived(compensation)],
+        "GFL-C5": [Derived(connectivity)],
+        "GFL-C6": rate,
+    },
+)
