@@ -7,17 +7,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from fedrepro.papers.fedgat.exhibits import settings
 from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, PANELS
-from fedrepro.papers.fedgat.exhibits.settings import (
-    CENTRAL,
-    DATASETS,
-    IID,
-    LABELS,
-    NON_IID,
-    READINGS,
-    ROWS,
-    TEXT_READING,
-)
+from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, LABELS, NON_IID, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, worst_attacks
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts
@@ -31,7 +23,7 @@ NOTHING: Finding = ("no runs stored", NOT_CHECKED)
 
 def above(row: str, points: float) -> list[Difference]:
     """Return FedGAT minus another row of Table 1 in each cell, code with code and text with text, above `points`."""
-    partition = {"partition": CENTRAL} if ROWS[row][0] == "Central" else {}
+    partition = {"partition": settings.CENTRAL} if settings.ROWS[row]["method"] == "Central" else {}
     return [
         Difference(
             "FG-T1",
@@ -49,7 +41,7 @@ def above(row: str, points: float) -> list[Difference]:
 # FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
 OWN_STEPS = Difference(
     "FG-T1",
-    {**FEDGAT, "reading": TEXT_READING},
+    {**FEDGAT, "reading": settings.TEXT_READING},
     minus={"method": "FedGCN"},
     minus_exhibit="FG-Q12b",
     per={"dataset": DATASETS, "partition": (NON_IID, IID)},

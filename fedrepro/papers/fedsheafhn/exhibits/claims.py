@@ -12,21 +12,9 @@ from itertools import pairwise, product
 
 import pandas as pd
 
+from fedrepro.papers.fedsheafhn.exhibits import settings
 from fedrepro.papers.fedsheafhn.exhibits.ablations import losses, server_table
-from fedrepro.papers.fedsheafhn.exhibits.settings import (
-    ABLATED,
-    ATTACKS,
-    BASE_MODEL,
-    DATASETS,
-    MALICIOUS,
-    MODULES,
-    OTHERS,
-    OURS,
-    PANELS,
-    PAPER,
-    PERSONAL,
-    RATIOS,
-)
+from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, DATASETS, OTHERS, OURS, PANELS
 from fedrepro.papers.fedsheafhn.exhibits.tables import SHEAF, over_clients, printed, rival_of, rounds_of, standing
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
@@ -132,7 +120,7 @@ def spread(get: Get) -> Parts:
             0.0,
         )
         for name, cell in columns(20, 30)
-        for other in PERSONAL
+        for other in settings.PERSONAL
         if other != OURS
     }
 
@@ -174,7 +162,7 @@ def newcomers(other: str, low: float) -> Derived:
 
     def measure(get: Get) -> Parts:
         frame, parts = get("SH-F5"), Parts()
-        for dataset, ratio in product(ABLATED, RATIOS) if "new_test" in frame else ():
+        for dataset, ratio in product(ABLATED, settings.RATIOS) if "new_test" in frame else ():
             cell = {"dataset": dataset, "ratio": ratio}
             new, rest = (100 * frames.scores(frame, cell, column) for column in ("new_test", other))
             parts[f"{dataset}, {ratio}"] = (common(new, rest), low, math.inf)
@@ -190,7 +178,10 @@ def steps(get: Get) -> Iterator[tuple[str, dict[str, pd.Series]]]:
     """Yield each column of Table 4 with what each row adds to the row before it, by seed."""
     frame = get("SH-T4")
     for name, cell in columns(20, 30):
-        scores = {row: frames.scores(frame, {**cell, "row": row}, "percent") for row in (BASE_MODEL, *MODULES)}
+        scores = {
+            row: frames.scores(frame, {**cell, "row": row}, "percent")
+            for row in (settings.BASE_MODEL, *settings.MODULES)
+        }
         yield name, {row: (scores[row] - scores[before]).dropna() for before, row in pairwise(scores)}
 
 
@@ -231,7 +222,7 @@ def attacks(get: Get) -> Parts:
     """Return what forged embeddings cost FED-PUB minus what they cost FedSheafHN; a gain counts as no cost."""
     frame, parts = get("SH-F7"), Parts()
     loss = losses(frame)
-    for dataset, ratio, attack in product(ABLATED, MALICIOUS[1:], ATTACKS) if len(frame) else ():
+    for dataset, ratio, attack in product(ABLATED, settings.MALICIOUS[1:], settings.ATTACKS) if len(frame) else ():
         cell = {"dataset": dataset, "ratio": ratio, "attack": attack}
         theirs, ours = (frames.scores(loss, {**cell, "method": method}, "loss") for method in ("FED-PUB", OURS))
         parts[f"{dataset}, {ratio}, {attack}"] = (common(theirs.clip(lower=0), ours.clip(lower=0)), 0.0, math.inf)
@@ -288,7 +279,7 @@ def over_local(exhibit_id: str) -> Difference:
 PER = {"dataset": ABLATED, "clients": (20, 30), "row": ("w/ GCN", "w/ GAT")}
 
 CLAIMS = claims.read(
-    PAPER,
+    settings.PAPER,
     {
         "SH-C1": [Derived(over_the_best)],
         "SH-C1-cells": cell_by_cell,

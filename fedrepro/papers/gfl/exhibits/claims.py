@@ -8,18 +8,8 @@ from itertools import pairwise
 
 import pandas as pd
 
-from fedrepro.papers.gfl.exhibits import theory
-from fedrepro.papers.gfl.exhibits.grids import (
-    CENTRAL,
-    CENTRAL_ROWS,
-    COLUMNS,
-    DEGREES,
-    MLP_ROWS,
-    READINGS,
-    TEN,
-    VARIANTS,
-    Row,
-)
+from fedrepro.papers.gfl.exhibits import grids, theory
+from fedrepro.papers.gfl.exhibits.grids import READINGS, TEN, Row
 from fedrepro.reporting import claims, frames, statistics
 from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Derived, Get, Parts
 from fedrepro.reporting.frames import Where
@@ -29,7 +19,7 @@ from fedrepro.reporting.statistics import Paired
 def where(column: str, row: Row, reading: str) -> Where:
     """Return what selects a cell of Table 2. Central models on DNC have one reading, which stands in both."""
     method, setting = row
-    reading = "text" if method in CENTRAL and column == "csbm-DNC" else reading
+    reading = "text" if method in grids.CENTRAL and column == "csbm-DNC" else reading
     return {"column": column, "method": method, "setting": setting, "reading": reading}
 
 
@@ -45,7 +35,7 @@ def rows_apart(left: Sequence[Row], right: Sequence[Row], low: float, high: floa
         frame = get("GFL-T2")
         return {
             f"{c}, {r}: {' '.join(a)} - {' '.join(b)}": (gap(frame, c, a, b, r), low, high)
-            for c in COLUMNS[:2]
+            for c in grids.COLUMNS[:2]
             for r in READINGS
             for a in left
             for b in right
@@ -58,7 +48,7 @@ def over_mlps(get: Get) -> Parts:
     """Return GFL-APPNP's lead over FedMLP and MLPs on SC, as above zero and as about nine points."""
     frame, parts = get("GFL-T2"), Parts()
     for r in READINGS:
-        for row in (MLP_ROWS[0], MLP_ROWS[3]):
+        for row in (grids.MLP_ROWS[0], grids.MLP_ROWS[3]):
             lead = gap(frame, "csbm-SC", TEN, row, r)
             parts[f"beats {row[0]}, {r}"] = (lead, 0.0, math.inf)
             parts[f"about 9 over {row[0]}, {r}"] = (lead, 7.0, 11.0)
@@ -68,7 +58,7 @@ def over_mlps(get: Get) -> Parts:
 def compensation(get: Get) -> Parts:
     """Return I = 10 over both ablations on all four tasks."""
     frame, parts = get("GFL-T2"), Parts()
-    for c in COLUMNS:
+    for c in grids.COLUMNS:
         for r in READINGS:
             for name, low, high in (("V2", 0.0, math.inf), ("V1", -math.inf, 2.0)):
                 parts[f"{c}, {r}, over {name}"] = (gap(frame, c, TEN, (f"GFL-APPNP-{name}", "I=10"), r), low, high)
@@ -85,7 +75,7 @@ def connectivity(get: Get) -> Parts:
     return {
         f"{r}, d = {a} over {b}": (statistics.common(percent(a, r), percent(b, r)), 0.0, math.inf)
         for r in READINGS
-        for a, b in pairwise(DEGREES)
+        for a, b in pairwise(grids.DEGREES)
     }
 
 
@@ -108,8 +98,8 @@ def rate(get: Get) -> tuple[str, str]:
 CLAIMS = claims.read(
     "gfl",
     {
-        "GFL-C1": [rows_apart(VARIANTS[1:], VARIANTS[:1], -1.5, 1.5)],
-        "GFL-C2": [rows_apart([TEN], CENTRAL_ROWS, -2.0)],
+        "GFL-C1": [rows_apart(grids.VARIANTS[1:], grids.VARIANTS[:1], -1.5, 1.5)],
+        "GFL-C2": [rows_apart([TEN], grids.CENTRAL_ROWS, -2.0)],
         "GFL-C3": [Derived(over_mlps)],
         "GFL-C4": [Derived(compensation)],
         "GFL-C5": [Derived(connectivity)],
