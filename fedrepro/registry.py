@@ -31,7 +31,6 @@ class Entry:
             does not give it, or with a type where a run must give it. None leaves them unchecked.
         trains: the method whose options a run may have besides, since the function trains it; `"of"` if the option of
             this name says which.
-        usual: options that the function gives this method where a run does not.
     """
 
     target: str
@@ -39,15 +38,13 @@ class Entry:
     on_device: bool = False
     options: Mapping[str, Any] | None = field(default_factory=dict)
     trains: str = ""
-    usual: Mapping[str, Any] = field(default_factory=dict)
 
 
 # Options that several functions share, or that are too many for a line.
 _RATE = {"updates": int, "local_epochs": int, "lr": float, "error": float, "batch": int, "ascend": False}
 _SEEN = {"noise": float, "local_epochs": int, "neighbours": int, "updates": int}
 _INVERTED = {"depth": 1, "observations": 1, "steps": 0, "nodes": 300, "hidden": 256, "sampler": "rw"}
-_SENT = {"form": "matrix", "noise": 0.0}
-_GAT = {"model": "GAT", "hidden": 8, "heads": 8}
+_SENT = {"form": "matrix", "noise": 0.0, "lone": "kept", "nodes": 0}
 _COUNTED = {"observers": 8, "unknowns": 12, "head": "direct", "queries": 1}
 _PRUNED = {"prune": 30, "structure_depth": 10, "budget": "blocks"}
 _ROUNDS = {"hidden": int, "local_epochs": 3, "rounds": 10, "repeats": 5, "memory": True}
@@ -123,10 +120,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
         "fedrepro.papers.fedgat.theory.identities:equal_layers", options={"whole": 40, "nodes": 0}
     ),
     ("traffic", "FedGAT"): Entry("fedrepro.papers.fedgat.theory.cost:pretraining"),
-    ("attack", "FedGAT"): Entry("fedrepro.papers.fedgat.attack:attack", options={**_SENT, "lone": "kept", "nodes": 0}),
-    ("attack", "FedGAT-price"): Entry(
-        "fedrepro.papers.fedgat.attack:price", 2, options=_SENT, trains="FedGAT", usual=_GAT
-    ),
+    ("attack", "FedGAT"): Entry("fedrepro.papers.fedgat.attack:attack", options=_SENT),
     ("check", "fedstruct-gradients"): Entry("fedrepro.papers.fedstruct.theory.gradients:gradients"),
     ("check", "fedstruct-filter"): Entry("fedrepro.papers.fedstruct.theory.gradients:polynomial_filter"),
     ("check", "fedstruct-counting"): Entry("fedrepro.papers.fedstruct.theory.gradients:counting", options=_COUNTED),

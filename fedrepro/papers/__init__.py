@@ -6,7 +6,7 @@
     attack.py      what a curious or malicious party can do
     exhibits/      the runs behind every exhibit, and what is measured for each claim
     exhibits.csv   the list of exhibits;  published.csv  the printed numbers;  claims.csv  the claims in words
-    deviations.csv where the suite parts from the text;  chosen.csv  what validation chose
+    deviations.csv where the suite parts from the text;  chosen.csv  what validation chose;  settings.toml  its tables
 
 A paper's package says its printed name in `NAME`. A new paper is a new folder; `ORDER` only puts it in its place.
 """

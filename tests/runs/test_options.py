@@ -37,7 +37,6 @@ CORA = {"dataset": "Cora~standin", "split": "30/30/40", "partition": "metis", "c
         ("check", "gfl-algorithm", {}, ("option 'local_epochs' of gfl-algorithm", "given, of type int", "None")),
         ("attack", "FedGAT", {"node": 5}, ("options of FedGAT", "'node'", "Did you mean 'nodes'?")),
         ("attack", "FedGAT", {"noise": "loud"}, ("option 'noise'", "of type float", "'loud'")),
-        ("attack", "FedGAT-price", {"learning_rate": 1}, ("'learning_rate'", "Did you mean 'lr'?", "'form', 'noise'")),
         ("attack", "across-leak", {"of": "FedAvgg"}, ("method", "'FedAvgg'", "Did you mean 'FedAvg'?")),
         ("attack", "across-leak", {"of": "FedAvg", "mu": 1}, ("options of FedAvg", "'mu'", "'of', 'memory'")),
         (
