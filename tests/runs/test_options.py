@@ -118,15 +118,14 @@ def test_the_registry_says_what_functions_read(key: tuple[str, str]) -> None:
     found, declared = read(entry.target), entry.options
     assert declared is not None and (set(found) <= set(declared) or entry.trains)
     assert set(declared) - {"memory", "of"} <= set(found)
-    usual = {**declared, **entry.usual}
     for name, default in found.items():
         if (
-            name in usual
+            name in declared
             and default is not None
             and not isinstance(default, type)
-            and not isinstance(usual[name], type)
+            and not isinstance(declared[name], type)
         ):
-            assert usual[name] == default, name
+            assert declared[name] == default, name
 
 
 def test_what_is_stored_is_not_refused() -> None:
