@@ -33,7 +33,6 @@ class Entry:
             does not give it, or with a type where a run must give it. None leaves them unchecked.
         trains: the method whose options a run may have besides, since the function trains it; `"of"` if the option of
             this name says which.
-        usual: options that the function gives this method where a run does not.
     """
 
     target: str
@@ -41,7 +40,6 @@ class Entry:
     on_device: bool = False
     options: Mapping[str, Any] | None = field(default_factory=dict)
     trains: str = ""
-    usual: Mapping[str, Any] = field(default_factory=dict)
 
 
 TYPES = {"int": int, "float": float, "str": str}

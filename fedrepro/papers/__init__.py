@@ -4,9 +4,9 @@
     protocol.py    the algorithm line by line, message by message, where it differs from what trains
     theory.py      bounds and identities as plain functions (a folder where one file would be too long)
     attack.py      what a curious or malicious party can do
-    exhibits/      the runs behind every exhibit, and the claims as data
-    exhibits.csv   the list of exhibits;  published.csv  the printed numbers
-    deviations.csv where the suite parts from the text;  chosen.csv  what validation chose
+    exhibits/      the runs behind every exhibit, and what is measured for each claim
+    exhibits.csv   the list of exhibits;  published.csv  the printed numbers;  claims.csv  the claims in words
+    deviations.csv where the suite parts from the text;  chosen.csv  what validation chose;  settings.toml  its tables
 
 A paper's package says its printed name in `NAME`. A new paper is a new folder; `ORDER` only puts it in its place.
 """

@@ -8,6 +8,7 @@ intervals would show by chance.
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.errors import one_of, require
-from fedrepro.reporting import checks, frames, statistics
+from fedrepro.reporting import checks, exhibits, frames, statistics
 from fedrepro.reporting.frames import Where
 from fedrepro.reporting.statistics import Interval, Paired, Slope
 
@@ -33,6 +34,7 @@ QUANTIFIERS = ("all", "most", "some")
 Get = Callable[[str], pd.DataFrame]  # the frame of an exhibit's stored runs
 Measured = tuple[Paired | Slope | Interval | None, float, float]
 Parts = dict[str, Measured]
+Finding = Callable[[Get], tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Claim:
     unit: str = "points"
     scale: float = 1.0
     digits: int = 1
-    finding: Callable[[Get], tuple[str, str]] | None = None
+    finding: Finding | None = None
 
     def judge(self, get: Get) -> tuple[str, str]:
         """Return the evidence and the verdict, one of `VERDICTS`.
@@ -229,3 +231,29 @@ def named(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
     known = {claim.id: claim for claim in claims}
     require(bool(known), "claims", "at least one", claims)
     return [known[one_of("claim", id_, known)] for id_ in ids]
+
+
+def read(paper: str, measured: Mapping[str, Sequence[Difference | Derived] | Finding]) -> list[Claim]:
+    """Return the claims of `papers/<paper>/claims.csv` in its order, each with what is measured for it.
+
+    The file has the columns id, claim and check, and those of quantifier, unit, scale and digits that a claim needs; an
+    empty entry is the default of `Claim`.
+
+    Args:
+        paper: the paper's folder.
+        measured: the ID of each claim to its parts, or to its finding.
+
+    Raises:
+        ArgumentError: the file and `measured` name different claims.
+    """
+    with (exhibits.folder(paper) / "claims.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["id"]: row for row in csv.DictReader(file)}
+    require(rows.keys() == measured.keys(), "measured", f"for the claims {', '.join(rows)}", sorted(measured))
+    read_as: dict[str, type] = {"quantifier": str, "unit": str, "scale": float, "digits": int}
+    claims = []
+    for id_, row in rows.items():
+        taken = measured[id_]
+        given: dict[str, Any] = {name: kind(row[name]) for name, kind in read_as.items() if row.get(name)}
+        given |= {"finding": taken} if callable(taken) else {"parts": taken}
+        claims.append(Claim(id_, row["claim"], row["check"], **given))
+    return claims

@@ -54,7 +54,7 @@ def _check_training(run: Run, entry: registry.Entry, others: dict[str, Any]) -> 
 
     own = entry.options or {}
     method = str(run.options.get("of", own.get("of"))) if entry.trains == "of" else entry.trains
-    trained = run.replace(task="train", method=method, options={**entry.usual, **others})
+    trained = run.replace(task="train", method=method, options=others)
     try:
         tasks.method(trained, tasks.FEATURES, tasks.CLASSES)
     except ArgumentError as error:

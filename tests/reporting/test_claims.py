@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from scipy import stats
 
 from fedrepro.errors import ArgumentError
+from fedrepro.reporting import exhibits
 from fedrepro.reporting.claims import (
     COLUMNS,
+    NOT_CHECKED,
     Claim,
     Derived,
     Difference,
@@ -20,6 +23,7 @@ from fedrepro.reporting.claims import (
     judge_claim,
     judge_interval,
     named,
+    read,
 )
 from fedrepro.reporting.statistics import Paired, interval, paired, slope
 
@@ -245,3 +249,17 @@ def test_a_graph_that_is_not_at_hand_does_not_keep_a_claim_from_holding_elsewher
     assert Claim("X-C2", "", "", [worse]).judge(get)[1] == "fails"
     assert Claim("X-C2", "", "", [part]).judge(lambda _: pd.DataFrame())[1] == "cannot be checked here"
     assert not list(Difference("T1", {"method": "FedGAT"}).absent(get))
+
+
+def test_claims_are_read_from_the_papers_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts, quantifier and unit come from the file, in its order; a claim without a measurement is an error."""
+    text = "id,claim,check,quantifier,scale\nX-C1,One.,How.,,100\nX-C2,Two.,So.,some,\n"
+    (tmp_path / "claims.csv").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(exhibits, "folder", lambda paper: tmp_path)
+    part = Difference("X-T1", {"method": "a"}, {"method": "b"})
+    first, second = read("x", {"X-C2": [part], "X-C1": lambda get: ("nothing stored", NOT_CHECKED)})
+    assert (first.id, first.text, first.check, first.quantifier, first.scale) == ("X-C1", "One.", "How.", "all", 100)
+    assert first.judge(lambda name: pd.DataFrame()) == ("nothing stored", NOT_CHECKED)
+    assert (second.quantifier, second.scale, second.parts) == ("some", 1.0, [part])
+    with pytest.raises(ArgumentError, match=r"measured must be for the claims X-C1, X-C2\. Got \['X-C1'\]"):
+        read("x", {"X-C1": [part]})

@@ -37,7 +37,6 @@ CORA = {"dataset": "Cora~standin", "split": "30/30/40", "partition": "metis", "c
         ("check", "gfl-algorithm", {}, ("option 'local_epochs' of gfl-algorithm", "given, of type int", "None")),
         ("attack", "FedGAT", {"node": 5}, ("options of FedGAT", "'node'", "Did you mean 'nodes'?")),
         ("attack", "FedGAT", {"noise": "loud"}, ("option 'noise'", "of type float", "'loud'")),
-        ("attack", "FedGAT-price", {"learning_rate": 1}, ("'learning_rate'", "Did you mean 'lr'?", "'form', 'noise'")),
         ("attack", "across-leak", {"of": "FedAvgg"}, ("method", "'FedAvgg'", "Did you mean 'FedAvg'?")),
         ("attack", "across-leak", {"of": "FedAvg", "mu": 1}, ("options of FedAvg", "'mu'", "'of', 'memory'")),
         (
@@ -119,15 +118,14 @@ def test_the_registry_says_what_functions_read(key: tuple[str, str]) -> None:
     found, declared = read(entry.target), entry.options
     assert declared is not None and (set(found) <= set(declared) or entry.trains)
     assert set(declared) - {"memory", "of"} <= set(found)
-    usual = {**declared, **entry.usual}
     for name, default in found.items():
         if (
-            name in usual
+            name in declared
             and default is not None
             and not isinstance(default, type)
-            and not isinstance(usual[name], type)
+            and not isinstance(declared[name], type)
         ):
-            assert usual[name] == default, name
+            assert declared[name] == default, name
 
 
 def test_what_is_stored_is_not_refused() -> None:

@@ -12,15 +12,14 @@ has the q_j among its left eigenvectors. Each q_j is orthogonal to all u_1k exce
 The client needs one message, one eigendecomposition and no other knowledge. The Vector form needs no eigenvectors.
 There M2 K2 = sum_j h_j u_j^T, and u_j has a single one, so the columns of M2 K2 are the features of the neighbours.
 
-The file has three parts: the attack on one message (`recover`), the defences (`noisy`, the one-neighbour rule), and two
-experiments on a graph. `attack` measures what is recovered, and `price` measures what noise costs the model.
+The file has three parts: the attack on one message (`recover`), the defences (`noisy`, the one-neighbour rule), and the
+attack on a graph (`attack`), which measures what is recovered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,14 +29,11 @@ from torch import Tensor
 
 from fedrepro.data import datasets, partition
 from fedrepro.engine.client_graphs import Source
-from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import random
-from fedrepro.engine.training import train
 from fedrepro.errors import one_of
-from fedrepro.papers.fedgat import chebyshev, protocol
-from fedrepro.papers.fedgat.method import FedGAT, without_lone_neighbours
+from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat.method import without_lone_neighbours
 from fedrepro.papers.fedgat.protocol import MatrixMessage, Message, VectorMessage
-from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 RECOVERED = 1e-8  # largest error of a feature vector that counts as recovered exactly
@@ -238,77 +234,3 @@ def _control(form: str, here: Scene, targets: list[int], seed: int) -> float:
         _, error = _measure(other.sender(form, node, 0.0, seed), other.x[node], here.x[here.near[node]])
         shares.append(float((error < RECOVERED).double().mean()))
     return max(shares)
-
-
-# -- what noise costs the model ---------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)  # the strengths of a sweep share one training run
-def _trained(run: Run) -> tuple[FedGAT, Federation, Weights]:
-    """Return FedGAT trained without noise to its round of best validation, and the graph as one client."""
-    federated = tasks.federation([run])
-    method, loop = tasks.method(run, federated.features, federated.classes)
-    assert isinstance(method, FedGAT)
-    history, _, state = train(method, federated, int(loop["rounds"]), evaluate=("before",))
-    best = int(history.result(0)["before"]["best"]["round"])
-    if best < int(loop["rounds"]):
-        # Training does not keep the weights of its best round, so it runs again as far as that round.
-        _, _, state = train(method, federated, best, evaluate=())
-    data = federated.sources[0].data
-    whole = Federation.of(data, [torch.arange(data.num_nodes)], run.seed, dtype=torch.float64)
-    return method, whole, {name: w.double() for name, w in state.shared.items()}
-
-
-def price(run: Run) -> dict[str, Any]:
-    """Measure the effect of noise on the messages on a model that was trained without noise.
-
-    Options: `form` is "matrix" or "vector", `noise` the standard deviation of the noise, and the others are those of
-    FedGAT's training.
-
-    Returns:
-        "accuracy" on the test nodes, and "layer", the error of a node's first layer over its norm, median over nodes.
-    """
-    options = {"model": "GAT", "hidden": 8, "heads": 8, **run.options}
-    form, sigma = one_of("form", options.pop("form", "matrix"), protocol.FORMS), float(options.pop("noise", 0.0))
-    method, fed, weights = _trained(run.replace(task="train", method="FedGAT", options=options))
-    here = scene(run)
-    w, b1, b2 = protocol.attention({name: w[0] for name, w in weights.items()})
-    mixing = torch.linalg.cholesky(b1 @ b1.T + b2 @ b2.T + 1e-12 * torch.eye(len(b1), dtype=b1.dtype))
-    noised, clean = [], []
-    for node, ids in enumerate(here.full):
-        h = here.x[ids]
-        x = (b1 @ here.x[node])[:, None] + b2 @ h.T
-        score = chebyshev.evaluate(x / method.interval, method.series)
-        clean.append(torch.einsum("hj,jf,fhw->hw", score / score.sum(1, keepdim=True), h, w))
-        if form == "vector":
-            message = noisy(protocol.vector_message(node, here.x[node], h, run.seed), sigma, run.seed)
-            moments = protocol.moments([message], b1, b2, method.degree)
-        else:
-            moments = _noisy_moments(node, x, h, mixing, sigma, method.degree, run.seed)
-        noised.append(torch.nan_to_num(protocol.mix(*moments, w, method.series, method.interval)))
-    layer, exact = torch.stack(noised), torch.stack(clean)
-    error = (layer - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1).clamp(min=1e-12)
-    right = method.model.second_layer(weights, fed, layer).argmax(1) == fed.batch.y
-    accuracy = float(right[fed.batch.test_mask].double().mean())
-    return {"result": {"accuracy": accuracy, "layer": float(error.median())}}
-
-
-def _noisy_moments(
-    node: int, x: Tensor, h: Tensor, mixing: Tensor, sigma: float, degree: int, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Return E^(n) and F^(n) of a noisy Matrix message, without building M1 and M2.
-
-    Noise on M1 and M2 makes the entries of D, over the heads, normal with covariance sigma^2 (b_1 b_1^T + b_2 b_2^T).
-    D is therefore drawn from that law. M1 and M2 would have to be built for every node and every strength.
-    """
-    u1, u = protocol.projectors(len(h), seed, node)
-    size = u.shape[1]
-    generator = _generator("price", seed, node)
-
-    def noise(*shape: int) -> Tensor:
-        return sigma * torch.randn(shape, generator=generator, dtype=h.dtype)
-
-    d = torch.einsum("hj,jab->hab", x, u) + (mixing @ noise(len(mixing), size**2)).view(-1, size, size)
-    k1 = 2**0.5 * u1.sum(0) + noise(size)
-    k2 = 2**0.5 * u1.T @ h + noise(size, h.shape[1])
-    return protocol.matrix_moments(d, k1, k2, degree)

@@ -7,20 +7,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from fedrepro.papers.fedgat.exhibits import settings
 from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, PANELS
-from fedrepro.papers.fedgat.exhibits.settings import (
-    CENTRAL,
-    DATASETS,
-    IID,
-    LABELS,
-    NON_IID,
-    READINGS,
-    ROWS,
-    TEXT_READING,
-)
+from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, LABELS, NON_IID, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, worst_attacks
-from fedrepro.reporting import checks, frames
-from fedrepro.reporting.claims import NOT_CHECKED, Claim, Derived, Difference, Get, Parts
+from fedrepro.reporting import checks, claims, frames
+from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts
 from fedrepro.reporting.statistics import common, slope
 
 FEDGAT = {"method": "FedGAT"}
@@ -31,7 +23,7 @@ NOTHING: Finding = ("no runs stored", NOT_CHECKED)
 
 def above(row: str, points: float) -> list[Difference]:
     """Return FedGAT minus another row of Table 1 in each cell, code with code and text with text, above `points`."""
-    partition = {"partition": CENTRAL} if ROWS[row][0] == "Central" else {}
+    partition = {"partition": settings.CENTRAL} if settings.ROWS[row]["method"] == "Central" else {}
     return [
         Difference(
             "FG-T1",
@@ -49,7 +41,7 @@ def above(row: str, points: float) -> list[Difference]:
 # FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
 OWN_STEPS = Difference(
     "FG-T1",
-    {**FEDGAT, "reading": TEXT_READING},
+    {**FEDGAT, "reading": settings.TEXT_READING},
     minus={"method": "FedGCN"},
     minus_exhibit="FG-Q12b",
     per={"dataset": DATASETS, "partition": (NON_IID, IID)},
@@ -156,70 +148,18 @@ def features_revealed(get: Get) -> Finding:
     return "; ".join(texts), "fails" if (worst["exact"] > 0).any() else "holds"
 
 
-CLAIMS = [
-    Claim(
-        "FG-C1",
-        "A FedGAT-trained model is nearly as accurate as a central GAT.",
-        "FedGAT minus central GAT, paired over seeds, code with code and text with text: the interval lies above "
-        "-1 point.",
-        above("GAT", -NEAR),
-    ),
-    Claim(
-        "FG-C2",
-        "FedGAT is unaffected by i.i.d. or non-i.i.d. data.",
-        "FedGAT iid minus non-iid, 10 clients, both readings: the interval lies within one point (code: by design).",
-        near("FG-T1", {"partition": IID}, {"partition": NON_IID}, "{dataset}", dataset=DATASETS),
-    ),
-    Claim(
-        "FG-C2-clients",
-        "FedGAT is unaffected by the number of clients, DistGAT falls with it.",
-        "FG-F2, 20 clients minus 1, paired, both readings: FedGAT's change lies within one point (code: by design); "
-        "DistGAT falls by more than FedGAT.",
-        [part for panel in PANELS for part in by_clients(panel)],
-    ),
-    Claim(
-        "FG-C2-DistGAT",
-        "FedGAT is above DistGAT, which drops the edges between clients.",
-        "FedGAT minus DistGAT on FG-T1, paired over seeds, both readings: the interval lies above zero.",
-        above("DistGAT", 0.0),
-    ),
-    Claim(
-        "FG-C3",
-        "FedGAT beats FedGCN on every benchmark, and even centralised GCN.",
-        "FedGAT minus FedGCN and minus central GCN, paired over seeds, code with code and text with text: the interval "
-        "lies above zero. In the text's reading every row is tuned on six points of 30 rounds; FedGCN is also compared "
-        "with the steps of its own paper, which are made for more rounds (FG-Q12b).",
-        [*above("FedGCN", 0.0), *above("GCN", 0.0), OWN_STEPS],
-    ),
-    Claim(
-        "FG-C4",
-        "One pre-training round suffices; its cost rises near-linearly with clients and is larger for i.i.d. data.",
-        "The count rises with clients, by a power of 0.8 to 1.2 over 20 to 100 clients, and iid is dearer at each.",
-        finding=cost_of_pretraining,
-    ),
-    Claim(
-        "FG-C5",
-        "Accuracy hardly depends on the Chebyshev degree (fine at 8).",
-        "FedGAT at degree 8 minus degree 16, paired over seeds, both readings: the interval lies within one point "
-        "either way.",
-        [part for panel, beta in BETAS.items() for part in near(f"FG-F5{panel}", {"degree": 8}, {"degree": 16}, beta)],
-    ),
-    Claim(
-        "FG-C6",
-        "Vector FedGAT: same accuracy, nearly 10x less communication, weaker privacy.",
-        "Same layer to 1e-9; Matrix over Vector scalars from 8 to 12 at each number of clients; Vector reveals more.",
-        finding=vector_against_matrix,
-    ),
-    Claim(
-        "FG-C7",
-        "The error can be made arbitrarily small and its propagation is bounded.",
-        "Theorems 2 to 5 and Lemma 1 hold as printed on all layers tried (corrected forms are judged beside them).",
-        finding=bounded_errors,
-    ),
-    Claim(
-        "FG-C8",
-        "Nothing about individual node features is revealed.",
-        "Fails if one client recovers a neighbour's features to 1e-8 from its messages alone.",
-        finding=features_revealed,
-    ),
-]
+CLAIMS = claims.read(
+    "fedgat",
+    {
+        "FG-C1": above("GAT", -NEAR),
+        "FG-C2": near("FG-T1", {"partition": IID}, {"partition": NON_IID}, "{dataset}", dataset=DATASETS),
+        "FG-C2-clients": [part for panel in PANELS for part in by_clients(panel)],
+        "FG-C2-DistGAT": above("DistGAT", 0.0),
+        "FG-C3": [*above("FedGCN", 0.0), *above("GCN", 0.0), OWN_STEPS],
+        "FG-C4": cost_of_pretraining,
+        "FG-C5": [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", {"degree": 8}, {"degree": 16}, beta)],
+        "FG-C6": vector_against_matrix,
+        "FG-C7": bounded_errors,
+        "FG-C8": features_revealed,
+    },
+)

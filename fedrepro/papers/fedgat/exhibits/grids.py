@@ -17,7 +17,6 @@ DEGREES = (2, 4, 8, 12, 16, 24, 32)
 PANELS = {"a": ("Cora", NON_IID), "b": ("Cora", IID), "c": ("CiteSeer", NON_IID), "d": ("CiteSeer", IID)}
 BETAS = {"a": NON_IID, "b": PARTLY_IID, "c": IID}
 FORMS = ["matrix", "vector"]
-NOISE = [0.0, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
 ATTACKED = 1000  # nodes attacked in `quick`; `paper` attacks all of them, which 0 asks for
 
 fedgat_sweep = partial(sweep, **SETTING)
@@ -157,15 +156,6 @@ def attack() -> list[Run]:
     return some + _attack(method="FedGAT", options={"form": FORMS, "lone": ["kept", "dropped"], "nodes": 0})
 
 
-def noise() -> list[Run]:
-    """Return the attack on 200 nodes under growing noise, and the accuracy of FedGAT's model of Table 1 under it."""
-    strengths = {"form": FORMS, "noise": NOISE}
-    polynomial = {"rounds": settings.ROUNDS, "degree": settings.DEGREE, "interval": settings.INTERVAL}
-    priced = {**strengths, **settings.chosen("FedGAT", "Cora", NON_IID), **polynomial}
-    attacks = _attack(method="FedGAT", seed=SEEDS, options={**strengths, "nodes": 200})
-    return attacks + _attack(method="FedGAT-price", seed=SEEDS, options=priced)
-
-
 # -- what the profile `quick` has, and the list ------------------------------------------------------------------------
 
 
@@ -187,19 +177,6 @@ def few_seeds(run: Run) -> bool:
 def in_text(run: Run) -> bool:
     """Return whether a run is one of the reading *text*, whose sparse features cost less."""
     return settings.reading(run.method, run.prepare) == settings.TEXT_READING
-
-
-def few_noises(run: Run) -> bool:
-    """Return whether `quick` has a run of `noise`: three strengths, and the price of two of them in one form."""
-    form, strength = run.options["form"], run.options["noise"]
-    priced = run.method == "FedGAT-price"
-    return first_seed(run) and (form == "matrix" and strength in NOISE[:5:4] if priced else strength in NOISE[::4])
-
-
-def small_noise() -> list[Run]:
-    """Return the smoke runs of `noise`: the attack by itself, without noise and with some."""
-    attacks = [run for run in noise() if run.method == "FedGAT" and run.options["noise"] in (0.0, 1e-2)]
-    return smallest(attacks, ("form", "noise"), {"nodes": 6})
 
 
 CELL = ("method", "model", "partition")  # a smoke run for each row of Table 1
@@ -254,7 +231,6 @@ GRIDS = {
     "FG-L1": _theorems,
     **{f"FG-I{number}": _identities for number in (1, 2, 3, 4, 5)},
     "FG-I6": Grid(attack, lambda run: run.options["nodes"] == ATTACKED, ("form", "lone"), {"nodes": 12}),
-    "FG-I6-noise": Grid(noise, few_noises, smoke=small_noise),
     "FG-P1": Grid(_partitions, every_run, ("partition",)),
     "FG-X1": Grid(partial(traffic, ["Cora", "CiteSeer"]), every_run, smoke=small_traffic),
     "FG-X2": Grid(edges, every_run, smoke=small_traffic),

@@ -21,6 +21,7 @@ rate and weight decay are chosen on validation, and the score is that of the rou
 from __future__ import annotations
 
 import csv
+import tomllib
 from functools import cache
 from typing import Any
 
@@ -45,16 +46,11 @@ READINGS = (CODE_READING, TEXT_READING)  # in the order in which tables show the
 # Every run that needs a graph has these.
 SETTING: dict[str, Any] = {"paper": "fedgat", "prepare": "unit-norm", "split": "public"}
 
-_GCN: Point = {"model": "GCN", "hidden": 16}
-_GAT: Point = {"model": "GAT", "hidden": 8, "heads": 8}
-# A row of Table 1: its registered method and the options of its model.
-ROWS: dict[str, tuple[str, Point]] = {
-    "GCN": ("Central", _GCN),
-    "GAT": ("Central", _GAT),
-    "DistGAT": ("DistGAT", _GAT),
-    "FedGCN": ("FedGCN", {**_GCN, "hops": 2}),
-    "FedGAT": ("FedGAT", {**_GAT, "degree": DEGREE, "interval": INTERVAL}),
-}
+TABLES = tomllib.loads((exhibits.folder("fedgat") / "settings.toml").read_text(encoding="utf-8"))
+# Rows of Table 1 with method and options; what else rows are given, see `settings.toml`.
+ROWS, OWN_PAPER, CODE, CODE_SCORE, OTHERS_CODE = (
+    TABLES[name] for name in ("rows", "own_paper", "code", "code_score", "others_code")
+)
 
 # Learning rate and weight decay of Adam: the paper's pair, the public code's, and four with smaller steps. The last is
 # the pair of the GCN's own paper.
@@ -62,21 +58,6 @@ PAIRS: tuple[Point, ...] = tuple(
     {"lr": lr, "weight_decay": decay}
     for lr, decay in ((0.1, 0.001), (0.06, 0.002), (0.03, 0.001), (0.03, 0.0005), (0.01, 0.001), (0.01, 0.0005))
 )
-# A federated method's own settings are among the six points tried for it (FG-Q12b). For FedGAT and DistGAT these are
-# the first two pairs. For FedGCN they are the steps of its own paper, in place of the pair of FedGAT's public code.
-OWN_PAPER: dict[str, Point] = {"FedGCN": {"optimizer": "sgd", "lr": 0.5, "weight_decay": 0.0005, "local_epochs": 3}}
-# The public code's rate, decay and rounds. FedGAT's scores have no exponential there.
-CODE: dict[str, Point] = {
-    "Cora": {"lr": 0.06, "weight_decay": 0.002, "rounds": 35},
-    "CiteSeer": {"lr": 0.06, "weight_decay": 0.002, "rounds": 35},
-    "PubMed": {"lr": 0.04, "weight_decay": 0.003, "rounds": 30},
-}
-CODE_SCORE: dict[str, Point] = {"DistGAT": {}, "FedGAT": {"score": "code", "interval": 5.0}}
-# The prepared features and the options of the rows of Table 1 that are not the authors' own, in the reading *code*.
-OTHERS_CODE: dict[str, tuple[str, Point]] = {
-    "GCN": ("row-sum", {"lr": 0.01, "weight_decay": 0.0005, "rounds": 200}),
-    "FedGCN": ("", {**OWN_PAPER["FedGCN"], "dropout": 0.5, "input_dropout": 0.0, "rounds": ROUNDS}),
-}
 
 
 def tried(row: str) -> tuple[Point, ...]:
@@ -110,8 +91,8 @@ def cells() -> list[tuple[str, str, str]]:
     return [
         (row, dataset, partition)
         for dataset in DATASETS
-        for row, (method, _) in ROWS.items()
-        for partition in ((CENTRAL,) if method == "Central" else (NON_IID, IID))
+        for row, given in ROWS.items()
+        for partition in ((CENTRAL,) if given["method"] == "Central" else (NON_IID, IID))
     ]
 
 
@@ -126,7 +107,7 @@ def training(
         clients: of a federated row.
         options: in addition to the row's options, or in place of them.
     """
-    method, model = ROWS[row]
+    method, model = ROWS[row]["method"], ROWS[row]["options"]
     # The GAT's own paper gives PubMed eight output heads.
     heads = {"output_heads": 8} if model["model"] == "GAT" and dataset == "PubMed" else {}
     given = {"rounds": ROUNDS, **model, **heads, **(point or chosen(row, dataset, partition)), **options}
@@ -144,8 +125,9 @@ def as_coded(row: str, dataset: str, partition: str, clients: int = 10, prepare:
         options: see `training`.
     """
     if row in OTHERS_CODE:
-        steps, point = OTHERS_CODE[row]
-        return training(row, dataset, partition, point, clients, **options).replace(prepare=prepare or steps)
+        own = OTHERS_CODE[row]
+        run = training(row, dataset, partition, own["options"], clients, **options)
+        return run.replace(prepare=prepare or own["prepare"])
     point = {**CODE[dataset], "rounds": CODE[dataset]["rounds"] - 1}
     score = CODE_SCORE.get(row, {})
     run = training(row, dataset, partition, point, clients, **{"output_heads": 1, **score, **options})

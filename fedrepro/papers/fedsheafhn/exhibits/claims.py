@@ -12,23 +12,12 @@ from itertools import pairwise, product
 
 import pandas as pd
 
+from fedrepro.papers.fedsheafhn.exhibits import settings
 from fedrepro.papers.fedsheafhn.exhibits.ablations import losses, server_table
-from fedrepro.papers.fedsheafhn.exhibits.settings import (
-    ABLATED,
-    ATTACKS,
-    BASE_MODEL,
-    DATASETS,
-    MALICIOUS,
-    MODULES,
-    OTHERS,
-    OURS,
-    PANELS,
-    PERSONAL,
-    RATIOS,
-)
+from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, DATASETS, OTHERS, OURS, PANELS
 from fedrepro.papers.fedsheafhn.exhibits.tables import SHEAF, over_clients, printed, rival_of, rounds_of, standing
-from fedrepro.reporting import checks, frames
-from fedrepro.reporting.claims import NOT_CHECKED, Claim, Derived, Difference, Get, Parts, judge_claim
+from fedrepro.reporting import checks, claims, frames
+from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Paired, common
 
 NEW_LOSS = 2.0  # "minimal performance reduction", in points
@@ -131,7 +120,7 @@ def spread(get: Get) -> Parts:
             0.0,
         )
         for name, cell in columns(20, 30)
-        for other in PERSONAL
+        for other in settings.PERSONAL
         if other != OURS
     }
 
@@ -173,7 +162,7 @@ def newcomers(other: str, low: float) -> Derived:
 
     def measure(get: Get) -> Parts:
         frame, parts = get("SH-F5"), Parts()
-        for dataset, ratio in product(ABLATED, RATIOS) if "new_test" in frame else ():
+        for dataset, ratio in product(ABLATED, settings.RATIOS) if "new_test" in frame else ():
             cell = {"dataset": dataset, "ratio": ratio}
             new, rest = (100 * frames.scores(frame, cell, column) for column in ("new_test", other))
             parts[f"{dataset}, {ratio}"] = (common(new, rest), low, math.inf)
@@ -189,7 +178,10 @@ def steps(get: Get) -> Iterator[tuple[str, dict[str, pd.Series]]]:
     """Yield each column of Table 4 with what each row adds to the row before it, by seed."""
     frame = get("SH-T4")
     for name, cell in columns(20, 30):
-        scores = {row: frames.scores(frame, {**cell, "row": row}, "percent") for row in (BASE_MODEL, *MODULES)}
+        scores = {
+            row: frames.scores(frame, {**cell, "row": row}, "percent")
+            for row in (settings.BASE_MODEL, *settings.MODULES)
+        }
         yield name, {row: (scores[row] - scores[before]).dropna() for before, row in pairwise(scores)}
 
 
@@ -230,7 +222,7 @@ def attacks(get: Get) -> Parts:
     """Return what forged embeddings cost FED-PUB minus what they cost FedSheafHN; a gain counts as no cost."""
     frame, parts = get("SH-F7"), Parts()
     loss = losses(frame)
-    for dataset, ratio, attack in product(ABLATED, MALICIOUS[1:], ATTACKS) if len(frame) else ():
+    for dataset, ratio, attack in product(ABLATED, settings.MALICIOUS[1:], settings.ATTACKS) if len(frame) else ():
         cell = {"dataset": dataset, "ratio": ratio, "attack": attack}
         theirs, ours = (frames.scores(loss, {**cell, "method": method}, "loss") for method in ("FED-PUB", OURS))
         parts[f"{dataset}, {ratio}, {attack}"] = (common(theirs.clip(lower=0), ours.clip(lower=0)), 0.0, math.inf)
@@ -284,116 +276,29 @@ def over_local(exhibit_id: str) -> Difference:
     return Difference(exhibit_id, {"method": OURS}, {"method": "Local"}, per, above=0.0)
 
 
-NETWORKS_PER = {"dataset": ABLATED, "clients": (20, 30), "row": ("w/ GCN", "w/ GAT")}
+PER = {"dataset": ABLATED, "clients": (20, 30), "row": ("w/ GCN", "w/ GAT")}
 
-CLAIMS = [
-    Claim(
-        "SH-C1",
-        "FedSheafHN outperforms all listed methods in most cases.",
-        "FedSheafHN minus the other method of best validation accuracy, most columns of Tables 1 and 2: above zero.",
-        [Derived(over_the_best)],
-        quantifier="most",
-    ),
-    Claim(
-        "SH-C1-cells",
-        "The same, cell by cell: it outperforms each listed method in most cases.",
-        "FedSheafHN minus each other method, each column of Tables 1 and 2, paired: above zero in most pairs.",
-        finding=cell_by_cell,
-    ),
-    Claim(
-        "SH-C1-local",
-        "In particular, it outperforms local training.",
-        "FedSheafHN minus Local with the same number of epochs, each column of Tables 1 and 2, paired: above zero.",
-        [over_local(exhibit_id) for exhibit_id in TABLES],
-    ),
-    Claim(
-        "SH-C1-graphs",
-        "Ours: over the graphs together it outperforms local training.",
-        "FedSheafHN minus Local, mean over the columns of each real graph of Tables 1 and 2: over graphs above zero.",
-        [Derived(over_graphs)],
-    ),
-    Claim(
-        "SH-C1-where",
-        "Its lead over the others is clearest where clients do not overlap (Section 4.2).",
-        "FedSheafHN minus the other method of best validation, without overlap minus with it, over graphs: above zero.",
-        [Derived(without_overlap)],
-    ),
-    Claim(
-        "SH-C2",
-        "It gives the lowest spread of accuracy across clients.",
-        "Standard deviation over clients, FedSheafHN minus pFedGraph, FED-PUB and Flow, paired: below zero.",
-        [Derived(spread)],
-    ),
-    Claim(
-        "SH-C2-sheaf",
-        "Sheaf collaboration raises the clients' accuracy and evens it out.",
-        "With minus without sheaf collaboration, paired: mean over clients above zero, their standard deviation below.",
-        [Derived(sheaf)],
-    ),
-    Claim(
-        "SH-C3",
-        "It converges fast.",
-        f"Mean validation accuracy over the first {FIRST} rounds (Figure 4), FedSheafHN minus each other method, "
-        "paired: above zero.",
-        [Derived(convergence)],
-    ),
-    Claim(
-        "SH-C4",
-        "It generalises to new clients with one communication round and no retraining.",
-        "New clients minus trained ones, paired, at every ratio: the interval lies above -2 points.",
-        [newcomers("train_test", -NEW_LOSS)],
-    ),
-    Claim(
-        "SH-C4-alone",
-        "Ours: new clients do better than with their own few epochs alone.",
-        "New clients minus the same clients with as many local epochs (a round's, twice) alone, paired: above zero.",
-        [newcomers("new_alone", 0.0)],
-    ),
-    Claim(
-        "SH-C5",
-        "Each module helps.",
-        "Each row of Table 4 minus the row before, paired: the interval lies above zero.",
-        [Derived(modules)],
-    ),
-    Claim(
-        "SH-C5-most",
-        "The collaboration graph and the hypernetwork help most.",
-        "Table 4's steps of the hypernetwork and the collaboration graph minus each later step, paired: above zero.",
-        [Derived(first_modules)],
-    ),
-    Claim(
-        "SH-C5-networks",
-        "Sheaf diffusion beats GCN and GAT in its place.",
-        "Sheaf diffusion minus GCN and minus GAT in its place (Table 5), paired: above zero.",
-        [
-            Difference(
-                "SH-T5", {"row": "w/ Sheaf diffusion"}, {}, NETWORKS_PER, 0.0, name="{dataset}, {clients}, over {row}"
-            )
+CLAIMS = claims.read(
+    settings.PAPER,
+    {
+        "SH-C1": [Derived(over_the_best)],
+        "SH-C1-cells": cell_by_cell,
+        "SH-C1-local": [over_local(exhibit_id) for exhibit_id in TABLES],
+        "SH-C1-graphs": [Derived(over_graphs)],
+        "SH-C1-where": [Derived(without_overlap)],
+        "SH-C2": [Derived(spread)],
+        "SH-C2-sheaf": [Derived(sheaf)],
+        "SH-C3": [Derived(convergence)],
+        "SH-C4": [newcomers("train_test", -NEW_LOSS)],
+        "SH-C4-alone": [newcomers("new_alone", 0.0)],
+        "SH-C5": [Derived(modules)],
+        "SH-C5-most": [Derived(first_modules)],
+        "SH-C5-networks": [
+            Difference("SH-T5", {"row": "w/ Sheaf diffusion"}, {}, PER, 0.0, name="{dataset}, {clients}, over {row}")
         ],
-    ),
-    Claim(
-        "SH-C5-epochs",
-        "More local epochs do not always help.",
-        "The most local epochs minus the fewer ones of best validation accuracy, paired: below zero on some graph.",
-        [Derived(epochs)],
-        quantifier="some",
-    ),
-    Claim(
-        "SH-C6",
-        "It resists malicious embeddings better than FED-PUB.",
-        "What forged embeddings cost FED-PUB minus what they cost FedSheafHN, paired: above zero. A gain is no cost.",
-        [Derived(attacks)],
-    ),
-    Claim(
-        "SH-C6-server",
-        "Its server overhead is small and scales well.",
-        "The server's share of a round at 20 clients is at most 10%, and so is what 50 and 100 clients cost it more.",
-        finding=cost,
-    ),
-    Claim(
-        "SH-C7",
-        "Convergence and generalisation are guaranteed.",
-        "Theorems 1 and 2 and Lemmas 1 to 4 hold as printed in every check, and Theorem 1's bound goes to zero.",
-        finding=guarantees,
-    ),
-]
+        "SH-C5-epochs": [Derived(epochs)],
+        "SH-C6": [Derived(attacks)],
+        "SH-C6-server": cost,
+        "SH-C7": guarantees,
+    },
+)

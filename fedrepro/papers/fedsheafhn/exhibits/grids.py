@@ -10,53 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from fedrepro.papers.fedsheafhn.exhibits.settings import (
-    ABLATED,
-    ATTACKS,
-    BASE_MODEL,
-    CHOICES,
-    CLIENTS,
-    DATASETS,
-    EPOCHS,
-    FGGP_READINGS,
-    LINEAGE,
-    LINEAGE_RATES,
-    LITERAL,
-    LOCAL_EPOCHS,
-    MALICIOUS,
-    METHODS,
-    MODULES,
-    NETWORKS,
-    OTHERS,
-    OURS,
-    PANELS,
-    PAPER,
-    PARTITIONS,
-    PERSONAL,
-    POINTS,
-    QUICK,
-    RATIOS,
-    READINGS,
-    SEEDS,
-    STANDIN,
-    STANDIN_ROUNDS,
-    STANDIN_SEED,
-    TUNED,
-    TUNING_CLIENTS,
-    TUNING_ROUNDS,
-    TUNING_SEED,
-    VARIANTS,
-    cell,
-    lineage,
-    literal,
-    setup,
-)
+from fedrepro.papers.fedsheafhn.exhibits import settings
+from fedrepro.papers.fedsheafhn.exhibits.settings import OURS, QUICK, STANDIN, cell, setup
 from fedrepro.reporting.exhibits import SMOKE_ROUNDS, Grid, smallest
 from fedrepro.runs.run import Run, sweep
 
 Runs = Callable[[], list[Run]]
 FEW = ("Local", "FedAvg", OURS)
-check = partial(sweep, task="check", paper=PAPER)
+check = partial(sweep, task="check", paper=settings.PAPER)
 
 
 # --- the tables --------------------------------------------------------------------------------------------------
@@ -64,23 +25,41 @@ check = partial(sweep, task="check", paper=PAPER)
 
 def standin(method: str, clients: int, **more: Any) -> list[Run]:
     """Return one run on the stand-in of ogbn-arxiv."""
-    return cell(method, STANDIN, clients, [STANDIN_SEED], rounds=STANDIN_ROUNDS, **more)
+    return cell(method, STANDIN, clients, [settings.STANDIN_SEED], rounds=settings.STANDIN_ROUNDS, **more)
 
 
 def table(first: int, second: int) -> list[Run]:
     """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs, without a stand-in."""
-    return [run for d in DATASETS for n in (first, second) for method in METHODS for run in cell(method, d, n)]
+    return [
+        run
+        for d in settings.DATASETS
+        for n in (first, second)
+        for method in settings.METHODS
+        for run in cell(method, d, n)
+    ]
 
 
 def lineage_table() -> list[Run]:
     """Return six methods of Table 1 under the protocol of FED-PUB's line: 10 and 20 clients, Cora and CiteSeer."""
-    return [run for d in LINEAGE_RATES for n in (10, 20) for method in LINEAGE for run in lineage(method, d, n)]
+    return [
+        run
+        for d in settings.LINEAGE_RATES
+        for n in (10, 20)
+        for method in settings.LINEAGE
+        for run in settings.lineage(method, d, n)
+    ]
 
 
 def literal_table() -> list[Run]:
     """Return the ten baselines of Tables 1 and 2 as the text has them literally, on Cora and CiteSeer."""
-    counts = [clients for clients in PARTITIONS if clients <= 50]
-    return [run for d in LITERAL for n in counts for method in OTHERS for run in literal(method, d, n)]
+    counts = [clients for clients in settings.PARTITIONS if clients <= 50]
+    return [
+        run
+        for d in settings.LITERAL
+        for n in counts
+        for method in settings.OTHERS
+        for run in settings.literal(method, d, n)
+    ]
 
 
 def variant(method: str, counts: Iterable[int] = (20, 30), **more: Any) -> list[Run]:
@@ -88,35 +67,37 @@ def variant(method: str, counts: Iterable[int] = (20, 30), **more: Any) -> list[
     runs = []
     for clients in counts:
         # Figure 1(b) shows the clients of this variant.
-        kept: dict[str, Any] = {"series": CLIENTS} if clients == 20 and more.get("vectors") == "one-hot" else {}
-        runs += [run for dataset in ABLATED for run in cell(method, dataset, clients, **more, **kept)]
+        kept: dict[str, Any] = (
+            {"series": settings.CLIENTS} if clients == 20 and more.get("vectors") == "one-hot" else {}
+        )
+        runs += [run for dataset in settings.ABLATED for run in cell(method, dataset, clients, **more, **kept)]
         runs += standin(method, clients, **more, **kept)
     return runs
 
 
 def personalized() -> list[Run]:
     """Return four personalized methods at 20 and 30 clients, client by client."""
-    return [run for method in PERSONAL for run in variant(method)]
+    return [run for method in settings.PERSONAL for run in variant(method)]
 
 
 def sheaf_and_none() -> list[Run]:
     """Return FedSheafHN with and without sheaf collaboration, 20 clients."""
-    return variant(OURS, (20,)) + variant(OURS, (20,), **MODULES["+ Hypernetwork"])
+    return variant(OURS, (20,)) + variant(OURS, (20,), **settings.MODULES["+ Hypernetwork"])
 
 
 def modules() -> list[Run]:
     """Return the rows of Table 4: FedAvg, then one module after another."""
-    return variant("FedAvg") + [run for options in MODULES.values() for run in variant(OURS, **options)]
+    return variant("FedAvg") + [run for options in settings.MODULES.values() for run in variant(OURS, **options)]
 
 
 def networks() -> list[Run]:
     """Return the rows of Table 5: four networks on the collaboration graph."""
-    return [run for options in NETWORKS.values() for run in variant(OURS, **options)]
+    return [run for options in settings.NETWORKS.values() for run in variant(OURS, **options)]
 
 
 def readings() -> list[Run]:
     """Return other readings of what the paper leaves open, on Cora with 20 clients."""
-    runs = [run for options in READINGS.values() for run in cell(OURS, QUICK, 20, range(3), **options)]
+    runs = [run for options in settings.READINGS.values() for run in cell(OURS, QUICK, 20, range(3), **options)]
     return list(dict.fromkeys(run for run in runs if _is_reading(run)))
 
 
@@ -128,19 +109,20 @@ def _is_reading(run: Run) -> bool:
 
 def choices() -> list[Run]:
     """Return two choices of ours that affect all methods, on Cora with 20 clients, and the runs without them."""
-    dropped, scaled = CHOICES.values()
-    rows: list[tuple[str, dict[str, Any]]] = [(method, options) for options in ({}, dropped) for method in METHODS]
+    dropped, scaled = settings.CHOICES.values()
+    rows: list[tuple[str, dict[str, Any]]] = [
+        (method, options) for options in ({}, dropped) for method in settings.METHODS
+    ]
     rows.append(("FedSage+", scaled))
     return [run for method, options in rows for run in cell(method, QUICK, 20, range(3), **options)]
 
 
 def fggp_readings() -> list[Run]:
     """Return FGGP under other readings of its public code, on Cora with 10 clients."""
-    rows = FGGP_READINGS.values()
-    return [run for name, options in rows for run in cell("FGGP", QUICK, 10, range(3), name=name, **options)]
+    return [run for options in settings.FGGP_READINGS.values() for run in cell("FGGP", QUICK, 10, range(3), **options)]
 
 
-TIMED = [("FedSheafHN", 20), ("w/o Sheaf diffusion", 20), ("w/ GCN", 20), (BASE_MODEL, 20)]
+TIMED = [("FedSheafHN", 20), ("w/o Sheaf diffusion", 20), ("w/ GCN", 20), (settings.BASE_MODEL, 20)]
 TIMED += [("+ Hypernetwork", 20), ("FedSheafHN", 50), ("FedSheafHN", 100)]
 
 
@@ -155,8 +137,8 @@ def server() -> list[Run]:
 
 
 def _benchmark(row: str, dataset: str, clients: int, rounds: int) -> list[Run]:
-    method = "FedAvg" if row == BASE_MODEL else OURS
-    options = {**MODULES.get(row, NETWORKS.get(row, {})), "rounds": rounds, "of": method}
+    method = "FedAvg" if row == settings.BASE_MODEL else OURS
+    options = {**settings.MODULES.get(row, settings.NETWORKS.get(row, {})), "rounds": rounds, "of": method}
     options["warmup"] = None  # A round costs as much after fewer epochs.
     # All numbers of clients have METIS parts, as in the paper's table.
     runs = cell(method, dataset, 20, [0], task="bench", name="FedSheafHN-server", **options)
@@ -167,10 +149,17 @@ def tuning() -> list[Run]:
     """Return twelve points for every method on each graph of `TUNED`: one seed, 10 clients, few rounds."""
     return [
         run
-        for dataset in TUNED
-        for method, points in POINTS.items()
+        for dataset in settings.TUNED
+        for method, points in settings.POINTS.items()
         for point in points
-        for run in cell(method, dataset, TUNING_CLIENTS, [TUNING_SEED], tuned=point, rounds=TUNING_ROUNDS[dataset])
+        for run in cell(
+            method,
+            dataset,
+            settings.TUNING_CLIENTS,
+            [settings.TUNING_SEED],
+            tuned=point,
+            rounds=settings.TUNING_ROUNDS[dataset],
+        )
     ]
 
 
@@ -179,21 +168,21 @@ def tuning() -> list[Run]:
 
 def convergence(dataset: str) -> list[Run]:
     """Return all methods on one graph, 20 clients, round by round."""
-    return [run for method in METHODS for run in cell(method, dataset, 20)]
+    return [run for method in settings.METHODS for run in cell(method, dataset, 20)]
 
 
 def all_curves() -> list[Run]:
     """Return the runs of the three panels of Figure 4."""
-    return [run for dataset in PANELS.values() for run in convergence(dataset)]
+    return [run for dataset in settings.PANELS.values() for run in convergence(dataset)]
 
 
 def local_epochs() -> list[Run]:
     """Return FedSheafHN for several numbers of local epochs, 20 clients (the paper does not name the partition)."""
     runs = []
     for dataset in ("Cora", "Computers"):
-        for epochs in LOCAL_EPOCHS:
+        for epochs in settings.LOCAL_EPOCHS:
             # The usual number is a cell of Table 1, which keeps its series.
-            more: dict[str, Any] = {} if epochs == EPOCHS[dataset] else {"local_epochs": epochs}
+            more: dict[str, Any] = {} if epochs == settings.EPOCHS[dataset] else {"local_epochs": epochs}
             runs += cell(OURS, dataset, 20, range(3), **more)
     return runs
 
@@ -201,14 +190,16 @@ def local_epochs() -> list[Run]:
 def new_clients() -> list[Run]:
     """Return FedSheafHN with a share of the 30 clients that joins after training."""
     new = partial(cell, OURS, clients=30, task="check", name="FedSheafHN-new-clients")
-    runs = [run for dataset in ABLATED for ratio in RATIOS for run in new(dataset, ratio=ratio)]
-    few: dict[str, Any] = {"seeds": [STANDIN_SEED], "rounds": STANDIN_ROUNDS}
-    return runs + [run for ratio in RATIOS[::2] for run in new(STANDIN, ratio=ratio, **few)]
+    runs = [run for dataset in settings.ABLATED for ratio in settings.RATIOS for run in new(dataset, ratio=ratio)]
+    few: dict[str, Any] = {"seeds": [settings.STANDIN_SEED], "rounds": settings.STANDIN_ROUNDS}
+    return runs + [run for ratio in settings.RATIOS[::2] for run in new(STANDIN, ratio=ratio, **few)]
 
 
 def malicious() -> list[Run]:
     """Return FedSheafHN and FED-PUB with a share of 20 clients that sends forged embeddings."""
-    attacked = [{"malicious": ratio, "attack": attack} for ratio in MALICIOUS[1:] for attack in ATTACKS]
+    attacked = [
+        {"malicious": ratio, "attack": attack} for ratio in settings.MALICIOUS[1:] for attack in settings.ATTACKS
+    ]
     return [run for method in (OURS, "FED-PUB") for more in ({}, *attacked) for run in variant(method, (20,), **more)]
 
 
@@ -216,10 +207,10 @@ def variants() -> list[Run]:
     """Return Algorithm 1 corrected, as printed and as coded, and Local, 10 clients (SH-Q3)."""
     runs = []
     for dataset in ("Cora", "CiteSeer", "Photo"):
-        for name in (OURS, "Local", *VARIANTS):
+        for name in (OURS, "Local", *settings.VARIANTS):
             # The public code's own rate, which moves nothing, is the default of that variant.
-            more: dict[str, Any] = {"hyper_lr": None} if name == VARIANTS[1] else {}
-            method = OURS if name in VARIANTS else name
+            more: dict[str, Any] = {"hyper_lr": None} if name == settings.VARIANTS[1] else {}
+            method = OURS if name in settings.VARIANTS else name
             runs += cell(method, dataset, 10, range(3), name=name, **more)
     return runs
 
@@ -238,11 +229,13 @@ def diffusion() -> list[Run]:
 # --- the data ----------------------------------------------------------------------------------------------------
 
 
-def statistics(*counts: int, datasets: Sequence[str] = (*DATASETS, STANDIN), seeds: Sequence[int] = SEEDS) -> list[Run]:
+def statistics(
+    *counts: int, datasets: Sequence[str] = (*settings.DATASETS, STANDIN), seeds: Sequence[int] = settings.SEEDS
+) -> list[Run]:
     """Return the statistics of the whole graphs and of their parts for some numbers of clients."""
     runs = []
     for dataset in datasets:
-        drawn = [STANDIN_SEED] if dataset == STANDIN else list(seeds)
+        drawn = [settings.STANDIN_SEED] if dataset == STANDIN else list(seeds)
         whole = {**setup(dataset, 10), "partition": "single", "clients": 1}
         for fields, taken in ((whole, drawn[:1]), *((setup(dataset, clients), drawn) for clients in counts)):
             runs += check(method="FedSheafHN-statistics", seed=taken, **fields)
@@ -251,7 +244,7 @@ def statistics(*counts: int, datasets: Sequence[str] = (*DATASETS, STANDIN), see
 
 def parts(*counts: int) -> list[Run]:
     """Return the manifests of Cora's partitions into some numbers of clients."""
-    manifest = partial(sweep, task="partition", paper=PAPER, method="manifest")
+    manifest = partial(sweep, task="partition", paper=settings.PAPER, method="manifest")
     return [run for clients in counts for run in manifest(**setup(QUICK, clients))]
 
 
@@ -296,7 +289,9 @@ def _seeds(method: str, **smoke: Any) -> Grid:
 
 def _statistics(*counts: int) -> Grid:
     smoke = partial(statistics, *counts, datasets=(f"{QUICK}~standin",), seeds=(0,))
-    return Grid(partial(statistics, *counts), lambda run: run.seed == 0 and run.dataset in DATASETS[:2], smoke=smoke)
+    return Grid(
+        partial(statistics, *counts), lambda run: run.seed == 0 and run.dataset in settings.DATASETS[:2], smoke=smoke
+    )
 
 
 def _grid(paper: Runs, quick: Callable[[Run], bool], per: Sequence[str], *, series: bool = False, **smoke: Any) -> Grid:
@@ -319,7 +314,7 @@ def _quick_table1(run: Run) -> bool:
 
 _personalized = _grid(personalized, is_quick((20,)), ("method",), series=True)
 _server = _grid(server, is_quick(), ("of", "vectors"), memory=False)
-_new_clients = _grid(new_clients, is_quick(ratio=RATIOS[::4]), (), ratio=0.4, rounds=SMOKE_ROUNDS)
+_new_clients = _grid(new_clients, is_quick(ratio=settings.RATIOS[::4]), (), ratio=0.4, rounds=SMOKE_ROUNDS)
 _malicious = _grid(malicious, is_quick(malicious=(None, 0.4), attack=(None, "same")), ("method", "attack"))
 _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 
@@ -340,11 +335,11 @@ GRIDS = {
     "SH-F1b": _grid(sheaf_and_none, is_quick(), ("vectors",), series=True),
     "SH-F2": _grid(exchanged, _quick_table1, ("method",)),
     "SH-F3": _grid(diffusion, is_quick(), ("method",)),
-    **{f"SH-F4{panel}": _curves(partial(convergence, dataset)) for panel, dataset in PANELS.items()},
+    **{f"SH-F4{panel}": _curves(partial(convergence, dataset)) for panel, dataset in settings.PANELS.items()},
     "SH-F5": _new_clients,
     "SH-F6": Grid(
         local_epochs,
-        is_quick(local_epochs=(1, EPOCHS[QUICK])),
+        is_quick(local_epochs=(1, settings.EPOCHS[QUICK])),
         smoke=lambda: smallest(local_epochs()[:6], ("local_epochs",), {}),
     ),
     "SH-F7": _malicious,
@@ -359,7 +354,7 @@ GRIDS = {
     "SH-X1": _server,
     "SH-M1": _curves(all_curves),
     "SH-M2": _grid(
-        readings, lambda run: False, ("method", *sorted({name for row in READINGS.values() for name in row}))
+        readings, lambda run: False, ("method", *sorted({name for row in settings.READINGS.values() for name in row}))
     ),
     "SH-M3": _grid(choices, is_quick(methods=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
     "SH-M4": _grid(fggp_readings, lambda run: False, ("method",)),

@@ -12,19 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedrepro.papers.fedsheafhn.exhibits import settings
 from fedrepro.papers.fedsheafhn.exhibits.grids import GRIDS
-from fedrepro.papers.fedsheafhn.exhibits.settings import (
-    BASE_MODEL,
-    DATASETS,
-    FGGP_READINGS,
-    METHODS,
-    MODULES,
-    NETWORKS,
-    OURS,
-    PAPER,
-    READINGS,
-    settings,
-)
+from fedrepro.papers.fedsheafhn.exhibits.settings import METHODS, OURS
 from fedrepro.reporting import compare, exhibits, frames
 from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import interval
@@ -37,7 +27,7 @@ TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "trai
 AT_MAJORITY = {"ours": "†", "published": "‡", "both": "†‡"}  # the marks of `as_printed`
 CLASSIFIER = "FGGP, by its classifier"  # a row of `as_printed`, for information (SH-B5)
 AFTER = ("SH-T1-lineage", "SH-T4", "SH-T5", "SH-M2", "SH-F4a", "SH-F4b", "SH-F4c")
-ROWS = {"SH-T4": MODULES, "SH-T5": NETWORKS, "SH-M2": READINGS}
+ROWS = {"SH-T4": settings.MODULES, "SH-T5": settings.NETWORKS, "SH-M2": settings.READINGS}
 TIMED = ("SH-T6", "SH-X1")
 
 # --- names and scores --------------------------------------------------------------------------------------------
@@ -50,7 +40,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     of Figure 1(b) are named by what they have; those of Figure 7 get `ratio`, the share of malicious clients.
     """
     if exhibit_id in TIMED:
-        frame = with_rows(frame.assign(method=frame.get("of")), MODULES | NETWORKS)
+        frame = with_rows(frame.assign(method=frame.get("of")), settings.MODULES | settings.NETWORKS)
         return frame.assign(row=frame["row"].where(frame["row"].ne("+ Dynamic embedding"), OURS))
     if exhibit_id not in TRAINED:
         return frame
@@ -59,7 +49,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
         frame = with_rows(frame, ROWS[exhibit_id])
     if exhibit_id == "SH-M4":
         own_sgd = _column(frame, "optimizer").eq("sgd")
-        names = {(name, "optimizer" in options): row for row, (name, options) in FGGP_READINGS.items()}
+        names = {(options["name"], "optimizer" in options): row for row, options in settings.FGGP_READINGS.items()}
         frame = frame.assign(row=[names.get(key, "") for key in zip(frame["method"], own_sgd, strict=True)])
     if exhibit_id == "SH-F1b":
         without = _column(frame, "vectors").eq("one-hot")
@@ -117,12 +107,12 @@ def with_rows(frame: pd.DataFrame, rows: Mapping[str, Mapping[str, Any]]) -> pd.
     options = sorted({name for changed in rows.values() for name in changed})
     names = []
     for run in frame.to_dict("records"):
-        usual = settings(OURS, run["dataset"], run["clients"])
+        usual = settings.settings(OURS, run["dataset"], run["clients"])
         changed = {name: run[name] for name in options if not blank(run.get(name)) and run[name] != usual.get(name)}
         matching = [
             row for row, more in rows.items() if changed == {k: v for k, v in more.items() if v != usual.get(k)}
         ]
-        names.append(BASE_MODEL if run["method"] == "FedAvg" else matching[0] if matching else "")
+        names.append(settings.BASE_MODEL if run["method"] == "FedAvg" else matching[0] if matching else "")
     return frame.assign(row=names)
 
 
@@ -133,7 +123,7 @@ def blank(value: Any) -> bool:
 
 def printed(exhibit_id: str) -> pd.DataFrame:
     """Return the numbers that the paper prints for one exhibit."""
-    return exhibits.published(PAPER).query("exhibit == @exhibit_id")
+    return exhibits.published(settings.PAPER).query("exhibit == @exhibit_id")
 
 
 # --- Tables 1 and 2 ----------------------------------------------------------------------------------------------
@@ -212,7 +202,7 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (dataset, clients), column in frame.groupby(["dataset", "clients"], sort=False):
         runs = {name: group.set_index("seed") for name, group in column.groupby("method")}
-        if dataset not in DATASETS or OURS not in runs:
+        if dataset not in settings.DATASETS or OURS not in runs:
             continue
         scores = {name: group["percent"] for name, group in runs.items()}
         gaps = {name: (scores[OURS] - score).dropna() for name, score in scores.items() if name != OURS}

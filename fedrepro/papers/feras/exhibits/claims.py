@@ -14,8 +14,8 @@ import pandas as pd
 from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved
 from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SHARED
 from fedrepro.papers.feras.exhibits.tables import best_samplers, kappa_slopes, published_gains, real
-from fedrepro.reporting import checks, frames
-from fedrepro.reporting.claims import LEVEL, NOT_CHECKED, UNDECIDED, Claim, Derived, Get, Parts, judge_claim
+from fedrepro.reporting import checks, claims, frames
+from fedrepro.reporting.claims import LEVEL, NOT_CHECKED, UNDECIDED, Derived, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
 
 NEAR = 0.01  # one accuracy point
@@ -237,71 +237,18 @@ def printed_gains() -> str:
     )
 
 
-CLAIMS = [
-    Claim(
-        "FR-H1",
-        "Feras converges with constant 1 - eta lambda/2, unchanged by q.",
-        "Lemma 4.2 on the two-layer model with its constant measured; from epoch 50, q = 10 within a point of q = 1.",
-        finding=convergence,
-    ),
-    Claim(
-        "FR-H2",
-        "It allows a looser bound than weight sharing, hence converges faster.",
-        "Theorem 4.6, features non-negative and signed; Feras reaches the others' best validation score earlier (F3).",
-        finding=looser,
-    ),
-    Claim(
-        "FR-H3",
-        "It beats isolated and weight-shared GraphSAINT, more so as kappa grows.",
-        "Feras minus isolation and minus shared weights above 0, same samplers for all; slope of this gain over kappa "
-        "30 to 60%, per 10%, a mean over N, above 0.",
-        finding=better,
-    ),
-    Claim(
-        "FR-H3-saint",
-        "The same with GraphSAINT's own layer, our second main reading.",
-        "Feras minus isolation and minus shared weights above 0, larger at kappa 60% than 40% (FR-T2-saint).",
-        [Derived(better_saint)],
-        scale=POINTS,
-    ),
-    Claim(
-        "FR-H3-visible",
-        "Ours: Feras gains on the nodes that a host can see, too.",
-        "Feras minus isolation and minus shared weights on visible test nodes, last round: above 0.",
-        [Derived(better_visible)],
-        scale=POINTS,
-    ),
-    Claim(
-        "FR-H4",
-        "Sharing weights is not enough: a very limited gain, sometimes a loss.",
-        "Shared weights minus isolation, same samplers: below a point in each cell, be it above 0; "
-        "below 0 in one cell.",
-        finding=sharing,
-    ),
-    Claim(
-        "FR-H4-saint",
-        "The same with GraphSAINT's own layer.",
-        "Shared weights minus isolation in FR-T2-saint: below a point in each cell; below 0 in one cell.",
-        finding=lambda get: limited(get("FR-T2-saint")),
-    ),
-    Claim(
-        "FR-H5",
-        "It has no huge superiority at kappa 30%; the advantage appears at 40%.",
-        "Feras minus each other method, a mean over N: less than a point at kappa 30%, above 0 at 40% (FR-F4).",
-        [Derived(smallest_kappa)],
-        scale=POINTS,
-    ),
-    Claim(
-        "FR-H6",
-        "With five hosts it converges slightly faster than with three.",
-        "Epochs by which N=5 reaches the best validation score of N=3 earlier, paired over seeds: above 0 (FR-F3).",
-        finding=more_hosts,
-    ),
-    Claim(
-        "FR-H7",
-        "There is a significant gap between q = 10 and q = 15.",
-        "From epoch 50 on, q = 10 minus q = 15: above a point, the distance within which FR-H1 calls q = 1 close.",
-        [Derived(longer_period)],
-        scale=POINTS,
-    ),
-]
+CLAIMS = claims.read(
+    "feras",
+    {
+        "FR-H1": convergence,
+        "FR-H2": looser,
+        "FR-H3": better,
+        "FR-H3-saint": [Derived(better_saint)],
+        "FR-H3-visible": [Derived(better_visible)],
+        "FR-H4": sharing,
+        "FR-H4-saint": lambda get: limited(get("FR-T2-saint")),
+        "FR-H5": [Derived(smallest_kappa)],
+        "FR-H6": more_hosts,
+        "FR-H7": [Derived(longer_period)],
+    },
+)

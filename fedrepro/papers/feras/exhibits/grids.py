@@ -8,8 +8,10 @@ that a host cannot see. This question is answered on five real graphs, split as 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from fedrepro.reporting.exhibits import Grid, smallest
@@ -27,16 +29,9 @@ PERIODS = (1, 5, 10, 15, 30, 70)  # of FR-F5; the paper names 1, 5, 10, 15 and t
 EPOCHS_A_ROUND = 5  # q of all other exhibits is a multiple of it; scores are taken once a round
 SPLIT = "66/12/22"  # of PPI (FR-T1), for graphs without a published split
 
-# (hidden, epochs, dropout). The paper's graphs are as in GraphSAINT's configurations, of which PPI needs 400 epochs.
-SIZES: dict[str, tuple[int, int, float]] = {
-    "PPI": (512, 400, 0.1),
-    "Flickr": (256, 30, 0.2),
-    "Reddit": (128, 40, 0.1),
-    "PPI~standin": (128, 60, 0.1),
-    "Flickr~standin": (64, 20, 0.2),
-    "Reddit~standin": (64, 10, 0.1),
-    **dict.fromkeys(REAL, (128, 40, 0.1)),
-}
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parents[1] / "settings.toml").read_text(encoding="utf-8")
+)
 SEEDS = {"PPI": 5, "Flickr": 5, "Reddit": 5, "Photo": 5, "Computers": 5, "PubMed": 5, "CS": 3, "Physics": 3}
 WIDE = ("CS", "Physics")  # thousands of words: kept sparse, so scaled by rows and not by columns
 
@@ -58,14 +53,14 @@ def cell(
 
     Args:
         method: one of `METHODS`.
-        dataset: a key of `SIZES`.
+        dataset: one of `sizes` in `settings.toml`.
         kappa: percentage of nodes that a host cannot see.
         hosts: N.
         seeds: the repetitions.
         sampler: a key of `SAMPLERS`.
         more: options to add or to replace; `epochs` gives another number of them.
     """
-    hidden, epochs, dropout = SIZES[dataset]
+    hidden, epochs, dropout = TABLES["sizes"][dataset]
     local = more.pop("local_epochs", EPOCHS_A_ROUND)
     if more.get("unit") == "iteration":  # then rounds are iterations, of which an epoch has two
         local, epochs = 1, 2 * epochs
@@ -139,21 +134,6 @@ def periods() -> list[Run]:
     return runs
 
 
-# What the text leaves open, one departure from the main reading at a time (FR-Q2, Q3, Q4, Q6, Q12, and the host's
-# knowledge of the topology). The second to the fourth depart from the first one, Algorithm 1's average, instead.
-# A departure of training is run for Feras; one that also concerns the others is run for all.
-READINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "average at the same iteration (Algorithm 1)": ({"exchange": "average"}, METHODS[2:]),
-    "the same, own embedding if no owner sampled": ({"exchange": "average", "absent": "own"}, METHODS[2:]),
-    "gradients into received embeddings": ({"exchange": "average", "gradient": "through"}, METHODS[2:]),
-    "weights averaged every iteration": ({"exchange": "average", "unit": "iteration", "q": 1}, METHODS[2:]),
-    "labels of unseen nodes in the loss": ({"labels": "all"}, METHODS),
-    "scored on visible nodes only": ({"evaluate": "visible"}, METHODS),
-    "edges among visible nodes only": ({"topology": "visible"}, METHODS[:2]),
-    "GraphSAINT's layer": ({"layer": "saint"}, METHODS),
-    "without GraphSAINT's coefficients": ({"normalise": False}, METHODS),
-    "the whole graph at each step": ({"sampler": "full"}, METHODS),
-}
 MAIN = "main"
 
 
@@ -173,10 +153,10 @@ def messages() -> list[Run]:
 
 
 def by_reading() -> dict[str, list[Run]]:
-    """Return the runs of three hosts at kappa 60% by reading: `MAIN` and those of `READINGS`."""
+    """Return the runs of three hosts at kappa 60% by reading: `MAIN` and those of `settings.toml`."""
     runs = {MAIN: messages()}
-    for text, (options, methods) in READINGS.items():
-        runs[text] = [run for d in SWEPT for m in methods for run in cell(m, d, 60, 3, range(3), **options)]
+    for text, row in TABLES["readings"].items():
+        runs[text] = [r for d in SWEPT for m in row["methods"] for r in cell(m, d, 60, 3, range(3), **row["options"])]
     return runs
 
 

@@ -14,17 +14,8 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.data.shapes import SHAPES
-from fedrepro.papers.feras.exhibits.grids import (
-    FERAS,
-    GRIDS,
-    HOSTS,
-    ISOLATED,
-    MAIN,
-    METHODS,
-    PUBLISHED,
-    SAMPLERS,
-    reading_of,
-)
+from fedrepro.papers.feras.exhibits import grids
+from fedrepro.papers.feras.exhibits.grids import FERAS, ISOLATED, METHODS
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.layout import MARKS
@@ -35,7 +26,7 @@ TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
 MESSAGES = dict(zip(TRAFFIC, ("weights sent", "weights received", "embeddings sent", "embeddings received")))
 FACTS = ["test_seen", "test_unseen", "fresh", "held"]
 CELL = ["dataset", "kappa", "hosts"]
-PARTITIONED = {name for name, grid in GRIDS.items() if grid.paper()[0].task in ("train", "partition")}
+PARTITIONED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task in ("train", "partition")}
 
 
 def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
@@ -52,7 +43,9 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     frame["hosts"] = frame["clients"].astype("Int64")
     isolated = text["method"].eq(ISOLATED)
     hosts = " (N=" + frame["hosts"].astype(str) + ")"
-    frame["row"] = (text["method"] + hosts).mask(isolated, text["method"] + "-" + text["sampler"].replace(SAMPLERS))
+    frame["row"] = (text["method"] + hosts).mask(
+        isolated, text["method"] + "-" + text["sampler"].replace(grids.SAMPLERS)
+    )
     frame["setting"] = "kappa=" + frame["kappa"].astype(str) + "%"
     frame["score"], frame["val"] = frame[SCORE].astype(float), frame[VAL].astype(float)
     return frame
@@ -117,7 +110,7 @@ def table2(frame: pd.DataFrame) -> pd.DataFrame:
     paper = printed_rows(published("feras").query("exhibit == 'FR-T2'"))
     ours = main_reading(frame, "FR-T2")
     on = ["dataset", "row", "setting"]
-    printed = ours["dataset"].isin(PUBLISHED)
+    printed = ours["dataset"].isin(grids.PUBLISHED)
     judged = compare.table(ours[printed], paper, on=on, value="score")
     groups = ours[~printed].groupby([*on, "method", "partition"], sort=False)
     rest = groups["score"].agg(ours_mean="mean", ours_sd="std", runs="count").reset_index()
@@ -125,7 +118,7 @@ def table2(frame: pd.DataFrame) -> pd.DataFrame:
     standin = rest["dataset"].astype(str).str.endswith("~standin")
     rest.loc[standin, ["verdict", "why"]] = [rule.NOT_TESTED, "measured on a stand-in"]
     table = pd.concat([judged, rest], ignore_index=True)
-    used = ours.groupby(on)["sampler"].first().map(SAMPLERS)
+    used = ours.groupby(on)["sampler"].first().map(grids.SAMPLERS)
     return table.assign(sampler=[used.get(key) for key in table[on].itertuples(index=False, name=None)])
 
 
@@ -209,12 +202,12 @@ def visible(frame: pd.DataFrame) -> pd.DataFrame:
 
 def readings(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the score per graph, reading and method, and what a reading changes on the same seeds."""
-    scored = frame.assign(reading=frame["key"].map(reading_of()))
+    scored = frame.assign(reading=frame["key"].map(grids.reading_of()))
     groups = {name: group.set_index("seed") for name, group in scored.groupby(["dataset", "method", "reading"])}
     rows: list[dict[str, Any]] = []
     for dataset, text, method in dict.fromkeys(zip(scored["dataset"], scored["reading"], scored["method"])):
-        group, main = groups[dataset, method, text], groups.get((dataset, method, MAIN))
-        change = math.nan if main is None or text == MAIN else float((group["score"] - main["score"]).mean())
+        group, main = groups[dataset, method, text], groups.get((dataset, method, grids.MAIN))
+        change = math.nan if main is None or text == grids.MAIN else float((group["score"] - main["score"]).mean())
         row = {"dataset": dataset, "reading": text, "method": method, "F1-micro": group["score"].mean()}
         facts = {name: group[f"facts.{name}"].mean() for name in FACTS if f"facts.{name}" in group}
         rows.append(row | {"runs": len(group), "change": change, **facts})
@@ -302,12 +295,12 @@ def published_gains() -> pd.DataFrame:
     """Return the gains in the paper's Table 2: `published` and `published_spread`."""
     paper = published("feras").query("exhibit == 'FR-T2'")
     rows = []
-    for dataset in PUBLISHED:
+    for dataset in grids.PUBLISHED:
         for percent in (40, 60):
             cells = paper[paper["dataset"].eq(dataset) & paper["setting"].str.startswith(f"kappa={percent}%")]
             isolated = cells[cells["clients"].eq("")]
             best = {ISOLATED: isolated.loc[isolated["value_number"].idxmax()]}
-            for hosts in HOSTS:
+            for hosts in grids.HOSTS:
                 row = best | dict(cells[cells["clients"].eq(str(hosts))].set_index("method").iterrows())
                 for a, b in GAINS:
                     spread = math.hypot(row[a]["spread_number"], row[b]["spread_number"])

@@ -8,20 +8,10 @@ from itertools import pairwise
 
 import pandas as pd
 
-from fedrepro.papers.gfl.exhibits import theory
-from fedrepro.papers.gfl.exhibits.grids import (
-    CENTRAL,
-    CENTRAL_ROWS,
-    COLUMNS,
-    DEGREES,
-    MLP_ROWS,
-    READINGS,
-    TEN,
-    VARIANTS,
-    Row,
-)
-from fedrepro.reporting import frames, statistics
-from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Claim, Derived, Get, Parts
+from fedrepro.papers.gfl.exhibits import grids, theory
+from fedrepro.papers.gfl.exhibits.grids import READINGS, TEN, Row
+from fedrepro.reporting import claims, frames, statistics
+from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Derived, Get, Parts
 from fedrepro.reporting.frames import Where
 from fedrepro.reporting.statistics import Paired
 
@@ -29,7 +19,7 @@ from fedrepro.reporting.statistics import Paired
 def where(column: str, row: Row, reading: str) -> Where:
     """Return what selects a cell of Table 2. Central models on DNC have one reading, which stands in both."""
     method, setting = row
-    reading = "text" if method in CENTRAL and column == "csbm-DNC" else reading
+    reading = "text" if method in grids.CENTRAL and column == "csbm-DNC" else reading
     return {"column": column, "method": method, "setting": setting, "reading": reading}
 
 
@@ -45,7 +35,7 @@ def rows_apart(left: Sequence[Row], right: Sequence[Row], low: float, high: floa
         frame = get("GFL-T2")
         return {
             f"{c}, {r}: {' '.join(a)} - {' '.join(b)}": (gap(frame, c, a, b, r), low, high)
-            for c in COLUMNS[:2]
+            for c in grids.COLUMNS[:2]
             for r in READINGS
             for a in left
             for b in right
@@ -58,7 +48,7 @@ def over_mlps(get: Get) -> Parts:
     """Return GFL-APPNP's lead over FedMLP and MLPs on SC, as above zero and as about nine points."""
     frame, parts = get("GFL-T2"), Parts()
     for r in READINGS:
-        for row in (MLP_ROWS[0], MLP_ROWS[3]):
+        for row in (grids.MLP_ROWS[0], grids.MLP_ROWS[3]):
             lead = gap(frame, "csbm-SC", TEN, row, r)
             parts[f"beats {row[0]}, {r}"] = (lead, 0.0, math.inf)
             parts[f"about 9 over {row[0]}, {r}"] = (lead, 7.0, 11.0)
@@ -68,7 +58,7 @@ def over_mlps(get: Get) -> Parts:
 def compensation(get: Get) -> Parts:
     """Return I = 10 over both ablations on all four tasks."""
     frame, parts = get("GFL-T2"), Parts()
-    for c in COLUMNS:
+    for c in grids.COLUMNS:
         for r in READINGS:
             for name, low, high in (("V2", 0.0, math.inf), ("V1", -math.inf, 2.0)):
                 parts[f"{c}, {r}, over {name}"] = (gap(frame, c, TEN, (f"GFL-APPNP-{name}", "I=10"), r), low, high)
@@ -85,7 +75,7 @@ def connectivity(get: Get) -> Parts:
     return {
         f"{r}, d = {a} over {b}": (statistics.common(percent(a, r), percent(b, r)), 0.0, math.inf)
         for r in READINGS
-        for a, b in pairwise(DEGREES)
+        for a, b in pairwise(grids.DEGREES)
     }
 
 
@@ -105,41 +95,14 @@ def rate(get: Get) -> tuple[str, str]:
     return f"{'; '.join(told)}; not a test: {theory.HALF}", NOT_TESTED
 
 
-CLAIMS = [
-    Claim(
-        "GFL-C1",
-        "GFL-APPNP matches central APPNP on DNC for I up to 50.",
-        "GFL-APPNP at I = 10, 20, 50 minus I = 1 (central APPNP), paired, both readings: within a point and a half.",
-        [rows_apart(VARIANTS[1:], VARIANTS[:1], -1.5, 1.5)],
-    ),
-    Claim(
-        "GFL-C2",
-        "It rivals or beats GCN, GAT and GraphSAGE.",
-        "GFL-APPNP at I = 10 minus each central model, paired, both readings: above -2 points.",
-        [rows_apart([TEN], CENTRAL_ROWS, -2.0)],
-    ),
-    Claim(
-        "GFL-C3",
-        "On SC it beats FedMLP and MLPs by about 9 points: the graph is necessary.",
-        "On SC, GFL-APPNP at I = 10 minus FedMLP at I = 10 and minus MLPs, paired: above 0, and from 7 to 11 points.",
-        [Derived(over_mlps)],
-    ),
-    Claim(
-        "GFL-C4",
-        "Gradient compensation matters; noise on it hardly hurts.",
-        "I = 10 minus V2 above 0, and I = 10 minus V1 below 2 points, paired, on all four tasks.",
-        [Derived(compensation)],
-    ),
-    Claim(
-        "GFL-C5",
-        "Better connectivity gives better accuracy.",
-        "Each graph minus the next less connected one, paired over repetitions, both readings: above 0.",
-        [Derived(connectivity)],
-    ),
-    Claim(
-        "GFL-C6",
-        "The convergence rate matches earlier ones; linear speed-up at I = 1.",
-        "The mean over the bound's first term, and the exponents of T and N: information, as no run could fail them.",
-        finding=rate,
-    ),
-]
+CLAIMS = claims.read(
+    "gfl",
+    {
+        "GFL-C1": [rows_apart(grids.VARIANTS[1:], grids.VARIANTS[:1], -1.5, 1.5)],
+        "GFL-C2": [rows_apart([TEN], grids.CENTRAL_ROWS, -2.0)],
+        "GFL-C3": [Derived(over_mlps)],
+        "GFL-C4": [Derived(compensation)],
+        "GFL-C5": [Derived(connectivity)],
+        "GFL-C6": rate,
+    },
+)

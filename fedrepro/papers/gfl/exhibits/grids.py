@@ -8,8 +8,10 @@ the public code, and validation and test nodes of subCora as coded.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedrepro.reporting.exhibits import Grid, smallest
@@ -34,26 +36,10 @@ VARIANTS = [row for row in GFL_ROWS if row[0] == "GFL-APPNP"]
 ABLATED = [*GFL_ROWS[4:], VARIANTS[1]]
 TEN = VARIANTS[1]  # I = 10
 
-# (learning rate, updates) of GFL-APPNP by data set, as printed; then what differs for a row, then for the code.
-PRINTED = {"csbm-DNC": (0.5, 3000), "subCora": (0.02, 4000), "csbm-SNC": (0.2, 5000), "csbm-SC": (0.2, 2000)}
-PRINTED_ROW = {("csbm-SNC", "GFL-APPNP-V2"): (0.6, 8000)}
-CODE_ROW = {
-    ("csbm-DNC", "I=1"): (0.2, 3000),
-    ("csbm-SC", "GFL-APPNP-V1"): (0.2, 2500),
-    ("csbm-SC", "GFL-APPNP-V2"): (0.2, 2500),
-}
-MLP_RATES = {
-    "text": {"FedMLP": (0.1, 2000), "MLPs": (0.1, 200)},
-    "code": {"FedMLP": (0.08, 1000), "MLPs": (0.05, 200)},
-}
-CENTRAL: dict[str, tuple[dict[str, Any], dict[str, tuple[float, int]]]] = {
-    "GCN": ({"model": "GCN", "hidden": 64}, {"csbm-DNC": (0.1, 4000), "subCora": (0.01, 4000)}),
-    "GAT": ({"model": "GAT", "hidden": 8, "heads": 8}, {"csbm-DNC": (0.02, 4000), "subCora": (0.01, 4000)}),
-    "GraphSAGE": (
-        {"model": "GraphSAGE", "hidden": 64, "torch_init": True},
-        {"csbm-DNC": (0.02, 5000), "subCora": (0.01, 4000)},
-    ),
-}
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parents[1] / "settings.toml").read_text(encoding="utf-8")
+)
+CENTRAL = TABLES["central"]
 
 check = partial(sweep, task="check", paper="gfl")
 
@@ -79,9 +65,8 @@ def cell(row: Row, dataset: str, reading: str, seeds: Sequence[int] = range(REPE
         dataset = "subCora as coded"
     graph: dict[str, Any] = {"dataset": dataset, "split": "public", "seed": list(seeds)}
     if method in CENTRAL:
-        options, rates = CENTRAL[method]
-        lr, updates = rates[base]
-        options = {**options, "optimizer": "sgd", "lr": lr, "rounds": updates, **more}
+        lr, updates = CENTRAL[method][base]
+        options = {**CENTRAL[method]["options"], "optimizer": "sgd", "lr": lr, "rounds": updates, **more}
         central = {"method": "CentralUnbiased", "partition": "single", "clients": 1}
         return sweep(task="train", paper="gfl", options=options, **central, **graph)
     local = int(setting.removeprefix("I=") or 1)
@@ -100,10 +85,11 @@ def _own_options(row: Row, base: str, reading: str, supervised: bool) -> tuple[d
     """Return the options that only a row's method has, its learning rate and its number of updates."""
     method, setting = row
     if method in ("FedMLP", "MLPs"):
-        return {}, *MLP_RATES[reading][method]
-    lr, updates = PRINTED_ROW.get((base, method), PRINTED.get(base, (0.5, 1500)))
+        return {}, *TABLES["mlps"][reading][method]
+    lr, updates = TABLES["printed_row"].get(f"{base} {method}", TABLES["printed"].get(base, (0.5, 1500)))
     if reading == "code":
-        lr, updates = CODE_ROW.get((base, method), CODE_ROW.get((base, setting), (lr, updates)))
+        code = TABLES["code_row"]
+        lr, updates = code.get(f"{base} {method}", code.get(f"{base} {setting}", (lr, updates)))
     options: dict[str, Any] = {"propagation": "truncated" if reading == "code" else "appnp"}
     options["share"] = "train" if supervised else "all"
     if method.endswith("V1"):
@@ -167,7 +153,7 @@ def readings() -> list[Run]:
     runs += [run for name in COLUMNS if name != "subCora" for run in cell(TEN, f"{name} Z/p", "text")]
     runs += cell(GFL_ROWS[0], "csbm-DNC", "text", propagation="truncated")
     for row in CENTRAL_ROWS:
-        runs += cell(row, "csbm-DNC", "text", torch_init=not CENTRAL[row[0]][0].get("torch_init", False))
+        runs += cell(row, "csbm-DNC", "text", torch_init=not CENTRAL[row[0]]["options"].get("torch_init", False))
     return runs + cell(MLP_ROWS[0], "csbm-SC Z/p", "text")
 
 

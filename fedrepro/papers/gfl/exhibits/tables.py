@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrepro.papers.gfl.exhibits.grids import (
-    CENTRAL,
-    COLUMNS,
-    GFL_ROWS,
-    GRIDS,
-    MAIN,
-    PRINTED,
-    READINGS,
-    REPETITIONS,
-    base_name,
-)
+from fedrepro.papers.gfl.exhibits import grids
+from fedrepro.papers.gfl.exhibits.grids import CENTRAL, READINGS, REPETITIONS
 from fedrepro.reporting import compare, figures, frames, rule, statistics
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.statistics import interval
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
 SCORE = "before.best_loss.test"  # of the averaged model, in the round of lowest validation loss (A.2.2)
 KEY = ["dataset", "method", "setting"]  # of a published cell
 
-TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "train"}
+TRAINED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task == "train"}
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init")
 
 
@@ -56,9 +47,9 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     ours, central = frame["method"].eq("GFL-APPNP"), frame["method"].eq("CentralUnbiased")
     names = frame["method"].mask(ours & (frame["noise"].fillna(0) > 0), "GFL-APPNP-V1")
     frame["method"] = names.mask(ours & frame["compensation"].eq(False), "GFL-APPNP-V2").mask(central, frame["model"])
-    frame["column"] = frame["dataset"].map(base_name)
+    frame["column"] = frame["dataset"].map(grids.base_name)
     frame["percent"] = 100 * frame[SCORE].astype(float)
-    first = frames.select(frame, {"method": "GFL-APPNP", "setting": "I=1", "column": COLUMNS[:2]})
+    first = frames.select(frame, {"method": "GFL-APPNP", "setting": "I=1", "column": grids.COLUMNS[:2]})
     return pd.concat([frame, first.assign(method="APPNP", setting="")], ignore_index=True)
 
 
@@ -72,10 +63,10 @@ def _readings(frame: pd.DataFrame) -> pd.Series:
     code = propagation.eq("truncated") | dataset.str.endswith("as coded")
     code |= frame["lr"].eq(frame["method"].map({"FedMLP": 0.08, "MLPs": 0.05}))
     reading = code.map({True: "code", False: "text"}).mask(propagation.eq("printed"), "Eq. 13b")
-    first = dataset.eq("csbm-DNC") & _settings(frame).eq("I=1") & frame["lr"].eq(PRINTED["csbm-DNC"][0])
+    first = dataset.eq("csbm-DNC") & _settings(frame).eq("I=1") & frame["lr"].eq(grids.TABLES["printed"]["csbm-DNC"][0])
     reading = reading.mask(first & propagation.eq("truncated"), "code, printed rate")
     reading = reading.mask(dataset.str.endswith(" Z/p"), "Z/p").mask(dataset.str.endswith(" redrawn"), "redrawn")
-    usual = frame["model"].map({model: options.get("torch_init", False) for model, (options, _) in CENTRAL.items()})
+    usual = frame["model"].map({model: row["options"].get("torch_init", False) for model, row in CENTRAL.items()})
     other = frame["torch_init"].eq(True).ne(usual.eq(True))
     return reading.mask(frame["method"].eq("CentralUnbiased") & other, "other initialization")
 
@@ -83,7 +74,7 @@ def _readings(frame: pd.DataFrame) -> pd.Series:
 # --- Table 2 -----------------------------------------------------------------------------------------------------
 
 
-def main_reading(frame: pd.DataFrame, exhibit: str, reading: str = MAIN, value: str = "percent") -> pd.DataFrame:
+def main_reading(frame: pd.DataFrame, exhibit: str, reading: str = grids.MAIN, value: str = "percent") -> pd.DataFrame:
     """Return the runs of one reading, under the columns of Table 2. Central models of DNC have one for both."""
     central = frame["method"].isin(CENTRAL) & frame["dataset"].eq("csbm-DNC") & frame["reading"].isin(READINGS)
     chosen = frame[frame["reading"].eq(reading) | (central & (reading in READINGS))]
@@ -102,7 +93,7 @@ def with_new_graphs(printed: pd.DataFrame, stored: Callable[[str], pd.DataFrame]
     """
     spreads = main_reading(stored("GFL-T2-redrawn"), "GFL-T2", "redrawn").groupby(KEY)["percent"].agg(["std", "count"])
     keys = list(printed[KEY].itertuples(index=False, name=None))
-    first = {dataset: (dataset, "GFL-APPNP", "I=1") for dataset in COLUMNS}
+    first = {dataset: (dataset, "GFL-APPNP", "I=1") for dataset in grids.COLUMNS}
     known = spreads.reindex([key if key in spreads.index else first[key[0]] for key in keys])
     return printed.assign(anew_sd=known["std"].to_numpy(), anew_runs=known["count"].fillna(0).to_numpy())
 
@@ -166,7 +157,7 @@ def beside_graph_by_graph(graphs: pd.DataFrame) -> pd.DataFrame:
         without all of them is not tested, and `why` says so.
     """
     printed = published("gfl").query("exhibit == 'GFL-T2' and dataset == 'subCora'").set_index(["method", "setting"])
-    ours = [cell for cell in graphs.groupby(["method", "setting"], sort=False) if cell[0] in GFL_ROWS]
+    ours = [cell for cell in graphs.groupby(["method", "setting"], sort=False) if cell[0] in grids.GFL_ROWS]
     rows = []
     for cell, runs in ours:
         twice = runs.dropna(subset=["code", "again"])
