@@ -65,13 +65,15 @@ def save(
     place = Path(folder or paths.figures()) / paper
     written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
-        from fedrepro.reporting import legible
+        from fedrepro.reporting import legible, shown
 
         legible.arrange(figure)
         for fault in legible.faults(figure):
             warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
         figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
-        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", drawn(figure, kind)) for kind in ("svg", "png")]
+        pictures = {kind: drawn(figure, kind) for kind in ("svg", "png")}
+        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", each) for kind, each in pictures.items()]
+        shown.keep(figure, pictures["png"])
     return written
 
 

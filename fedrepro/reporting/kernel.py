@@ -3,14 +3,15 @@
 `python -m fedrepro.reporting.kernel -f FILE` is such a kernel. ipykernel, too, looks whether the process above is still
 there, but not while a cell holds the interpreter's lock, nor if that process has ended before the kernel is ready.
 
-In a process that was forked from a warm one, which has imported what notebooks need, the kernel is forked as well: it
-saves the seconds of these imports. Elsewhere it is a new interpreter.
+In a process that was forked from a warm one, which has imported what notebooks need and read the store, the kernel is
+forked as well: it saves the seconds that this takes. Elsewhere it is a new interpreter.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import multiprocessing
@@ -29,7 +30,7 @@ from typing import Any
 from fedrepro import paths
 from fedrepro.reporting import trace
 from fedrepro.reporting.widgets import HEADLESS
-from fedrepro.runs import executors
+from fedrepro.runs import executors, store
 
 # What notebooks import that takes long, and what runs them. Importing these starts no thread and no GPU.
 HEAVY = (
@@ -45,12 +46,49 @@ warm = False  # whether this process, or the one it was forked from, has importe
 
 
 def warm_up() -> None:
-    """Import what notebooks need, in a process from which others are forked."""
+    """Import what notebooks need, read the store and draw a first figure, in a process from which others are forked.
+
+    What fails here fails again, with its message, in the notebook that needs it.
+    """
     global warm
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    for prepare in (_first_page, _first_figure, store.opened):
+        with contextlib.suppress(Exception):
+            prepare()
+    # What is here stays: the collector of a forked process need not look through it, and its pages stay shared.
+    gc.collect()
+    gc.freeze()
     warm = True
+
+
+def _first_page() -> None:
+    """Render a page, since the first one compiles templates and the patterns of Python and HTML."""
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+    from fedrepro.reporting.notebook import exporter
+
+    table = new_output("display_data", {"text/html": "<table><td>1&amp;2</td></table>"})  # type: ignore[no-untyped-call]
+    cells = [new_markdown_cell("# A *b* `c` $d$"), new_code_cell("import math  # one\nf'{1.0:g}'", outputs=[table])]  # type: ignore[no-untyped-call]
+    exporter().from_notebook_node(new_notebook(cells=cells))  # type: ignore[no-untyped-call]
+
+
+def _first_figure() -> None:
+    """Draw a figure, since the first one looks for fonts and makes the grammar of formulas."""
+    import matplotlib.pyplot as plt
+
+    from fedrepro.reporting import files
+    from fedrepro.reporting.style import style
+
+    with style():
+        figure, ax = plt.subplots()
+        ax.plot([1, 1000], [1e-3, 1e9], label="$10^2$ and 0")
+        ax.set(xscale="log", yscale="log", title="A", xlabel="b")
+        ax.legend()
+        plt.close(figure)
+    for kind in ("svg", "png"):
+        files.drawn(figure, kind)
 
 
 def processes() -> dict[str, Any]:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -185,12 +186,26 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
+    from papermill.engines import NBClientEngine, papermill_engines
 
+    class SavedOnce(NBClientEngine):  # type: ignore[misc]
+        """The engine of papermill, which saves before and after each cell, a second for large outputs."""
+
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **more: Any) -> None:
+            path, nb_man.output_path = nb_man.output_path, None
+            try:
+                super().execute_managed_notebook(nb_man, kernel_name, **more)
+            finally:
+                nb_man.output_path = path  # where papermill then saves the copy, as far as it came
+
+    papermill_engines.register("saved once", SavedOnce)
     try:
         with kernel.manager() as manager:
             done = papermill.execute_notebook(
                 str(source),
                 str(partial),
+                engine_name="saved once",
                 parameters=dict(values),
                 kernel_name="python3",
                 language="python",
@@ -212,13 +227,22 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     return None
 
 
-def _html(path: Path) -> None:
+@cache
+def exporter() -> Any:
+    """Return what renders notebooks as HTML. Its first page, which compiles the templates, is made here."""
     import nbformat
     from nbconvert import HTMLExporter
 
-    exporter = HTMLExporter()  # type: ignore[no-untyped-call]
-    exporter.log.setLevel("ERROR")
-    body, _ = exporter.from_notebook_node(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+    made = HTMLExporter()  # type: ignore[no-untyped-call]
+    made.log.setLevel("ERROR")
+    made.from_notebook_node(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]
+    return made
+
+
+def _html(path: Path) -> None:
+    import nbformat
+
+    body, _ = exporter().from_notebook_node(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
     path.with_suffix(".html").write_text(body, encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.errors import DamagedError, FedreproError, one_of, require
-from fedrepro.reporting import terminal
+from fedrepro.reporting import shown, terminal
 from fedrepro.runs.executors import ENGINES, resolved
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Notebook:
             exhibit = exhibits.find(exhibit_id)
             profile = "smoke" if self.profile == "smoke" else "paper"
             frame = self._engine(exhibit.runs(profile, self.seeds if profile == "smoke" else 0), 0.0)
+            frame.attrs.clear()  # pandas copies them, entry by entry, with every part of a frame
             if exhibit.grid.series:
                 from fedrepro.reporting import frames
 
@@ -393,8 +394,7 @@ def begin(
         device = resolved(device)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
-        # figures are laid out to their edges: "tight" would draw each a second time to find them
-        shell.config.InlineBackend.print_figure_kwargs = {"bbox_inches": None}
+        shown.by(shell)
         # pandas escapes what is in a table, but not what is in a styled one
         shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)
     return Notebook(name, profile, device, seeds, engine)

@@ -33,7 +33,7 @@ from collections import Counter
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -143,13 +143,20 @@ def forget_assert() -> None:
 
 
 class Watch:
-    """Count the operations that the device is asked for, forward and backward: `ops`."""
+    """Count the operations that the device is asked for, forward and backward: `ops`.
+
+    `unordered` holds the functions of the package in which an operation of `ATOMIC` was asked for; in the backward pass
+    of an operation of torch, which no function of the package calls, it is `backward`.
+    """
 
     def __init__(self) -> None:
         self.ops: Counter[str] = Counter()
+        self.unordered: set[str] = set()
 
     def _heard(self, name: bytes) -> None:
         self.ops[name.decode()] += 1
+        if name.decode().partition(".")[0] in ATOMIC:
+            self.unordered.add(_caller())
 
     def __enter__(self) -> Watch:
         self._callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._heard)
@@ -166,6 +173,17 @@ class Watch:
         return sum(count for name, count in self.ops.items() if name.partition(".")[0] in names)
 
 
+def _caller() -> str:
+    """Return the innermost function of the package, or of a test, that is being called, as `module.function`."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("fedrepro.") or module.endswith("on_device"):
+            return f"{module.removeprefix('fedrepro.').removeprefix('tests.device.')}.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return "backward"
+
+
 # Operations that make the host wait for a GPU.
 WAITS = (
     "aten::_local_scalar_dense", "aten::nonzero", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
@@ -175,8 +193,8 @@ WAITS = (
 # Operations that sum floats in the order in which a GPU's threads happen to arrive: other last bits in every run.
 ATOMIC = (
     "aten::index_add", "aten::index_add_", "aten::scatter_add", "aten::scatter_add_", "aten::put_",
-    "aten::scatter_reduce", "aten::index_reduce", "aten::histc", "aten::_embedding_bag_backward",
-    "aten::_embedding_bag_dense_backward",
+    "aten::scatter_reduce", "aten::scatter_reduce_", "aten::index_reduce", "aten::index_reduce_", "aten::histc",
+    "aten::_embedding_bag_backward", "aten::_embedding_bag_dense_backward",
 )  # fmt: skip
 
 

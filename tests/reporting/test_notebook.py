@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pandas as pd
+import papermill.engines
 import pytest
 from notebooks_written import STANDARD, write
 
@@ -159,6 +160,25 @@ def test_a_failure_leaves_no_finished_copy(suite: Path) -> None:
         notebook.run(path)
     assert [file.name for file in done.parent.iterdir()] == ["1-a.failed.ipynb"]
     assert printed(done.with_suffix(".failed.ipynb")) == "before\n"
+
+
+def test_the_copy_is_saved_at_the_ends_only(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before and after each cell; a kernel that ends in a cell leaves the copy as far as it came."""
+    saved: list[str] = []
+    to_disk = papermill.engines.write_ipynb
+
+    def save(nb: nbformat.NotebookNode, path: str) -> None:
+        saved.append(path)
+        to_disk(nb, path)
+
+    monkeypatch.setattr("papermill.engines.write_ipynb", save)
+    write(suite, "p/1-a", *["print('before')"] * 9)
+    notebook.run("p/1-a")
+    assert len(saved) == 2
+    write(suite, "p/1-a", "print('before')", "import os; os._exit(3)", "print('after')")
+    with pytest.raises(notebook.NotebookError, match="a cell that ended the kernel") as caught:
+        notebook.run("p/1-a")
+    assert len(saved) == 4 and printed(caught.value.copy) == "before\n"
 
 
 def test_run_all_goes_on_after_a_failure(suite: Path) -> None:

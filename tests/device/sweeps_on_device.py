@@ -1,0 +1,130 @@
+"""Runs of a sweep on the simulated accelerator: where they compute, what is stored, and what becomes of failures.
+
+As `on_device.py`, it is started by `test_device.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_tasks
+import pytest
+import torch
+from device import simulated
+
+from fedrepro import registry
+from fedrepro.papers.engine import gpu
+from fedrepro.runs import provenance
+from fedrepro.runs.execute import compute, execute
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store
+from fedrepro.runs.verification import verify
+
+# On this device an operation comes as its `out` form, which says this of a loss averaged over nodes.
+pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning")
+TOY = {"dataset": "Cora~standin", "prepare": "unit-norm", "split": "public", "partition": "random", "clients": 3}
+
+
+@pytest.fixture(autouse=True)
+def _whole_device() -> Iterator[None]:
+    yield
+    simulated.limit()
+
+
+def trained(**more: Any) -> Run:
+    return Run("train", "p", "FedAvg", options={"rounds": 2, "hidden": 4, **more.pop("options", {})}, **TOY | more)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    fake_tasks.register()
+    registry.REGISTRY["check", "on device"] = registry.Entry("fake_tasks:on_device", on_device=True, options=None)
+    yield Store(tmp_path / "results")
+    del registry.REGISTRY["check", "on device"]
+    fake_tasks.forget()
+
+
+def test_a_sweep_on_a_gpu(store: Store, tmp_path: Path) -> None:
+    """Training goes through a process of the GPU, checks beside it through the CPU's; records say where, and how.
+
+    A device assert costs a process: its run is told as failed and not stored, and those after it are computed.
+    """
+    log = {"log": str(tmp_path)}
+    on_gpu = [Run("check", "p", "on device", seed=seed, options=log) for seed in range(3)]
+    on_cpu = [Run("check", "p", "logged", seed=seed, options={"log": f"{tmp_path}/log"}) for seed in range(2)]
+    frame = execute([*on_gpu, trained(), *on_cpu], store=store, file="a", device="auto", workers=2, progress=False)
+    assert {trouble["key"] for trouble in frame.attrs["failed"]} == {on_gpu[1].key}
+    assert "device-side assert" in frame.attrs["failed"][0]["error"]
+    assert store.failure(on_gpu[1].key) is None and on_gpu[1].key not in store
+    places = {record["key"]: store.environments[record["environment"]] for record in store}
+    assert {places[run.key]["device"] for run in (on_gpu[0], on_gpu[2], trained())} == {simulated.NAME}
+    assert {places[run.key]["device"] for run in on_cpu} == {"cpu"}
+    gpu, cpu = places[trained().key], places[on_cpu[0].key]
+    assert (gpu["capability"], gpu["float32_matmul_precision"], gpu["deterministic"]) == ("8.0", "highest", True)
+    assert gpu["memory_mebibytes"] == simulated.MEMORY >> 20 and {"cuda", "driver"} <= set(gpu)
+    assert set(cpu) == {*provenance.environment("cpu")} and set(cpu) < set(gpu)
+    assert not torch.are_deterministic_algorithms_enabled()
+    processes = [int(line.split()[1]) for line in Path(f"{tmp_path}/log").read_text().splitlines()]
+    first, last = (int(store.get(on_gpu[n].key)["result"]["process"]) for n in (0, 2))  # type: ignore[index]
+    assert first != last and not {first, last, os.getpid()} & set(processes)
+
+
+def test_memory_that_ends_is_no_record(store: Store) -> None:
+    """A run for which memory ends is told as failed, is not stored, and is computed once there is memory."""
+    simulated.limit(torch.cuda.memory_allocated() + 10_000)
+    frame = execute([trained()], store=store, file="a", device="cuda", progress=False)
+    assert [trouble["error"][:38] for trouble in frame.attrs["failed"]] == [
+        "OutOfMemoryError: CUDA out of memory. T"[:38]
+    ]
+    assert len(frame) == 0 and store.failure(trained().key) is None
+    simulated.limit()
+    assert len(execute([trained()], store=store, file="a", device="cuda", progress=False)) == 1
+
+
+def test_side_by_side_does_not_fit(store: Store) -> None:
+    """Runs that do not fit side by side are trained one after the other."""
+
+    def most(*runs: Run) -> int:
+        torch.cuda.reset_peak_memory_stats()
+        compute(runs, "cuda")
+        return torch.cuda.max_memory_allocated()
+
+    seeds = [trained(seed=seed) for seed in range(4)]
+    together, alone = most(*seeds), most(seeds[0])
+    simulated.limit((2 * alone + together) // 3)
+    again = compute(seeds, "cuda")
+    assert [record["status"] for record in again] == ["ok"] * 4
+
+
+def test_verified_where_it_was_computed(store: Store) -> None:
+    """`verify` computes a record of a GPU on the GPU, to the last bit, and on the CPU within rounding."""
+    execute([trained()], store=store, file="a", device="cuda", progress=False)
+    found = [verify(store, 1, device=device, progress=False)["verdict"].item() for device in ("own", "cuda", "cpu")]
+    assert found == ["identical", "identical", "close"]
+
+
+def test_the_report_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make gpu-report` in its short form says where everything stands; a section that breaks is told, and counts."""
+    page, well = gpu.write(short=True)
+    text = page.read_text(encoding="utf-8")
+    assert well and all(f"\n## {title}\n" in text for title in gpu.SECTIONS)
+    assert simulated.NAME in text and "1 of 1 notebooks run" in text and "| identical |" in text
+    assert {run.method for run in gpu.methods()} >= {
+        "FedAvg",
+        "FedGAT",
+        "FedStruct",
+        "GFL-APPNP",
+        "Feras",
+        "FedSheafHN",
+    }
+
+    def breaks(short: bool) -> tuple[str, bool]:
+        raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr(gpu, "SECTIONS", {"Memory": breaks})
+    assert gpu.write(short=True)[1] is False
+    assert "ended early: RuntimeError: CUDA error" in page.read_text(encoding="utf-8")
+    page.unlink()
