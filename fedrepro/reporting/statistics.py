@@ -107,6 +107,15 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     return Paired(mean, low, high, min(p, 1.0), _signflip(gaps) if pairs <= EXACT_PAIRS else math.nan, pairs)
 
 
+def mean_gap(left: pd.Series, right: pd.Series) -> Interval:
+    """Return the mean difference of scores by seed, over the seeds that both have, with its t interval.
+
+    The ends are NaN for a single common seed, and so is the mean for none.
+    """
+    gaps = (left - right).dropna()
+    return interval(gaps.to_numpy()) if len(gaps) else Interval(math.nan, math.nan, math.nan, 0)
+
+
 def common(left: pd.Series, right: pd.Series) -> Paired | None:
     """Return the paired differences of two scores on the seeds (index values) that both have; None below two."""
     left, right = left.dropna(), right.dropna()

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting.statistics import common, discoveries, interval, paired, quantile, slope, tail
+from fedrepro.reporting.statistics import common, discoveries, interval, mean_gap, paired, quantile, slope, tail
 
 RNG = np.random.default_rng(7)
 EIGHT = RNG.normal(0.8, 0.02, 8)
@@ -213,3 +213,13 @@ def test_tail_is_in_units_of_the_standard_error() -> None:
 def test_tail_without_error_is_certain(distance: float, p: float) -> None:
     """A standard error of zero leaves no chance beyond a positive distance, and all beyond the rest."""
     assert tail(distance, 0.0, 3) == p
+
+
+def test_a_mean_gap_is_paired_over_common_seeds() -> None:
+    """It is the interval of the differences of common seeds; one has no ends, and none has no mean."""
+    left, right = pd.Series([3.0, 5.0, 9.0], index=[0, 1, 2]), pd.Series([2.0, 2.0, math.nan], index=[0, 1, 2])
+    assert mean_gap(left, right) == interval([1.0, 3.0])
+    mean, low, high, runs = mean_gap(left, right[:1])
+    assert (mean, runs) == (1.0, 1) and math.isnan(low) and math.isnan(high)
+    mean, *_, runs = mean_gap(left, right[2:])
+    assert math.isnan(mean) and runs == 0

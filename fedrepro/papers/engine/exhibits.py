@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.reporting.checks import FAILS, HOLDS, ROUNDING, limit
 from fedrepro.reporting.exhibits import Grid
 from fedrepro.runs.run import Run, sweep
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 GIB = 1024.0
 COLUMNS = ("clients", "hidden", "way", "seconds per round", "peak MiB", "stack is faster by", "chunk", "test", "runs")
 
-_bench = partial(
+rounds = partial(
     sweep, task="bench", paper="engine", method="rounds", prepare="unit-norm", split="public", partition="metis"
 )
 
@@ -24,21 +23,21 @@ _bench = partial(
 def speed() -> list[Run]:
     """Return the runs of EN-4: FedAvg on METIS parts of Cora, where one client is the central case."""
     options = {"hidden": [16, 64, 128], "local_epochs": 3, "rounds": 10, "repeats": 5}
-    return _bench(dataset="Cora", clients=[1, 10, 20, 50, 100], options=options)
+    return rounds(dataset="Cora", clients=[1, 10, 20, 50, 100], options=options)
 
 
 def smallest_speed() -> list[Run]:
     """Return one run of two rounds on a stand-in, without the peak memory, whose processes take seconds to start."""
     options = {"hidden": 16, "local_epochs": 3, "rounds": 2, "repeats": 1, "memory": False}
-    return _bench(dataset="Cora~standin", clients=3, options=options)
+    return rounds(dataset="Cora~standin", clients=3, options=options)
 
 
 def regimes() -> list[Run]:
     """Return the runs of EN-5: where clients train on hundreds of nodes, hold one node each, or share a large graph."""
     options: dict[str, Any] = {"hidden": 128, "local_epochs": 3, "rounds": 4, "repeats": 5}
-    runs = _bench(dataset=["PubMed", "Computers"], split="40/30/30", clients=10, options=options)
+    runs = rounds(dataset=["PubMed", "Computers"], split="40/30/30", clients=10, options=options)
     single = options | {"hidden": 16, "rounds": 2, "repeats": 3}
-    runs += _bench(dataset="Cora", partition="random(equal=True)", clients=2708, options=single)
+    runs += rounds(dataset="Cora", partition="random(equal=True)", clients=2708, options=single)
     return runs + [_large(nodes, {"hidden": 64, "rounds": 3, "repeats": 3}) for nodes in (10_000, 100_000, 1_000_000)]
 
 
@@ -53,37 +52,33 @@ def _large(nodes: int, options: dict[str, Any]) -> Run:
 
 
 def regimes_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return median seconds per round, peak memory and the stack's advantage, one row per setting and way."""
-    import pandas as pd
-
-    def row(run: dict[str, Any], way: str) -> tuple[Any, ...]:
-        seconds, memory = (run[f"{way}.timing.{name}"] for name in ("seconds_per_round", "peak_mebibytes"))
-        random = run["method"] == "nodes"
-        graph = f"random, {int(run['nodes']):,} nodes" if random else run["dataset"]
-        faster = seconds / run["stack.timing.seconds_per_round"]
-        split = "60/20/20" if random else run["split"]
-        return graph, split, run["clients"], run["hidden"], way, seconds, memory, faster, run["repeats"]
-
-    rows = [
-        row(run, way)
-        for run in (frame.to_dict("records") if len(frame) else [])
-        for way in (WAYS if run["method"] == "rounds" else WAYS[:1])
-    ]
-    return pd.DataFrame(rows, columns=["graph", "split", *COLUMNS[:6], "runs"])
+    """Return median seconds per round, peak memory and the stack's advantage, one row per setting and way (EN-5)."""
+    return _costs(frame, ("graph", "split", *COLUMNS[:6], "runs"))
 
 
 def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return median seconds per round, peak memory and the stack's advantage, one row per size and way."""
-    import pandas as pd
+    """Return the same for each size and way, with the stack's chunk and the test accuracy (EN-4)."""
+    return _costs(frame.sort_values(["hidden", "clients"]) if len(frame) else frame, COLUMNS)
 
-    def row(run: dict[str, Any], way: str) -> tuple[Any, ...]:
-        seconds, memory = (run[f"{way}.timing.{name}"] for name in ("seconds_per_round", "peak_mebibytes"))
-        faster = seconds / run["stack.timing.seconds_per_round"]
-        chunk = run["stack.chunk"] if way == "stack" else None
-        return run["clients"], run["hidden"], way, seconds, memory, faster, chunk, run[f"{way}.test"], run["repeats"]
 
-    runs = frame.sort_values(["hidden", "clients"]).to_dict("records") if len(frame) else []
-    return pd.DataFrame([row(run, way) for run in runs for way in WAYS], columns=list(COLUMNS))
+def _costs(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return some columns of the costs of each run and way; a random graph has the stack only."""
+    rows = []
+    for run in frame.to_dict("records"):
+        random = run["method"] == "nodes"
+        for way in WAYS[:1] if random else WAYS:
+            seconds = run[f"{way}.timing.seconds_per_round"]
+            row = {
+                "graph": f"random, {int(run['nodes']):,} nodes" if random else run["dataset"],
+                "split": "60/20/20" if random else run["split"],
+                "seconds per round": seconds,
+                "peak MiB": run[f"{way}.timing.peak_mebibytes"],
+                "stack is faster by": seconds / run["stack.timing.seconds_per_round"],
+                "chunk": run.get("stack.chunk") if way == "stack" else None,
+                "test": run.get(f"{way}.test"),
+            }
+            rows.append({"clients": run["clients"], "hidden": run["hidden"], "way": way, "runs": run["repeats"], **row})
+    return pd.DataFrame(rows, columns=list(columns))
 
 
 def speed_checks(table: pd.DataFrame) -> list[dict[str, str]]:

@@ -20,9 +20,8 @@ from pathlib import Path
 import torch
 
 from fedrepro.data import datasets
-from fedrepro.papers.engine import bench
+from fedrepro.papers.engine import bench, exhibits
 from fedrepro.runs import process
-from fedrepro.runs.run import Run
 
 ROUNDS, PASSES = 100, 3
 # A process of its own, since OpenFGL reads the command line when it is imported.
@@ -54,17 +53,7 @@ def main() -> int:
     torch.set_num_threads(1)
     process.settle()
     options = {"hidden": 64, "local_epochs": 3}
-    run = Run(
-        "bench",
-        "engine",
-        "rounds",
-        dataset="Cora",
-        prepare="unit-norm",
-        split="20/40/40",
-        partition="metis",
-        clients=10,
-        options=options,
-    )
+    (run,) = exhibits.rounds(dataset="Cora", split="20/40/40", clients=10, options=options)
     step = bench.stepper(run, "stack")
     step(1)  # the first pays for what is loaded
     ours, theirs = [], []

@@ -110,13 +110,6 @@ def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None)
     return figures.panels(curve, "panel", figures.curves, by="method", printed=printed, **look)
 
 
-def printed_at_ten(table1: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
-    """Return what Table 1 prints for ten clients of a curve's graph and partition, for each of its panels."""
-    rows = table1.merge(curve[["dataset", "partition", "method"]].drop_duplicates())
-    rows = rows[rows["clients"].eq("10")].assign(clients=10, percent=100 * rows["value_number"])
-    return rows.merge(curve[["panel"]].drop_duplicates(), how="cross")
-
-
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the validation accuracy of the tuning runs: one row a cell of Table 1, one column a point tried."""
     point = "lr " + frame["lr"].astype(str) + ", decay " + frame["weight_decay"].astype(str)

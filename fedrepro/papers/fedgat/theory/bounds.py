@@ -163,7 +163,7 @@ def worst_attention_error(e: np.ndarray, epsilon: float) -> np.ndarray:
 # -- Theorem 5 and Lemma 1, from one layer to the next ----------------------------------------------------------------
 
 
-def lemma1_slack(x: Any, c: float) -> Any:
+def lemma1_slack(x: Any, c: Any) -> Any:
     """Return `c x - (exp(x) - 1)`. Lemma 1 claims that it is not negative for x <= log c and c > 1."""
     return c * np.asarray(x) - np.expm1(x)
 

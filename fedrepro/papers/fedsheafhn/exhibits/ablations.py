@@ -11,7 +11,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, ARXIV, ATTACKS
 from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, blank, printed
 from fedrepro.reporting import compare, frames
 from fedrepro.reporting.checks import Row, limit
-from fedrepro.reporting.statistics import common, interval
+from fedrepro.reporting.statistics import interval, mean_gap
 from fedrepro.runs.run import Run
 
 # The columns of a stage of Figure 3, see `theory.diffusion.stages`.
@@ -50,12 +50,6 @@ def beside_published(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     return compare.table(frame, paper, on=CELL, value="percent")
 
 
-def with_steps(table: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 4 with what each row adds to the one before: `step` of ours and `published_step`."""
-    groups = table.groupby(["dataset", "clients"], sort=False)
-    return table.assign(step=groups["ours_mean"].diff(), published_step=groups["published_mean"].diff())
-
-
 def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """Return Table 5 with how far the weights generated for different clients differ: mean, lowest and highest run."""
     spread = "facts.generated_spread"
@@ -70,10 +64,8 @@ def reading_table(frame: pd.DataFrame) -> pd.DataFrame:
     usual = frames.scores(frame, {"row": next(iter(READINGS))}, "percent")
     table = frame.groupby("row", sort=False)["percent"].agg(["mean", "std", "count"])
     table.columns = ["percent_mean", "percent_sd", "runs"]
-    gaps = [common(frames.scores(frame, {"row": row}, "percent"), usual) for row in table.index]
-    for index, name in enumerate(("minus SH-T1", "low", "high")):
-        table[name] = [gap[index] if gap else math.nan for gap in gaps]
-    return table
+    gaps = [mean_gap(frames.scores(frame, {"row": row}, "percent"), usual)[:3] for row in table.index]
+    return table.join(pd.DataFrame(gaps, table.index, ["minus SH-T1", "low", "high"]))
 
 
 def choice_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -89,8 +81,8 @@ def choice_table(frame: pd.DataFrame) -> pd.DataFrame:
         for cell, runs in frame.groupby(["dataset", "clients", "method"], sort=False) if len(frame) else ():
             changed, usual = (frames.scores(runs, {"choice": value}, "percent") for value in (name, ""))
             if len(changed):
-                gap = common(changed, usual) or (math.nan,) * 3
-                rows.append([name, *cell, usual.mean(), changed.mean(), *gap[:3], len(changed)])
+                gap = mean_gap(changed, usual)[:3]
+                rows.append([name, *cell, usual.mean(), changed.mean(), *gap, len(changed)])
     columns = ["choice", "dataset", "clients", "method", "as in SH-T1", "so", "so minus SH-T1", "low", "high", "runs"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -110,12 +102,6 @@ def stages(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     table = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
     return table.astype(dict.fromkeys(STAGES[1:], float))
-
-
-def stage_means(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over runs of each stage of Figure 3, with the number of runs."""
-    groups = table.groupby(["dataset", "server", "place", "stage"], sort=False)
-    return groups[list(STAGES[1:])].mean().assign(runs=groups.size()).reset_index()
 
 
 def switched_off(frame: pd.DataFrame) -> pd.DataFrame:

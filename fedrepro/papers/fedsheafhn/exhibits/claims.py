@@ -36,19 +36,24 @@ def columns(*counts: int) -> Iterator[tuple[str, dict[str, object]]]:
 # --- Tables 1 and 2 ----------------------------------------------------------------------------------------------
 
 
+def leads(get: Get) -> Iterator[tuple[str, pd.DataFrame, dict[str, Paired | None]]]:
+    """Yield each column of Tables 1 and 2 with its runs, and FedSheafHN minus every other method."""
+    for exhibit_id, counts in TABLES.items():
+        for dataset, clients in product(DATASETS, counts):
+            runs = frames.select(get(exhibit_id), {"dataset": dataset, "clients": clients})
+            gaps = {name: frames.difference(runs, {"method": OURS}, {"method": name}, "percent") for name in OTHERS}
+            yield f"{dataset}, {clients}", runs, gaps
+
+
 def over_the_best(get: Get) -> Parts:
     """Return FedSheafHN minus the other method of best validation accuracy, for each column of Tables 1 and 2.
 
     The rival is chosen on validation nodes. The best of ten by test scores would be too good by chance.
     """
     parts: Parts = {}
-    for exhibit_id, counts in TABLES.items():
-        for dataset, clients in product(DATASETS, counts):
-            runs = frames.select(get(exhibit_id), {"dataset": dataset, "clients": clients})
-            gaps = {name: frames.difference(runs, {"method": OURS}, {"method": name}, "percent") for name in OTHERS}
-            val = {name: frames.scores(runs, {"method": name}, "val") for name, gap in gaps.items() if gap}
-            best = rival_of(val)
-            parts[f"{dataset}, {clients}" + (f", over {best}" if best else "")] = (gaps.get(best), 0.0, math.inf)
+    for name, runs, gaps in leads(get):
+        best = rival_of({other: frames.scores(runs, {"method": other}, "val") for other, gap in gaps.items() if gap})
+        parts[name + (f", over {best}" if best else "")] = (gaps.get(best), 0.0, math.inf)
     return parts
 
 
@@ -57,22 +62,13 @@ def cell_by_cell(get: Get) -> tuple[str, str]:
 
     A column counts as sure if its 95% interval, paired over seeds, leaves out zero.
     """
-    parts: Parts = {}
-    gaps: dict[str, list[Paired]] = {other: [] for other in OTHERS}
-    for exhibit_id, counts in TABLES.items():
-        for dataset, clients in product(DATASETS, counts):
-            runs = frames.select(get(exhibit_id), {"dataset": dataset, "clients": clients})
-            for other in OTHERS:
-                gap = frames.difference(runs, {"method": OURS}, {"method": other}, "percent")
-                parts[f"{dataset}, {clients}, {other}"] = (gap, 0.0, math.inf)
-                gaps[other] += [gap] if gap else []
+    columns = [(name, gaps) for name, _, gaps in leads(get)]
+    parts: Parts = {f"{name}, {other}": (gaps[other], 0.0, math.inf) for name, gaps in columns for other in OTHERS}
     texts = []
-    for other, found in gaps.items():
-        above, sure, below = (
-            sum(gap.difference > 0 for gap in found),
-            sum(gap.low > 0 for gap in found),
-            sum(gap.high < 0 for gap in found),
-        )
+    for other in OTHERS:
+        found = [gap for _, gaps in columns if (gap := gaps[other])]
+        above, sure = (sum(gap[index] > 0 for gap in found) for index in (0, 1))
+        below = sum(gap.high < 0 for gap in found)
         texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(found)}"] if found else []
     evidence, verdict = judge_claim(parts, quantifier="most")
     ahead, cells = printed_lead()

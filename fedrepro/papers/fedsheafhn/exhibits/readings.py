@@ -5,7 +5,6 @@ The settings of each reading, and when they were fixed, are in `settings`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import pandas as pd
 from fedrepro.papers.fedsheafhn.exhibits.settings import FGGP_READINGS, LINEAGE, LITERAL, OTHERS, PAPER
 from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, printed
 from fedrepro.reporting import compare, exhibits, frames, rule
-from fedrepro.reporting.statistics import common
+from fedrepro.reporting.statistics import mean_gap
 from fedrepro.reporting.style import COLOURS
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def fggp_table(frame: pd.DataFrame) -> pd.DataFrame:
     usual = frames.scores(frame, {"row": next(iter(FGGP_READINGS))}, "percent")
     for row in FGGP_READINGS:
         vote, classifier = (frames.scores(frame, {"row": row}, score) for score in ("percent", "other"))
-        gap = common(vote, usual) or (math.nan,) * 3
-        rows.append([row, vote.mean(), vote.std(), classifier.mean(), classifier.std(), *gap[:3], len(vote)])
+        means = (vote.mean(), vote.std(), classifier.mean(), classifier.std())
+        rows.append([row, *means, *mean_gap(vote, usual)[:3], len(vote)])
     columns = ["row", "vote", "vote_sd", "classifier", "classifier_sd", "vote minus SH-T1", "low", "high", "runs"]
     return pd.DataFrame(rows, columns=columns)

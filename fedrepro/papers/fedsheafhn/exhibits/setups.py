@@ -6,21 +6,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedrepro import paths
-from fedrepro.papers.fedsheafhn.exhibits.settings import CHOSEN, POINTS, chosen
+from fedrepro.papers.fedsheafhn.exhibits.settings import POINTS, chosen
 from fedrepro.papers.fedsheafhn.exhibits.tables import printed, view_of
-from fedrepro.reporting import figures, files, frames
+from fedrepro.reporting import figures, frames
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-STATISTICS = {
-    "classes": "classes",
-    "nodes": "nodes",
-    "edges": "edges",
-    "clustering coefficient": "clustering",
-    "heterogeneity": "heterogeneity",
-}
 
 # --- Tables 7 and 8 ----------------------------------------------------------------------------------------------
 
@@ -34,36 +25,28 @@ def statistics_table(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     """
     rows = []
     for cell in printed(exhibit_id).to_dict("records"):
-        clients = int(cell["clients"] or 1)
-        runs = frames.select(frame, {"dataset": cell["dataset"], "clients": clients})
-        standin = runs.empty
-        if standin:
-            runs = frames.select(frame, {"dataset": f"{cell['dataset']}~standin", "clients": clients})
-        column = STATISTICS[cell["metric"]]
-        values = runs[column].dropna().astype(float).tolist() if column in runs else []
-        ours = {
-            "ours": sum(values) / len(values) if values else None,
-            "low": min(values, default=None),
-            "high": max(values, default=None),
-            "runs": len(values),
-            "agreement": _agreement(cell["value"], values, standin),
-        }
-        rows.append(
-            {name: cell[name] for name in ("dataset", "clients", "metric")} | {"published": cell["value"]} | ours
+        clients, column = int(cell["clients"] or 1), cell["metric"].removesuffix(" coefficient")
+        real, standin = (
+            frames.select(frame, {"dataset": cell["dataset"] + end, "clients": clients}) for end in ("", "~standin")
         )
+        runs = standin if real.empty else real
+        values = (runs[column] if column in runs else pd.Series(dtype=float)).dropna().astype(float)
+        told = {name: cell[name] for name in ("dataset", "clients", "metric")} | {"published": cell["value"]}
+        ours = {"ours": values.mean(), "low": values.min(), "high": values.max(), "runs": len(values)}
+        rows.append(told | ours | {"agreement": _agreement(cell["value"], values, real.empty)})
     return pd.DataFrame(rows)
 
 
-def _agreement(number: str, values: list[float], standin: bool) -> str:
-    if not values or not number[:1].isdigit():
+def _agreement(number: str, values: pd.Series, standin: bool) -> str:
+    if values.empty or not number[:1].isdigit():
         return ""
     if standin:
         return "stand-in"
     target, digits = float(number), len(number.partition(".")[2])
-    mean, half = sum(values) / len(values), 0.5 * 10**-digits
+    mean, half = values.mean(), 0.5 * 10**-digits
     if abs(mean - target) <= half + 1e-9:
         return "to the digit"
-    if min(values) - half <= target <= max(values) + half:
+    if values.min() - half <= target <= values.max() + half:
         return "within our range"
     return f"differs by {100 * (mean / target - 1):+.1f}%" if target else "differs"
 
@@ -96,17 +79,12 @@ def heterogeneity_figure(table: pd.DataFrame) -> Figure:
 # --- Table 9 -----------------------------------------------------------------------------------------------------
 
 
-def printed_ranges() -> pd.DataFrame:
-    """Return Table 9 as printed: the part, the number and its range."""
-    names = {"setting": "part", "metric": "what", "value": "printed range"}
-    return printed("SH-T9")[list(names)].rename(columns=names)
-
-
 def trials(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the tuning runs by data set and method, in the order of `POINTS`.
 
     `place` is the index of a point, `own` the option that only its method has, and `val` and `val_loss` are validation
-    accuracy and loss in the method's view at the round of its best accuracy.
+    accuracy and loss in the method's view at the round of its best accuracy. `used` says whether Tables 1 to 6 take the
+    point.
     """
     shared = ("lr", "weight_decay")
     rows = []
@@ -121,17 +99,13 @@ def trials(frame: pd.DataFrame) -> pd.DataFrame:
                     best = f"{view_of(method, run)}.best"
                     row |= {"val": float(run[f"{best}.val_clients"]), "val_loss": float(run[f"{best}.val_loss"])}
                 rows.append(row)
-    return pd.DataFrame(rows, columns=["dataset", "method", "place", *shared, "own", "val", "val_loss"])
-
-
-def with_used(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with `used`: whether Tables 1 to 6 take this point."""
+    table = pd.DataFrame(rows, columns=["dataset", "method", "place", *shared, "own", "val", "val_loss"])
     places = [chosen().get((row.dataset, row.method), 0) for row in table.itertuples()]
     return table.assign(used=table["place"].eq(places), runs=table["val"].notna().astype(int))
 
 
 def choices(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the index of the best point for each data set and method whose trials are all stored.
+    """Return the rows of `chosen.csv`, the index of the best point for each data set and method with all trials stored.
 
     The best has the highest validation accuracy, and the lower validation loss of equals.
     """
@@ -140,11 +114,3 @@ def choices(frame: pd.DataFrame) -> pd.DataFrame:
     table = table[complete.astype(bool) & ~table["dataset"].str.endswith("~standin")]
     best = table.sort_values(["val", "val_loss"], ascending=[False, True]).drop_duplicates(["dataset", "method"])
     return best.sort_index()[["dataset", "method", "place"]].reset_index(drop=True)
-
-
-def write_choices(frame: pd.DataFrame) -> pd.DataFrame:
-    """Write the choices of the stored tuning runs to `chosen.csv` and return them."""
-    rows = choices(frame)
-    paths.replace_file(CHOSEN, files.csv_text(rows).encode())
-    chosen.cache_clear()
-    return rows

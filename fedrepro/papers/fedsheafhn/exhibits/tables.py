@@ -17,7 +17,7 @@ from fedrepro.papers.fedsheafhn.exhibits.grids import GRIDS
 from fedrepro.papers.fedsheafhn.exhibits.settings import METHODS, OURS
 from fedrepro.reporting import compare, exhibits, frames
 from fedrepro.reporting.layout import MARKS
-from fedrepro.reporting.statistics import interval
+from fedrepro.reporting.statistics import mean_gap
 
 CELL = ["dataset", "method", "clients"]
 SHEAF = ("with sheaf collaboration", "without sheaf collaboration")
@@ -207,8 +207,7 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
         scores = {name: group["percent"] for name, group in runs.items()}
         gaps = {name: (scores[OURS] - score).dropna() for name, score in scores.items() if name != OURS}
         rival = rival_of({name: runs[name]["val"] for name, gap in gaps.items() if len(gap)})
-        local = gaps.get("Local", scores[OURS].iloc[:0])
-        over_local = interval(local.to_numpy())[:3] if len(local) else (math.nan,) * 3
+        over_local = mean_gap(scores[OURS], scores.get("Local", scores[OURS].iloc[:0]))[:3]
         over_rival = gaps[rival].mean() if rival else math.nan
         mean = scores[OURS].mean()
         place = 1 + sum(score.mean() > mean for score in scores.values())

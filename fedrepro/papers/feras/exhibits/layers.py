@@ -15,7 +15,7 @@ import pandas as pd
 from fedrepro.papers.feras.exhibits.grids import METHODS, REAL
 from fedrepro.papers.feras.exhibits.tables import CELL, GAINS, SCORE
 from fedrepro.reporting import frames
-from fedrepro.reporting.statistics import common
+from fedrepro.reporting.statistics import mean_gap
 
 LAYERS = ("symmetric", "GraphSAINT's")
 ALL, VISIBLE = "all test nodes", "visible, last round"
@@ -59,8 +59,7 @@ def layer_gains(frame: pd.DataFrame) -> pd.DataFrame:
             row = [*key, f"{a} over {b}"]
             for view in (ALL, VISIBLE):
                 left, right = (100 * frames.scores(cell, {"method": method}, view) for method in (a, b))
-                each, both = (left - right).dropna(), common(left, right)
-                row += [each.mean() if len(each) else math.nan, *(both[1:3] if both else (math.nan, math.nan))]
+                row += mean_gap(left, right)[:3]
             rows.append([*row, cell["seed"].nunique()])
     names = [f"{view}{end}" for view in (ALL, VISIBLE) for end in ("", ", low", ", high")]
     return pd.DataFrame(rows, columns=[*CELL, "layer", "gain", *names, "runs"])

@@ -19,7 +19,7 @@ from fedrepro.papers.feras.exhibits.grids import FERAS, ISOLATED, METHODS
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.layout import MARKS
-from fedrepro.reporting.statistics import common, interval
+from fedrepro.reporting.statistics import interval, mean_gap
 
 SCORE, VAL = "before.best.test_clients", "before.best.val_clients"
 TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
@@ -179,25 +179,18 @@ def messages(frame: pd.DataFrame, by: list[str] | None = None) -> pd.DataFrame:
 
 def visible(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the nodes of the hosts in every partition, and the share of the graph that they cannot see (FR-P1)."""
-    rows: list[dict[str, Any]] = []
-    for run in frame.to_dict("records"):
-        total = SHAPES[str(run["dataset"]).removesuffix("~standin")].nodes
-        held = [int(count) for count in run["nodes"]]
-        hosts, kappa = int(run["hosts"]), int(run["kappa"])
-        rows.append(
-            {
-                "dataset": run["dataset"],
-                "hosts": hosts,
-                "kappa": kappa,
-                "private (percent)": kappa * hosts / (hosts - 1),
-                "fewest nodes": min(held),
-                "most nodes": max(held),
-                "unseen": 1 - sum(held) / hosts / total,
-                "off by (nodes)": max(abs(total * (1 - kappa / 100) - count) for count in held),
-                "runs": 1,
-            }
-        )
-    return pd.DataFrame(rows)
+    total = frame["dataset"].str.removesuffix("~standin").map(lambda name: SHAPES[name].nodes)
+    hosts, kappa = frame["hosts"].astype(int), frame["kappa"].astype(int)
+    fewest, most = frame["nodes"].map(min), frame["nodes"].map(max)
+    seen = total * (1 - kappa / 100)
+    counts = {
+        "private (percent)": kappa * hosts / (hosts - 1),
+        "fewest nodes": fewest,
+        "most nodes": most,
+        "unseen": 1 - frame["nodes"].map(sum) / hosts / total,
+        "off by (nodes)": pd.concat([(seen - fewest).abs(), (seen - most).abs()], axis=1).max(axis=1),
+    }
+    return frame[["dataset"]].assign(hosts=hosts, kappa=kappa, **counts, runs=1)
 
 
 def readings(frame: pd.DataFrame) -> pd.DataFrame:
@@ -255,10 +248,7 @@ def gains(frame: pd.DataFrame) -> pd.DataFrame:
         best = best_samplers(group)
         for a, b in GAINS:
             left, right = (frames.scores(best, {"method": method}, "score") for method in (a, b))
-            both = common(left, right)
-            low, high = (both.low, both.high) if both else (math.nan, math.nan)
-            each = (left - right).dropna()
-            rows.append([dataset, f"kappa={kappa}%", hosts, f"{a} over {b}", each.mean(), low, high, len(each)])
+            rows.append([dataset, f"kappa={kappa}%", hosts, f"{a} over {b}", *mean_gap(left, right)])
     keys = ["dataset", "setting", "hosts", "gain"]
     ours = pd.DataFrame(rows, columns=[*keys, "ours", "low", "high", "runs"])
     return ours.merge(published_gains(), how="outer", on=keys, sort=False)

@@ -200,6 +200,10 @@ def open_settings(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).sort_values(columns[:4])
 
 
+# The line of a loss figure and round, and the losses that are averaged over repetitions.
+LOSSES = (["task", "line", "round"], ["train_loss", "val_loss"])
+
+
 def losses(frame: pd.DataFrame) -> pd.DataFrame:
     """Return training and validation loss of the averaged model, one row for each run and stored round (text)."""
     chosen = frame[frame["reading"].eq("text")]
@@ -207,13 +211,6 @@ def losses(frame: pd.DataFrame) -> pd.DataFrame:
     lists = {name: f"facts.curve.{name}" for name in ("round", "train_loss", "val_loss")}
     points = frames.explode(chosen, lists, ["task", "line", "seed"], position="place")
     return points[["task", "line", "round", "seed", "train_loss", "val_loss"]]
-
-
-def mean_losses(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean losses over repetitions by task, line and round, with their number of runs."""
-    groups = points.groupby(["task", "line", "round"], sort=False)
-    means = groups[["train_loss", "val_loss"]].mean().reset_index()
-    return means.assign(runs=groups["seed"].count().to_numpy())
 
 
 def loss_figure(points: pd.DataFrame, panels: list[str], title: str, xscale: str = "linear") -> Figure | None:

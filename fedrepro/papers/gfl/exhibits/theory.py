@@ -118,11 +118,6 @@ def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return points
 
 
-def left_plateau(points: pd.DataFrame) -> bool:
-    """Return whether every run's loss fell below half of its first value."""
-    return bool(points["lowest_loss"].lt(0.5 * points["loss_at_start"]).all())
-
-
 def rate_table(points: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return for each axis the fitted exponent of the mean, that of the bound's term, and two largest ratios.
 
