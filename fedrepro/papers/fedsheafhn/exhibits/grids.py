@@ -110,9 +110,7 @@ def _is_reading(run: Run) -> bool:
 def choices() -> list[Run]:
     """Return two choices of ours that affect all methods, on Cora with 20 clients, and the runs without them."""
     dropped, scaled = settings.CHOICES.values()
-    rows: list[tuple[str, dict[str, Any]]] = [
-        (method, options) for options in ({}, dropped) for method in settings.METHODS
-    ]
+    rows = [(method, options) for options in (dict[str, Any](), dropped) for method in settings.METHODS]
     rows.append(("FedSage+", scaled))
     return [run for method, options in rows for run in cell(method, QUICK, 20, range(3), **options)]
 
