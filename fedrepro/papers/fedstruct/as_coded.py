@@ -1,8 +1,8 @@
 """Train FedStruct's rows as the authors' public code does where the tables follow the text (FS-R1 to FS-R3, FS-Q18).
 
-The tables' main reading takes what the paper leaves open from the public code as it was understood when the runs were
-planned. Run piece by piece beside it, the code was found to differ in the following. The first three belong to
-FedStruct with a server that knows the graph, the last two to rows that it is compared with:
+The tables' main reading takes what the paper leaves open from the public code, as we understood it when we planned the
+runs. We later ran the code piece by piece and found the differences below. The first three belong to FedStruct with a
+server that knows the graph. The last two belong to rows that FedStruct is compared with.
 
     last ReLU     The code has none between the last GraphSAGE layer of the structure branch and its linear classifier;
                   the main reading has ReLU and dropout there (FS-R1, `KnownGraphAsCoded`)

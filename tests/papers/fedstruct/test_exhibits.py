@@ -356,18 +356,6 @@ def test_checks_tell_identities_from_controls() -> None:
     assert checks.rows(frame.iloc[:0], "FS-Th2").empty
 
 
-@pytest.mark.parametrize(("exhibit", "across", "columns"), [("FS-T2", "clients", 18), ("FS-T6", "partition", 18)])
-def test_layout_is_the_papers(exhibit: str, across: str, columns: int) -> None:
-    """Rows and columns as printed, a cell with ours, runs, mark and print; the figure draws all of them."""
-    judged = tables.published_beside(stored(exhibit, {}), exhibit)
-    table = tables.layout(judged, across)
-    assert list(table.index) == list(cells.T2 if exhibit == "FS-T2" else cells.T6) and table.shape[1] == columns
-    assert table.loc["Local GNN"].iloc[0].startswith("50.") and "(3)" in table.loc["Local GNN"].iloc[0]
-    assert (table.loc["Central GNN"] == "").sum() == columns - 6  # once a data set
-    figure = tables.drawn(judged, exhibit, across)
-    assert sum(len(axes.texts) for axes in figure.axes) == 2 * len(judged)
-
-
 def test_a_standin_is_never_compared() -> None:
     """Runs on a stand-in stand next to the print without a word, and are listed apart."""
     frame = stored("FS-T2", {})

@@ -1,6 +1,7 @@
-"""The other readings of FedStruct's main tables, row by row, as `readings.csv` lists them.
+"""Return the runs of the other readings of FedStruct's main tables under the tables' row names.
 
-`readings` has the runs. A reading changes some rows on three graphs; a row that it does not change is not in it.
+`readings.csv` lists the readings, and `readings` trains them. A reading has only the rows that it changes, on three
+graphs.
 """
 
 from __future__ import annotations

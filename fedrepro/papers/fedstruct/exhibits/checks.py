@@ -1,4 +1,4 @@
-"""FedStruct's algorithms, propositions and identities as checks with a bound and negative controls."""
+"""State FedStruct's algorithms, propositions and identities as checks with a bound and negative controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedStruct's frames that train nothing: messages, graphs, settings, partitions, generators and attacks."""
+"""Make FedStruct's tables of what trains nothing: messages, graphs, settings, partitions, generators and attacks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ STAGES = ("before.", "training.")
 def totals(frame: pd.DataFrame) -> pd.DataFrame:
     """Return counted messages with `nodes`, all scalars `before` and in `training`, and those `beside` theta.
 
-    Theta on its way down and its gradient on its way up have the same size on a graph of any number of nodes. What
-    grows is all the rest.
+    Theta is sent down and its gradient is sent up. Neither grows with the number of nodes, so `beside` leaves them out.
     """
     if frame.empty:
         return frame

@@ -127,9 +127,14 @@ class Trained(NamedTuple):
     quick: Callable[[Cell], bool]
 
 
-def on(*datasets: str) -> Callable[[Cell], bool]:
+def _some(*datasets: str) -> Callable[[Run], bool]:
     """Return the rule that keeps the first seed on some graphs."""
-    return lambda cell: cell.run.seed == 0 and cell.run.dataset in datasets
+    return lambda run: run.seed == 0 and run.dataset in datasets
+
+
+def on(*datasets: str) -> Callable[[Cell], bool]:
+    """Return the same rule for cells."""
+    return lambda cell: _some(*datasets)(cell.run)
 
 
 def _quick4a(cell: Cell) -> bool:
@@ -147,10 +152,8 @@ def _quick4c(cell: Cell) -> bool:
     return cell.run.seed == 0 and cell.run.clients in (5, 50) and cell.row in (HOP2VEC, "FedSGD GNN")
 
 
-@cache
-def _quick_prose() -> frozenset[Cell]:
-    sources = (TRAINED[name] for name in ("FS-T2", "FS-T6", "FS-T8", "FS-F4a", "FS-F4b"))
-    return frozenset(cell for source in sources for cell in source.cells() if source.quick(cell))
+def _quick_prose(cell: Cell) -> bool:
+    return any(cell.run in _quick_runs(name) for name in ("FS-T2", "FS-T6", "FS-T8", "FS-F4a", "FS-F4b"))
 
 
 def _quick_reading(cell: Cell) -> bool:
@@ -161,9 +164,8 @@ def _quick_further(cell: Cell) -> bool:
     return on("Cora")(cell) and cell.run.partition == "random"
 
 
-@cache
-def _quick_known() -> frozenset[Cell]:
-    return frozenset(cell for cell in readings.combined() if on("Cora")(cell))
+def _quick_known(cell: Cell) -> bool:
+    return on("Cora")(cell) and cell.row.partition(", ")[2] in {name for _, name, _ in readings.COMBINED}
 
 
 TRAINED = {
@@ -177,12 +179,12 @@ TRAINED = {
     "FS-F4c": Trained(cells.figure4c, _quick4c),
     "FS-F4d": Trained(cells.figure4d, on()),
     "FS-F6": Trained(cells.figure6, on()),
-    "FS-X1": Trained(cells.prose, lambda cell: cell in _quick_prose()),
+    "FS-X1": Trained(cells.prose, _quick_prose),
     "FS-X2": Trained(cells.heterophily, on()),
     "FS-T2-readings": Trained(readings.readings, _quick_reading),
     "FS-M1": Trained(readings.open_choices, on()),
     "FS-T6-readings": Trained(readings.further, _quick_further),
-    "FS-T8-readings": Trained(readings.known, lambda cell: cell in _quick_known()),
+    "FS-T8-readings": Trained(readings.known, _quick_known),
     "FS-Q5": Trained(readings.mended, lambda cell: on("Cora")(cell) and cell.row != "FedSage+ (2048)"),
     "FS-F4b-training": Trained(readings.deep, on()),
 }
@@ -214,10 +216,6 @@ def _trained(name: str, trained: Trained) -> Grid:
 @cache
 def _quick_runs(name: str) -> frozenset[Run]:
     return frozenset(cell.run for cell in TRAINED[name].cells() if TRAINED[name].quick(cell))
-
-
-def _some(*datasets: str) -> Callable[[Run], bool]:
-    return lambda run: run.seed == 0 and run.dataset in datasets
 
 
 def _quick_powers(run: Run) -> bool:

@@ -96,8 +96,8 @@ def readings() -> list[Cell]:
 def open_choices() -> list[Cell]:
     """Return the readings of each open setting, under the row and the reading (FS-M1).
 
-    To those of the baselines come the public code's structure branch and orbits beside the tables'. They were found
-    late, and the tables keep theirs whatever validation says (FS-R1, FS-R2).
+    Besides those of the baselines there are the public code's structure branch and its orbits, each next to the
+    tables'. They were found late, so the tables keep theirs whatever validation says (FS-R1, FS-R2).
     """
     found = [
         each
