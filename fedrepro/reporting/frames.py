@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from fedrepro.errors import ArgumentError, one_of, require
@@ -57,9 +58,12 @@ def select(frame: pd.DataFrame, where: Where) -> pd.DataFrame:
     for column, value in where.items():
         if column not in frame:
             return frame.iloc[:0]
-        allowed = list(value) if isinstance(value, list | tuple | set) else [value]
-        frame = frame[frame[column].isin(allowed)]
+        frame = frame[_is_among(frame[column], value)]
     return frame
+
+
+def _is_among(column: pd.Series, value: Any) -> pd.Series:
+    return column.isin(list(value) if isinstance(value, list | tuple | set) else [value])
 
 
 def scores(frame: pd.DataFrame, where: Where, value: str) -> pd.Series:
@@ -72,12 +76,18 @@ def scores(frame: pd.DataFrame, where: Where, value: str) -> pd.Series:
     """
     if value not in frame or "seed" not in frame:
         return pd.Series(dtype=float)
-    needed = dict.fromkeys(["key", "seed", value, *where])
-    chosen = select(frame[[name for name in needed if name in frame]], where)  # copying all columns takes ten times it
-    chosen = chosen.drop_duplicates([name for name in ("key", "seed", value) if name in chosen])
-    twice = sorted(set(chosen["seed"][chosen["seed"].duplicated()]))
-    require(not twice, "where", "values that leave one run a seed", f"{dict(where)} (seeds {twice})")
-    return chosen.set_index("seed")[value].astype(float).sort_index()
+    # Claims ask thousands of times, and selecting rows of a whole frame takes ten times as long.
+    chosen = np.ones(len(frame), dtype=bool)
+    for column, allowed in where.items():
+        chosen &= _is_among(frame[column], allowed).to_numpy() if column in frame else False
+    if frame["seed"][chosen].duplicated().any():
+        rows = frame[[name for name in dict.fromkeys(("key", "seed", value)) if name in frame]][chosen]
+        frame = rows.drop_duplicates()
+        twice = sorted(set(frame["seed"][frame["seed"].duplicated()]))
+        require(not twice, "where", "values that leave one run a seed", f"{dict(where)} (seeds {twice})")
+        chosen = np.ones(len(frame), dtype=bool)
+    seeds = pd.Index(frame["seed"][chosen], name="seed")
+    return pd.Series(frame[value].to_numpy()[chosen], index=seeds, name=value).astype(float).sort_index()
 
 
 def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Paired | None:

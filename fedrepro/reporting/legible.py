@@ -325,8 +325,7 @@ def faults(figure: Figure) -> list[str]:
     A text that leaves the canvas is a fault, and so are two texts that overlap, and a legend over a line, a point, a
     band or a bar. A text inside the axes may lie on what it names.
     """
-    if figure.stale:  # changed since it was laid out
-        figure.draw_without_rendering()
+    figure.draw_without_rendering()
     texts = [text for text in _texts(figure) if text.get_text().strip()]
     boxes = [text.get_window_extent() for text in texts]
     canvas = figure.bbox.padded(GAP / 2)
