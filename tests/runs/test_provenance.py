@@ -354,9 +354,9 @@ def test_a_record_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> N
     run = Run("train", "fedgat", "FedAvg", "Cora", split="public")
     made = records.record(run, "cpu", records.batch_of([run], 1.0), {"result": {}})
     assert made["commit"] == "0123456789ab-dirty" and set(made["code"]) >= {"engine", "data", "runs"}
-    folders = [f"{sha256}" for sha256 in sources._known(sources.SOURCES["Cora"])[0].values()]
-    assert len(made["data"]) == 16 and len(folders) == 8
-    assert hashlib.sha256("".join(folders).encode()).hexdigest().startswith(made["data"])
+    sums = list(sources.known_sums(sources.SOURCES["Cora"])[0].values())
+    assert len(made["data"]) == 16 and len(sums) == 8
+    assert hashlib.sha256("".join(sums).encode()).hexdigest().startswith(made["data"])
     assert records.record(run.replace(dataset="Cora~standin"), "cpu", made["batch"], {"result": {}})["data"] == ""
 
 
