@@ -224,14 +224,28 @@ def _store() -> Store:
     return _faulty(Store())
 
 
+@app.command("edit")
+def edit_(
+    name: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="paper/n-section", autocompletion=_notebooks)],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTION]", help="of JupyterLab, such as --no-browser")
+    ] = None,
+    anew: Annotated[bool, typer.Option("--anew", help="begin with a fresh copy; the former one is kept aside")] = False,
+) -> int:
+    """Open a working copy of a notebook in JupyterLab. The notebook and the figures of the suite stay as they are."""
+    from fedrepro.reporting import working
+
+    return working.edit(name, options or (), anew)
+
+
 @app.command("status")
 def status_(
     names: Exhibits = None,
     profile: Profile = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
-    """Count per exhibit the runs done, stale, failed and missing, and the time they will take."""
-    from fedrepro.reporting import state
+    """Count per exhibit the runs done, stale, failed and missing, and the time they will take. NAME says why stale."""
+    from fedrepro.reporting import listing, state
     from fedrepro.runs.index import Index
 
     one_of("--profile", profile, CHOICES["profile"])
@@ -241,16 +255,7 @@ def status_(
     if as_json:
         print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
         return
-    counts = ("done", "wanted", "stale", "failed", "missing")
-    terminal.table(
-        ("exhibit", *counts, "time left", "what"),
-        [
-            (row["exhibit"], *(row[name] for name in counts), state.clock(row["seconds_missing"]), row["title"])
-            for row in rows
-        ],
-        right=(*counts, "time left"),
-        whole=("exhibit", *counts, "time left"),
-    )
+    listing.status(rows)
 
 
 @app.command("narrow")
@@ -314,6 +319,8 @@ def show_(
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
     print(terminal.shown(json.dumps(record, indent=1, ensure_ascii=False)))
+    if old := cells.why_stale(record):
+        print(terminal.shown(f"\n# stale: {old}"))
     print(terminal.shown(cells.recipe(record)))
 
 

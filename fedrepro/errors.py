@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
@@ -45,6 +46,16 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 class FedreproError(Exception):
     """The base of every error that this package raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of the traceback: the line of the cell, and the sentence.
+
+        `%debug` still goes to where it was raised.
+        """
+        frames = traceback.extract_tb(self.__traceback__)
+        cells = [frame for frame in frames if re.search(r"ipykernel_\d+|<ipython-input", frame.filename)]
+        where = [f"in line {frame.lineno} of the cell: {frame.line}" for frame in cells[-1:]]
+        return [*where, f"{type(self).__name__}: {self}"]
 
 
 class ArgumentError(FedreproError, ValueError):

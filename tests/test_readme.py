@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -86,3 +87,11 @@ def test_a_browser_gets_the_same_versions() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for command in (container["postCreateCommand"], container["postAttachCommand"]):
         assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE), command
+    # make knows how to do both, and the configuration that it gives JupyterLab is there
+    commands = [shlex.split(container[name])[1:] for name in ("postCreateCommand", "postAttachCommand")]
+    told = [
+        subprocess.run(["make", "-n", "-C", str(ROOT), "VENV=none", *each], check=True, capture_output=True, text=True)
+        for each in commands
+    ]
+    config = re.search(r"--config (\S+)", told[1].stdout)
+    assert config and (ROOT / config[1]).is_file()

@@ -125,7 +125,7 @@ def verify(name: str, folder: copies.Private) -> str:
     """
     assert folder.origin is not None
     source, origin = SOURCES[name], folder.origin
-    hashes, known = check(name, origin), _known(source)[0]
+    hashes, known = check(name, origin), known_sums(source)[0]
     whole = hashlib.sha256("".join(hashes.values()).encode()).hexdigest()
     kept = list((paths.root() / "data" / "processed").glob(f"{whole[:16]}-*.npz"))
     sound = [copies.is_sound(file) for file in kept]
@@ -155,7 +155,7 @@ def check(name: str, folder: Path) -> dict[str, str]:
         DamagedError: a file differs or cannot be read. The message names the file, and both hashes.
     """
     source = SOURCES[name]
-    known, where = _known(source)
+    known, where = known_sums(source)
     own = source.urls and folder == download_folder(source)
     again = f"`fedrepro data --fetch {name!r}` replaces the file" if own else "Replace the file"
     hashes = {file: copies.sha256(folder / file) for file in source.files}
@@ -172,7 +172,7 @@ def replace(name: str) -> Path:
     Files without a known checksum are all replaced; the old ones stay under `<name>.damaged`.
     """
     source = SOURCES[name]
-    if not _known(source)[0]:
+    if not known_sums(source)[0]:
         for old in (download_folder(source) / file for file in source.files):
             old.replace(old.with_name(f"{old.name}.damaged"))
     return fetch(name)
@@ -203,7 +203,7 @@ def download_folder(source: Source) -> Path:
     return paths.root() / "data" / "raw" / source.folder
 
 
-def _known(source: Source) -> tuple[dict[str, str], str]:
+def known_sums(source: Source) -> tuple[dict[str, str], str]:
     """Return the published checksums of a data set's files, or else the recorded ones, and where these are."""
     published = {file: _published().get(f"{source.folder}/{file}") for file in source.files}
     known, recorded = {file: sha256 for file, sha256 in published.items() if sha256}, download_folder(source) / _SUMS
@@ -238,7 +238,7 @@ def fetch(name: str, *, limit: float = float("inf")) -> Path:
     source = SOURCES[name]
     if not source.urls or source.megabytes > limit:
         raise missing(name)
-    folder, known = download_folder(source), _known(source)[0]
+    folder, known = download_folder(source), known_sums(source)[0]
     is_zip = len(source.urls) == 1 and source.urls[0].endswith(".zip")
     files = ("download.zip",) if is_zip else source.files
     downloads = pooch.create(

@@ -78,6 +78,16 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
     return frame
 
 
+def why_stale(record: Record) -> str:
+    """Return which code has changed since a finished record was computed; nothing for one that still holds."""
+    from fedrepro.runs import changes, verification
+    from fedrepro.runs.index import Index
+    from fedrepro.runs.lines import is_finding
+
+    known = record["status"] == "ok" and not is_finding(record)
+    return changes.reason(record) if known and verification.stale(Index(), [record]) else ""
+
+
 def recipe(record: Record) -> str:
     """Return what a reader of a record needs to know beside it: whether it says anything, and how to compute it again.
 

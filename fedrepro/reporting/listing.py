@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import one_of
-from fedrepro.reporting import notebook, terminal
+from fedrepro.reporting import notebook, state, terminal
 
 KINDS = ("notebooks", "exhibits", "methods", "checks", "attacks", "benchmarks", "datasets", "partitions")
 TASKS = {"methods": ("train",), "checks": ("check", "partition", "traffic"), "attacks": ("attack",)}
@@ -43,3 +46,22 @@ def show(what: str = "") -> None:
     if what in ("", "partitions"):
         print(f"{'' if what else chr(10)}partitions")
         terminal.lines(registry.PARTITIONS, between=",")
+
+
+def status(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `state.rows` gives, and below it why runs are stale, or how to ask for that."""
+    counts = ("done", "wanted", "stale", "failed", "missing")
+    terminal.table(
+        ("exhibit", *counts, "time left", "what"),
+        [
+            (row["exhibit"], *(row[name] for name in counts), state.clock(row["seconds_missing"]), row["title"])
+            for row in rows
+        ],
+        right=(*counts, "time left"),
+        whole=("exhibit", *counts, "time left"),
+    )
+    for row in rows:
+        for line in row.get("why_stale", ()):
+            print(terminal.shown(f"\n{row['exhibit']}, stale: {line}"))
+    if any(row["stale"] and "why_stale" not in row for row in rows):
+        print("\n`fedrepro status EXHIBIT` says why runs are stale.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, one_of
-from fedrepro.reporting import answer, exhibits, files, outcome, reading, readings, texts
+from fedrepro.reporting import answer, exhibits, files, origin, outcome, reading, readings, texts
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
@@ -87,21 +87,32 @@ def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Pa
     papers = exhibits.papers()
     listed = [row | {"paper": paper} for paper in papers for row in exhibits.listed(paper) if row["kind"] != OURS]
     others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
-    written = _pictures(place, papers)
+    written, told = _pictures(place, papers), origin.Origins().told
     written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
     chosen = {one_of("paper", name, [*papers, *others]) for name in only}
     for paper in [name for name in [*papers, *others] if not chosen or name in chosen]:
         guide = reading.page(paper, place / paper) if paper in papers else ""
         if guide:
             written.append(paths.replace_file(place / paper / reading.FILE, guide.encode()))
-        text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper], bool(guide))
+        text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper], bool(guide), told)
         written.append(paths.replace_file(place / paper / "README.md", text.encode()))
     written.append(paths.replace_file(place / "README.md", summary(place, listed, others).encode()))
     return written
 
 
-def gallery(folder: Path, paper: str, listed: Sequence[Row], guide: bool = False) -> str:
-    """Return the page of one paper: the state of every exhibit, claims, checks, deviations and pictures."""
+def gallery(
+    folder: Path,
+    paper: str,
+    listed: Sequence[Row],
+    guide: bool = False,
+    origins: Callable[[str], str] = lambda exhibit_id: "",
+) -> str:
+    """Return the page of one paper: the state of every exhibit, claims, checks, deviations and pictures.
+
+    Args:
+        guide: whether there is a reading page.
+        origins: says of an exhibit where its runs come from, see `origin`.
+    """
     drawn = _drawn(folder)
     ids = [row["id"] for row in listed]
     extra = [one for name, one in sorted(drawn.items()) if name not in ids]
@@ -119,6 +130,7 @@ def gallery(folder: Path, paper: str, listed: Sequence[Row], guide: bool = False
         extra=[(one, f"{one.id}: {one.exhibit.title}" if one.exhibit else one.id) for one in extra],
         place=lambda known: os.path.relpath(paths.notebooks() / f"{known.notebook}.ipynb", folder),
         texts=texts,
+        origins=origins,
     )
 
 

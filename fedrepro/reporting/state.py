@@ -51,16 +51,29 @@ def named(names: Iterable[str]) -> list[Exhibit]:
 
 
 def rows(store: Store, profile: str, names: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Return one row an exhibit: `exhibit`, `notebook`, `title`, and the counts of `verification.statuses`."""
-    exhibits = named(names)
+    """Return one row an exhibit: `exhibit`, `notebook`, `title`, and the counts of `verification.statuses`.
+
+    Rows of exhibits that were named also have `why_stale`, sentences that say which code has changed.
+    """
+    exhibits, names = named(names), {*names}
     runs = wanted(profile)
     cells = {
         each.id: {key: (field[0], field[1], field[2]) for key, field in runs[each.id].items()} for each in exhibits
     }
     counted = verification.statuses(store, cells)
-    return [
-        {"exhibit": each.id, "notebook": each.notebook, "title": each.title} | counted[each.id] for each in exhibits
-    ]
+    found = []
+    for each in exhibits:
+        row = {"exhibit": each.id, "notebook": each.notebook, "title": each.title} | counted[each.id]
+        why = {"why_stale": _why_stale(store, runs[each.id]) if row["stale"] else []} if names else {}
+        found.append(row | why)
+    return found
+
+
+def _why_stale(store: Store, keys: Iterable[str]) -> list[str]:
+    from fedrepro.runs import changes
+
+    stored = (store.get(key) for key in keys)
+    return changes.reasons(verification.stale(store, (record for record in stored if record is not None)))
 
 
 def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import ast
 import fnmatch
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ ROUNDS = 3
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NO_CODE = ("ctx", "kind", "type_comment", "type_ignores", "returns")
+_elsewhere: Mapping[str, str] | None = None  # what `reading` reads in place of the package's files
 
 
 @dataclass(eq=False)
@@ -135,14 +137,18 @@ def hash_of(starts: Iterable[Statement], aside: Iterable[str], own: str = "") ->
         own: a normal form that is hashed too: code that is in no file.
     """
     left_out = tuple(aside)
-    statements = reached(starts, left_out)
-    hashes = {statement: _digest(statement.normalize()) for statement in statements}
+    known = hashes(starts, left_out)
     for _ in range(ROUNDS):
-        hashes = {
-            statement: _digest(statement.normalize(), *(hashes.get(target, "aside") for target in statement.references))
-            for statement in statements
+        known = {
+            statement: _digest(statement.normalize(), *(known.get(target, "aside") for target in statement.references))
+            for statement in known
         }
-    return _digest(own, *sorted(set(hashes.values())))
+    return _digest(own, *sorted(set(known.values())))
+
+
+def hashes(starts: Iterable[Statement], aside: Iterable[str]) -> dict[Statement, str]:
+    """Return the hash of the text of each statement that some statements reach, without what it refers to."""
+    return {statement: _digest(statement.normalize()) for statement in reached(starts, aside)}
 
 
 def normalize_source(source: str) -> str:
@@ -160,11 +166,31 @@ def load_module(name: str) -> Module | None:
     first, *rest = name.split(".")
     if first != PACKAGE:
         return None
+    if _elsewhere is not None:
+        found = [file for file in ("/".join(rest) + ".py", "/".join([*rest, "__init__.py"])) if file in _elsewhere]
+        return Module(name, _elsewhere[found[0]], found[0].endswith("__init__.py")) if found else None
     base = root().joinpath(*rest)
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():
             return Module(name, path.read_text(encoding="utf-8"), path.name == "__init__.py")
     return None
+
+
+@contextmanager
+def reading(files: Mapping[str, str]) -> Iterator[None]:
+    """Read another state of the package than its files, such as that of a former commit.
+
+    Args:
+        files: the source of each file by its path below the package, such as `engine/training.py`.
+    """
+    global _elsewhere
+    load_module.cache_clear()
+    _elsewhere = files
+    try:
+        yield
+    finally:
+        _elsewhere = None
+        load_module.cache_clear()
 
 
 def root() -> Path:

@@ -10,6 +10,7 @@ from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 from fedrepro.runs.store import Store, _File, told
 
 _SLIM = ("key", "status", "when", "seconds", "fingerprint")
+_LATER = ("code", "commit")  # which older records lack
 
 
 class Index(Store):
@@ -60,4 +61,5 @@ class Index(Store):
 def _slim(record: Record) -> Record:
     run = {name: record["run"][name] for name in ("task", "method", "dataset")}
     result = record["result"] if lines.is_finding(record) else {}
-    return {name: record.get(name) for name in _SLIM} | {"run": run, "result": result}
+    later = {name: record[name] for name in _LATER if name in record}
+    return {name: record.get(name) for name in _SLIM} | later | {"run": run, "result": result}

@@ -5,6 +5,7 @@ Nothing here imports the code it reads, nor torch.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import platform
@@ -20,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import paths, registry
+from fedrepro.data.shapes import SHAPES
 from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash
 
+CODE = ("fedrepro", "notebooks")  # the folders whose files can change a result
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
 
 # Modules that run, store and show results, and have no part in their values.
@@ -82,16 +85,62 @@ def fingerprint(task: str, method: str, dataset: str = "") -> str:
     Raises:
         ArgumentError: nothing of this name is registered for the task.
     """
+    begins, own = starts(task, method, dataset)
+    return hash_code(*begins, own=own)
+
+
+def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
+    """Return a short hash of each part of the code behind a method: of `engine`, `data`, `papers/fedgat` and so on.
+
+    Where a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
+    """
+    begins, own = starts(task, method, dataset)
+    name, (package, known) = " ".join(begins), _known("parts")
+    if name not in known:
+        by_part: dict[str, list[str]] = {}
+        for statement, digest in codehash.hashes(definitions(begins), ASIDE).items():
+            by_part.setdefault(part_of(statement.module.name), []).append(digest)
+        known |= {name: {part: _short(*sorted(by_part[part])) for part in sorted(by_part)}}
+        known |= kept.load("parts", package) or {}
+        kept.save("parts", package, known)
+    found: dict[str, str] = known[name]
+    return found | ({"notebook": _short(own)} if own else {})
+
+
+def part_of(module: str) -> str:
+    """Return the folder of the package in which a module lies, as `engine` or `papers/fedgat`."""
+    _, *folders, name = module.split(".")
+    return "/".join(folders[:2] if folders[:1] == ["papers"] else folders[:1]) or name
+
+
+def data(dataset: str) -> str:
+    """Return the first 16 characters of one SHA-256 of all files of a real graph, as `sources.verify` computes it.
+
+    It is empty for a graph that is made, and where no checksum of a file is published or recorded.
+    """
+    if dataset not in SHAPES:
+        return ""
+    from fedrepro.data import sources  # takes long to import
+
+    source = sources.SOURCES[dataset]
+    sums = sources.known_sums(source)[0]
+    whole = "".join(sums.get(file, "") for file in source.files)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16] if len(sums) == len(source.files) else ""
+
+
+def _short(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+
+
+def starts(task: str, method: str, dataset: str) -> tuple[list[str], str]:
+    """Return where the code behind a method begins, and the normal form of what a notebook defines of it."""
     target = registry.find(task, method).target
-    starts = [registry.TRAIN] if task == "train" else []
-    starts += [generator] if (generator := registry.generator(dataset)) else []
-    own = ""
-    if target.startswith("__main__:"):
-        own, bases = _written_here(registry.load(task, method))
-        starts += bases
-    else:
-        starts.append(target)
-    return hash_code(*starts, own=own)
+    found = [registry.TRAIN] if task == "train" else []
+    found += [generator] if (generator := registry.generator(dataset)) else []
+    if not target.startswith("__main__:"):
+        return [*found, target], ""
+    own, bases = _written_here(registry.load(task, method))
+    return [*found, *bases], own
 
 
 @cache
@@ -102,24 +151,28 @@ def hash_code(*targets: str, own: str = "") -> str:
     """
     if own:
         return _hash_code(targets, own)
-    package, known = _known()
+    package, known = _known("fingerprints")
     name = " ".join(targets)
     if name not in known:
         known |= {name: _hash_code(targets)} | (kept.load("fingerprints", package) or {})
         kept.save("fingerprints", package, known)
-    return known[name]
+    digest: str = known[name]
+    return digest
 
 
 @cache
-def _known() -> tuple[str, dict[str, str]]:
+def _known(what: str) -> tuple[str, dict[str, Any]]:
     """Return the state of the package, and the hashes that are kept for it."""
     package = kept.package()
-    return package, kept.load("fingerprints", package) or {}
+    return package, kept.load(what, package) or {}
+
+
+def definitions(targets: Iterable[str]) -> list[codehash.Statement]:
+    return [found for target in targets if (found := codehash.definition(target)) is not None]
 
 
 def _hash_code(targets: Iterable[str], own: str = "") -> str:
-    definitions = (codehash.definition(target) for target in targets)
-    return codehash.hash_of([found for found in definitions if found is not None], ASIDE, own)
+    return codehash.hash_of(definitions(targets), ASIDE, own)
 
 
 def _written_here(item: Any) -> tuple[str, list[str]]:
@@ -141,11 +194,29 @@ def _source(item: Any) -> str:
 
 
 def commit() -> str:
-    """Return the commit of the checkout, with `-dirty` where files differ from it; nothing where there is no git."""
-    command = ["git", "-C", str(paths.root()), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
+    """Return the commit of the checkout, with `-dirty` where code differs from it; nothing where there is no git.
+
+    Results that are appended to the store leave the code as it is, so only `CODE` is looked at.
+    """
+    told = paths.CHECKOUT and _git("rev-parse", "--show-prefix", "--short=12", "HEAD")
+    prefix, _, name = (told or "-").partition("\n")
+    if prefix or not name:  # no commit, or that of another project in whose folder this one lies
+        return ""
+    return name.strip() + ("-dirty" if _git("status", "--porcelain", "--", *CODE) else "")
+
+
+@cache
+def loaded_commit() -> str:
+    """Return the commit when this was first asked in this process: what was imported stays what it was."""
+    return commit()
+
+
+def _git(*arguments: str) -> str:
+    """Return what a command of git prints in the checkout; nothing where it fails or there is no git."""
     with suppress(OSError):
+        command = ["git", "-C", str(paths.root()), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else ""
+        return done.stdout if done.returncode == 0 else ""
     return ""
 
 

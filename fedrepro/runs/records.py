@@ -34,6 +34,9 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
         made["series"] = output["series"]
     return made | {
         "fingerprint": code_of(run),
+        "code": provenance.parts(run.task, run.method, run.dataset),
+        "commit": provenance.loaded_commit(),
+        "data": provenance.data(run.dataset),
         "environment": provenance.environment(device),
         "when": now(),
         "seconds": round(batch["seconds"] / len(batch["seeds"]), 4),
@@ -43,7 +46,9 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
 
 
 def code_of(run: Run) -> str:
-    """Return the fingerprint of the code behind a run."""
+    """Return the fingerprint of the code behind a run; of its parts and its commit take note for the record."""
+    provenance.parts(run.task, run.method, run.dataset)
+    provenance.loaded_commit()
     return provenance.fingerprint(run.task, run.method, run.dataset)
 
 

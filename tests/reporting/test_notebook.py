@@ -181,6 +181,22 @@ def test_the_copy_is_saved_at_the_ends_only(suite: Path, monkeypatch: pytest.Mon
     assert len(saved) == 4 and printed(caught.value.copy) == "before\n"
 
 
+def test_an_error_of_the_package_is_a_sentence(suite: Path) -> None:
+    """A kernel shows the cell's line and the sentence in place of a traceback; the failed copy names the cell."""
+    lines = "import fedrepro as fr\nfr.begin('p/1-a', profile='papr')"
+    path = write(suite, "p/1-a", "1", lines, "[][0]")
+    with pytest.raises(
+        notebook.NotebookError, match=r"cell \[3\] `import fedrepro as fr`: ArgumentError: profile must"
+    ):
+        notebook.run(path)
+    cells = nbformat.read(notebook.executed_copy(notebook.read(path)).with_suffix(".failed.ipynb"), 4).cells
+    (error,) = (each for cell in cells for each in cell.get("outputs", ()) if each.output_type == "error")
+    where, said = error.traceback
+    assert where == "in line 2 of the cell: fr.begin('p/1-a', profile='papr')"
+    assert said.startswith("ArgumentError: profile must be one of") and "Did you mean 'paper'?" in said
+    assert any('id="papermill-error-cell"' in cell.source for cell in cells)
+
+
 def test_run_all_goes_on_after_a_failure(suite: Path) -> None:
     """A notebook that fails, by leaving early, does not end the others; a wrong parameter starts none."""
     write(suite, "p/1-a", "import sys; sys.exit(0)", "print('never')")

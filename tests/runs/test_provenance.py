@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from fedrepro import registry
-from fedrepro.runs import codehash, provenance
+from fedrepro.data import sources
+from fedrepro.runs import codehash, provenance, records
+from fedrepro.runs.run import Run
 
 FILES = {
     "main.py": '''
@@ -323,16 +325,49 @@ def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout has a commit, marked where a file differs. Without git, in the folder or at all, there is none."""
+    """A checkout has a commit, marked where code differs. Results leave it clean, and without git there is none."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance.paths, "root", lambda: tmp_path)
+    monkeypatch.setattr(provenance.paths, "CHECKOUT", tmp_path)
     assert provenance.commit() == ""
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    (tmp_path / "a").write_text("1")
-    for command in (["init", "-q"], ["add", "a"], ["commit", "-q", "-m", "first"]):
+    (tmp_path / "fedrepro").mkdir()
+    (tmp_path / "fedrepro/a.py").write_text("1")
+    (tmp_path / "results").write_text("1")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *command], check=True, cwd=tmp_path)
     assert re.fullmatch(r"[0-9a-f]{12,}", first := provenance.commit())
-    (tmp_path / "a").write_text("2")
+    (tmp_path / "results").write_text("2")
+    assert provenance.commit() == first
+    (tmp_path / "fedrepro/a.py").write_text("2")
     assert provenance.commit() == f"{first}-dirty"
+    (tmp_path / "inside").mkdir()
+    monkeypatch.setattr(provenance.paths, "root", lambda: tmp_path / "inside")
+    assert provenance.commit() == "", "the commit of another project"
     monkeypatch.setenv("PATH", "")
     assert provenance.commit() == ""
+
+
+def test_a_record_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the fingerprint a record has its parts, the commit, and the checksum of a real graph's files."""
+    monkeypatch.setattr(provenance, "loaded_commit", lambda: "0123456789ab-dirty")
+    run = Run("train", "fedgat", "FedAvg", "Cora", split="public")
+    made = records.record(run, "cpu", records.batch_of([run], 1.0), {"result": {}})
+    assert made["commit"] == "0123456789ab-dirty" and set(made["code"]) >= {"engine", "data", "runs"}
+    sums = list(sources.known_sums(sources.SOURCES["Cora"])[0].values())
+    assert len(made["data"]) == 16 and len(sums) == 8
+    assert hashlib.sha256("".join(sums).encode()).hexdigest().startswith(made["data"])
+    assert records.record(run.replace(dataset="Cora~standin"), "cpu", made["batch"], {"result": {}})["data"] == ""
+
+
+def test_parts_tell_the_folder(package: Path) -> None:
+    """Only the folder in which code was changed has another hash, and one that is not reached has none."""
+
+    def parts() -> dict[str, str]:
+        forget()
+        return provenance.parts("check", "mine")
+
+    before = parts()
+    edit(package / "deep/inner.py", "'a'", "'b'")
+    after = parts()
+    assert {part for part in after if after[part] != before[part]} == {"deep"} and "unrelated" not in after

@@ -1,0 +1,240 @@
+"""Say why stored results are stale: which code has changed since they were computed.
+
+A record holds one hash of all code that its run reached. In a checkout of git the commit is looked for at which this
+code had that hash, and its definitions are compared with those of today. Newer records name their commit, and hold a
+short hash of each folder of the package, by which the folders that differ can be named without git.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tarfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import NamedTuple
+
+from fedrepro import paths, registry
+from fedrepro.errors import ArgumentError
+from fedrepro.runs import cache as kept
+from fedrepro.runs import codehash, provenance
+from fedrepro.runs.lines import Record
+
+Cell = tuple[str, str, str]  # task, method and data set
+LATER = 2  # commits after a run at which its code is looked for too
+NAMED = 8  # definitions that are named; more are counted by their folders
+
+
+class Commit(NamedTuple):
+    """A commit, and its date as ISO 8601."""
+
+    name: str
+    date: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A top-level statement: where it stands, its hash, and the hash of each function if it is a class."""
+
+    module: str
+    name: str
+    digest: str
+    members: Mapping[str, str]
+
+
+def reasons(records: Iterable[Record]) -> list[str]:
+    """Return in sentences why stale records are stale, one sentence for all that have the same reason."""
+    told: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        told[reason(record)].append(record)
+    return [f"{_counted(alike)}: {why}" for why, alike in told.items()]
+
+
+def reason(record: Record) -> str:
+    """Return in a sentence which code has changed since a stale record was computed, or why this cannot be told."""
+    task, method, dataset = (record["run"][name] for name in ("task", "method", "dataset"))
+    cell = (task, method, dataset if registry.generator(dataset) else "")  # no other graph has code of its own
+    try:
+        commits = candidates(cell, record["when"], record.get("commit") or "")
+        code = tuple(sorted((record.get("code") or {}).items()))
+        return _reason(cell, record["fingerprint"], code, commits)
+    except ArgumentError:
+        return f"the method {method!r} is defined in a notebook or no longer registered, so its code is not known here."
+
+
+@cache
+def _reason(cell: Cell, fingerprint: str, code: tuple[tuple[str, str], ...], commits: tuple[Commit, ...]) -> str:
+    at = next((commit for commit in commits if _known_fingerprint(commit.name, cell) == fingerprint), None)
+    if at is not None:
+        changed = differences(_at(at.name, cell), _definitions(cell))
+        return f"since commit {_called(at)} {changed or 'what a name refers to has changed'}."
+    before, now = dict(code), provenance.parts(*cell)
+    differ = [part for part in sorted({*before, *now}) if before.get(part) != now.get(part)]
+    said = f"the code in {', '.join(differ)} has changed" if code and differ else "the code has changed"
+    if not commits:
+        return f"{said}; which definitions cannot be told, since git does not know the commit of these runs."
+    changed = differences(_at(commits[0].name, cell), _definitions(cell))
+    return (
+        f"{said}. No commit was found with exactly the code of these runs. Since the one of their time, of"
+        f" {commits[0].date[:10]}, {changed or 'nothing has changed, so that they ran code that was never committed'}."
+    )
+
+
+def _called(commit: Commit) -> str:
+    return f"{commit.name[:12]} of {commit.date[:10]}"
+
+
+def candidates(cell: Cell, when: str, commit: str = "") -> tuple[Commit, ...]:
+    """Return the commits at which the code of a record is looked for, the likeliest first.
+
+    That is the commit that the record names. For a record that names none it is the last one before it was computed
+    that touched a file which its method reaches, and the next `LATER` ones: code may be committed after it has run.
+    """
+    if commit:
+        name = commit.removesuffix("-dirty")
+        printed = _git("log", "-1", "--format=%H %cI", name, "--") if paths.CHECKOUT else b""
+        return tuple(Commit(*line.split(" ")) for line in printed.decode().splitlines())
+    history, at = _history(cell), datetime.fromisoformat(when)
+    first = next((k for k, each in enumerate(history) if datetime.fromisoformat(each.date) <= at), len(history) - 1)
+    return tuple(history[max(0, first - LATER) : first + 1][::-1])
+
+
+def _known_fingerprint(commit: str, cell: Cell) -> str:
+    """Return the fingerprint of a cell at a commit, which is computed once."""
+    known: dict[str, str] = kept.load("commits", "fingerprints") or {}
+    name = f"{commit} {' '.join(cell)}"
+    if name not in known:
+        known[name] = _fingerprint_at(commit, cell)
+        kept.save("commits", "fingerprints", known)
+    return known[name]
+
+
+def differences(old: Iterable[Definition], new: Iterable[Definition]) -> str:
+    """Return the definitions that have changed, are new or are gone, by their files; one that only moved is none."""
+    before, after = list(old), list(new)
+    same = {each.digest for each in before} & {each.digest for each in after}
+    was = {each.name: each for each in before if each.digest not in same}
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for each in after:
+        if each.digest in same:
+            continue
+        if each.name not in was:
+            found["new"].append((each.module, each.name))
+            continue
+        former = was.pop(each.name)
+        members = [m for m in {**former.members, **each.members} if former.members.get(m) != each.members.get(m)]
+        names = [f"{each.name}.{member}" for member in members] or [each.name]
+        found["changed"] += [(each.module, name) for name in names]
+    found["gone"] = [(each.module, each.name) for each in was.values()]
+    if sum(map(len, found.values())) > NAMED:
+        folders = Counter(provenance.part_of(module) for places in found.values() for module, _ in places)
+        listed = [f"{folder} ({number})" for folder, number in folders.most_common()]
+        return f"{folders.total()} definitions have changed: in {', '.join(listed)}"
+    listed = []
+    for what, (one, several) in _VERBS.items():
+        names = [f"{name} ({module.removeprefix('fedrepro.').replace('.', '/')}.py)" for module, name in found[what]]
+        if names:
+            listed.append(f"{', '.join(names)} {several if len(names) > 1 else one}")
+    return "; ".join(listed)
+
+
+_VERBS = {"changed": ("has changed", "have changed"), "new": ("is new", "are new"), "gone": ("is gone", "are gone")}
+
+
+def _counted(records: list[Record]) -> str:
+    methods = dict.fromkeys(record["run"]["method"] for record in records)
+    graphs = dict.fromkeys(record["run"]["dataset"] for record in records if record["run"]["dataset"])
+    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
+    on = f" on {', '.join(graphs)}" if graphs else ""
+    return f"{runs} of {', '.join(methods)}{on}"
+
+
+@cache
+def _history(cell: Cell) -> list[Commit]:
+    """Return the commits that touched a file which a method reaches, the newest first; none without git."""
+    modules = {each.module.replace(".", "/") for each in _definitions(cell)}
+    files = [file for module in sorted(modules) for file in (f"{module}.py", f"{module}/__init__.py")]
+    if not paths.CHECKOUT:
+        return []
+    printed = _git("log", "--format=%H %cI", "--", *files, "fedrepro/registry.py")
+    return [Commit(*line.split(" ")) for line in printed.decode().splitlines()]
+
+
+@cache
+def _sources(commit: str) -> dict[str, str]:
+    """Return the Python files of the package at a commit by their paths below it."""
+    archive = _git("archive", "--format=tar", commit, "fedrepro")
+    found = {}
+    if archive:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            for member in files:
+                if member.name.endswith(".py") and (content := files.extractfile(member)) is not None:
+                    found[member.name.removeprefix("fedrepro/")] = content.read().decode()
+    return found
+
+
+def _targets_at(files: Mapping[str, str], cell: Cell) -> list[str]:
+    """Return where the code behind a method began, by the registry of a former commit."""
+    task, method, dataset = cell
+    named = rf'\("{re.escape(task)}", "{re.escape(method)}"\):\s*Entry\(\s*"([^"]+)"'
+    found = re.search(named, files.get("registry.py", ""))
+    if found is None:
+        return []
+    starts = [registry.TRAIN] if task == "train" else []
+    starts += [generator] if (generator := registry.generator(dataset)) else []
+    return [*starts, found[1]]
+
+
+def _fingerprint_at(commit: str, cell: Cell) -> str:
+    files = _sources(commit)
+    with codehash.reading(files), suppress(SyntaxError):
+        starts = provenance.definitions(_targets_at(files, cell))
+        return codehash.hash_of(starts, provenance.ASIDE) if starts else ""
+    return ""
+
+
+def _at(commit: str, cell: Cell) -> list[Definition]:
+    files = _sources(commit)
+    with codehash.reading(files):
+        return _described(_targets_at(files, cell))
+
+
+@cache
+def _definitions(cell: Cell) -> list[Definition]:
+    return _described(provenance.starts(*cell)[0])
+
+
+def _described(targets: Iterable[str]) -> list[Definition]:
+    hashed = codehash.hashes(provenance.definitions(targets), provenance.ASIDE)
+    return [
+        Definition(
+            statement.module.name,
+            ", ".join(statement.names) or ast.unparse(statement.node).partition("\n")[0][:60],
+            digest,
+            _members(statement.node),
+        )
+        for statement, digest in hashed.items()
+    ]
+
+
+def _members(node: ast.stmt) -> dict[str, str]:
+    """Return the code of each function of a class without its docstring; nothing for another statement."""
+    found = {}
+    for each in node.body if isinstance(node, ast.ClassDef) else ():
+        if isinstance(each, ast.FunctionDef):
+            body = each.body[1:] if ast.get_docstring(each) is not None else each.body
+            found[each.name] = "\n".join(map(ast.unparse, [each.args, *each.decorator_list, *body]))
+    return found
+
+
+def _git(*arguments: str) -> bytes:
+    with suppress(OSError):
+        done = subprocess.run(["git", "-C", str(paths.root()), *arguments], capture_output=True)
+        return done.stdout if done.returncode == 0 else b""
+    return b""
