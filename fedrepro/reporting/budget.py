@@ -67,14 +67,16 @@ def rewrite(papers: Sequence[str]) -> None:
         cache.save("report", now(), True)
 
 
-def fill(names: Sequence[str], minutes: float, beside: int, given: Mapping[str, Any]) -> int:
+def fill(names: Sequence[str], minutes: float, beside: int | str, given: Mapping[str, Any]) -> int:
     """Compute missing runs of the notebooks' exhibits until the time is up.
+
+    Args:
+        beside: seeds of a cell trained as one batch, or `auto`, see `execute.seeds_in_cache`.
 
     Returns:
         1 if a run failed or a file of a graph is damaged, else 0.
     """
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
-    require(beside > 0, "--side-by-side", "a number of seeds > 0", beside)
     settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
     for name, value in given.items():
         default = settings[one_of("with --budget, a parameter", name, settings)]
@@ -110,9 +112,9 @@ def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
     return [run for run in dict.fromkeys(runs) if run.key not in store]
 
 
-def _portions(work: dict[str, list[Run]], beside: int) -> list[tuple[str, list[Run]]]:
+def _portions(work: dict[str, list[Run]], beside: int | str) -> list[tuple[str, list[Run]]]:
     """Yield one notebook in one portion, which `execute` orders; several in turn, seed by seed."""
-    if len(work) == 1 or beside > 1:
+    if len(work) == 1 or beside not in (1, "auto"):
         return list(work.items())
     seeds = sorted({run.seed for runs in work.values() for run in runs})
     return [(name, [run for run in runs if run.seed == seed]) for seed in seeds for name, runs in work.items()]

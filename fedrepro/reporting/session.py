@@ -100,7 +100,7 @@ class Notebook:
 
         return exhibits.find(exhibit_id).runs(self.profile, self.seeds)
 
-    def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int = 1) -> DataFrame:
+    def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int | str = 1) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
         Print how many runs failed or lack their graph, one line an error, and how many are no better than a constant
@@ -108,7 +108,7 @@ class Notebook:
 
         Args:
             runs: runs, or the ID of an exhibit for those of this profile.
-            side_by_side: how many training runs that differ only in their seed are trained as one batch.
+            side_by_side: how many training runs that differ only in their seed are trained as one batch, or `auto`.
 
         Raises:
             FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
@@ -234,7 +234,7 @@ class Notebook:
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
         return state.settings(runs)
 
-    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int = 1) -> DataFrame:
+    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int | str = 1) -> DataFrame:
         from fedrepro.runs import execute as engine
 
         runs = list(runs)

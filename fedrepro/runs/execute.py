@@ -32,6 +32,8 @@ from fedrepro.runs.store import Store, file_name
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+CACHE = 32 * 2**20  # bytes: the last-level cache of a common processor, and where side by side stopped to pay
+HIDDEN = 16  # units of a model whose run does not say it
 IN_FLIGHT = 64  # on an executor that does not tell its number of workers
 
 
@@ -228,7 +230,7 @@ def execute(
     device: str = "cpu",
     progress: bool = True,
     workers: int | None = None,
-    side_by_side: int = 1,
+    side_by_side: int | str = 1,
     retry: bool = True,
     strict: bool = False,
 ) -> DataFrame:
@@ -252,7 +254,8 @@ def execute(
             computed on the CPU.
         progress: show the time left, see `fedrepro.runs.progress`.
         workers: runs computed at once; default `$FEDREPRO_WORKERS`, else the number of cores.
-        side_by_side: how many training runs that differ in seed alone are trained as one batch.
+        side_by_side: how many training runs that differ in seed alone are trained as one batch; `auto` for as many as
+            `seeds_in_cache` says. Side by side a run is what it is alone up to rounding.
         retry: compute runs again that failed before.
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
@@ -273,9 +276,10 @@ def execute(
     store = Store(paths.personal()) if store is None else store
     require(isinstance(store, Store), "store", "a Store", store)
     file_name(file)
-    for name, number in (("workers", workers), ("side_by_side", side_by_side)):
+    for name, number, other in (("workers", workers, None), ("side_by_side", side_by_side, "auto")):
         positive = isinstance(number, int) and not isinstance(number, bool) and number >= 1
-        require(positive or (number is None and name == "workers"), name, "an integer >= 1", number)
+        allowed = "an integer >= 1" if other is None else f"an integer >= 1 or {other!r}"
+        require(positive or number == other, name, allowed, number)
     minutes = isinstance(budget, int | float) and not isinstance(budget, bool) and budget >= 0
     require(budget is None or minutes, "budget", "a number of minutes >= 0", budget)
     executors.check(executor)
@@ -358,18 +362,31 @@ def _trouble(record: Record) -> dict[str, Any]:
     return {name: record[name] for name in ("key", "run", "error")}
 
 
-def _batches(runs: Sequence[Run], side_by_side: int) -> list[list[Run]]:
+def _batches(runs: Sequence[Run], side_by_side: int | str) -> list[list[Run]]:
     """Return the batches in order: seeds slowest, then by the size of the graph, then as given."""
     sizes = {name: shape.nodes for name, shape in SHAPES.items()}
     ordered = sorted(runs, key=lambda run: (run.seed, sizes.get(run.dataset.removesuffix("~standin"), 0)))
-    if side_by_side <= 1:
-        return [[run] for run in ordered]
     open_: dict[Run, list[Run]] = {}
     batches = []
     for run in ordered:
         cell = run.replace(seed=0)
-        if run.task != "train" or len(open_.get(cell, [])) in (0, side_by_side):
+        most = side_by_side if isinstance(side_by_side, int) else seeds_in_cache(run)
+        if run.task != "train" or len(open_.get(cell, [])) in (0, most):
             open_[cell] = []
             batches.append(open_[cell])
         open_[cell].append(run)
     return batches
+
+
+def seeds_in_cache(run: Run) -> int:
+    """Return how many seeds of a training run are worth training side by side on a CPU; at least 1.
+
+    As many as have their weights and Adam's two moments in `CACHE` together. Counted are the weights of the first
+    layer, one of `features` times `hidden` for each client, which is nearly all of them on graphs with many features.
+    One for a graph whose features are not listed in `SHAPES`.
+    """
+    shape = SHAPES.get(run.dataset.removesuffix("~standin"))
+    hidden = run.options.get("hidden", HIDDEN)
+    if shape is None or run.task != "train" or not isinstance(hidden, int):
+        return 1
+    return max(1, CACHE // (3 * 4 * shape.features * hidden * (run.clients or 1)))

@@ -172,7 +172,7 @@ COMMANDS = {
     "an unknown device": (["run", "gfl", "--device", "gpu"], "--device must be", "'gpu'"),
     "no minutes": (["run", "gfl", "--budget", "0"], "--budget must be", "Got 0"),
     "not a number of minutes": (["run", "gfl", "--budget", "nan"], "--budget must be", "nan"),
-    "no seeds side by side": (["run", "gfl", "--budget", "1", "--side-by-side", "0"], "--side-by-side", "Got 0"),
+    "no seeds side by side": (["run", "gfl", "--budget", "1", "--side-by-side", "0"], "--side-by-side", "Got '0'"),
     "a status of no profile": (["status", "--profile", "full"], "--profile must be", "'full'"),
     "an unknown key": (["show", "zzz"], "KEY must be", "'zzz'"),
     "an unknown exhibit": (["compare", "FG-T99"], "exhibit must be", "'FG-T99'"),

@@ -123,6 +123,22 @@ def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     assert alone is not None and alone["batch"]["seeds"] == [wanted[0].seed]
 
 
+def test_seeds_stand_side_by_side_if_their_weights_fit_the_cache(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """Cora has 1,433 features: three float32 of 1433 x 16 for each of 10 clients are 2.8 MB a seed, 12 in 32 MiB.
+
+    With 64 hidden units it is 3, with 256 none, and so it is for a graph of unknown size. A number that is given wins.
+    """
+    calls = fake_training(monkeypatch)
+    common = {"task": "train", "paper": "p", "method": "Local", "partition": "random", "clients": 10, "dataset": "Cora"}
+    wanted = sweep(**common, options={"hidden": [16, 64, 256]}, seed=range(4, 8))
+    small, middle, large = (next(run for run in wanted if run.options["hidden"] == hidden) for hidden in (16, 64, 256))
+    assert [engine.seeds_in_cache(run) for run in (small, middle, large)] == [12, 3, 1]
+    assert engine.seeds_in_cache(small.replace(dataset="csbm-SNC")) == 1
+    assert engine.seeds_in_cache(small.replace(task="check", method="gfl-weights", options={})) == 1
+    engine.execute(wanted, store=store, file="a", workers=1, side_by_side="auto", progress=False)
+    assert sorted(map(len, calls)) == [1, 1, 1, 1, 1, 3, 4]
+
+
 # --- execute ---
 
 
