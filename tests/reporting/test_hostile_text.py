@@ -257,7 +257,8 @@ def test_a_record_in_a_terminal_is_text(text: str, capsys: pytest.CaptureFixture
     fr.begin("mine/x", profile="quick", device="cpu").execute([run])
     told = capsys.readouterr().out
     store = Store(paths.personal())
-    store.append("a", {"key": "ab" * 32, "status": "ok", "run": run.to_dict(), "result": {"text": text}})
+    record = {"key": "ab" * 32, "status": "ok", "run": run.to_dict(), "result": {"text": text}}
+    store.append("a", record | {"fingerprint": "cd" * 32, "when": "2026-01-01T00:00:00+00:00"})
     assert cli.main(["show", "ab" * 8]) == 0
     told += capsys.readouterr().out
     terminal.frame(pd.DataFrame({"a": [text, text], "b": [text, "x"], text: [1, 2]}))

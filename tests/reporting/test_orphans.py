@@ -19,6 +19,8 @@ from fedrepro.reporting import kernel
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and process groups are not tried: they are POSIX's")
 
 # A command in a checkout of its own.
+SOON = 20  # seconds: five where the machine is idle, more where two cores are shared by the workers of the tests
+
 COMMAND = """
 import sys
 from pathlib import Path
@@ -71,7 +73,7 @@ def gone(processes: list[psutil.Process], seconds: float) -> bool:
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"])
 def test_no_process_is_left(name: str, tmp_path: Path) -> None:
-    """Five seconds after a signal to the command, its process, the kernel and the kernel's workers are gone."""
+    """Soon after a signal to the command, its process, the kernel and the kernel's workers are gone."""
     if name == "SIGHUP" and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         pytest.skip("SIGHUP is ignored here and by all child processes, as under nohup")
     mark = write(tmp_path / "notebooks", "p/1-a", CELL).parent / "started.json"
@@ -81,9 +83,9 @@ def test_no_process_is_left(name: str, tmp_path: Path) -> None:
         number = getattr(signal, name)
         child.send_signal(number)
         sent = time.monotonic()
-        child.wait(timeout=5)
-        assert gone(below, 5 - (time.monotonic() - sent)), f"processes outlive {name}"
-        output, errors = child.communicate(timeout=5)
+        child.wait(timeout=SOON)
+        assert gone(below, SOON - (time.monotonic() - sent)), f"processes outlive {name}"
+        output, errors = child.communicate(timeout=SOON)
     finally:
         child.kill()
     assert child.returncode == (-9 if name == "SIGKILL" else 128 + number)
