@@ -194,7 +194,7 @@ def run_(
     if budget is not None:
         from fedrepro.reporting.budget import fill
 
-        return fill(notebooks, budget, _seeds(side_by_side), given)
+        return fill(notebooks, budget, side_by_side, given)
     from fedrepro.reporting.budget import told
 
     at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
@@ -207,14 +207,6 @@ def _pair(text: str) -> tuple[str, Any]:
     require(bool(name and equals), "-p", "of the form name=value", text)
     # A notebook runs in its own folder, from which the way to a file is another one.
     return name, os.path.abspath(value) if name not in CHOICES and os.path.isfile(value) else notebook.parse(value)
-
-
-def _seeds(text: str) -> int | str:
-    """Return the number of seeds that `--side-by-side` gives, or `auto`."""
-    require(
-        text == "auto" or (text.isdecimal() and int(text) > 0), "--side-by-side", "a number of seeds > 0 or auto", text
-    )
-    return text if text == "auto" else int(text)
 
 
 def _faulty(store: Store) -> Store:

@@ -67,16 +67,19 @@ def rewrite(papers: Sequence[str]) -> None:
         cache.save("report", now(), True)
 
 
-def fill(names: Sequence[str], minutes: float, beside: int | str, given: Mapping[str, Any]) -> int:
+def fill(names: Sequence[str], minutes: float, beside: str, given: Mapping[str, Any]) -> int:
     """Compute missing runs of the notebooks' exhibits until the time is up.
 
     Args:
-        beside: seeds of a cell trained as one batch, or `auto`, see `execute.seeds_in_cache`.
+        beside: number of seeds of a cell trained as one batch, or `auto`, see `execute.seeds_in_cache`.
 
     Returns:
         1 if a run failed or a file of a graph is damaged, else 0.
     """
     require(minutes > 0, "--budget", "a number of minutes > 0", minutes)
+    counted = beside.isdecimal() and int(beside) > 0
+    require(counted or beside == "auto", "--side-by-side", "a number of seeds > 0 or auto", beside)
+    seeds: int | str = int(beside) if counted else beside
     settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
     for name, value in given.items():
         default = settings[one_of("with --budget, a parameter", name, settings)]
@@ -85,12 +88,12 @@ def fill(names: Sequence[str], minutes: float, beside: int | str, given: Mapping
     work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
     computed = failed = 0
     damaged: dict[str, None] = {}
-    for name, runs in _portions(work, beside):
+    for name, runs in _portions(work, seeds):
         left = (end - time.monotonic()) / 60
         if left > 0:
             at_work = notebook.begin(name, **settings)
             try:
-                frame = at_work.execute(runs, left, beside)
+                frame = at_work.execute(runs, left, seeds)
             except DamagedError as error:  # the runs of other graphs are computed all the same
                 damaged[str(error)] = None
                 frame = at_work.stored(runs)

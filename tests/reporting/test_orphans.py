@@ -171,7 +171,8 @@ if __name__ == "__main__":
     finally:
         child.kill()
     assert child.returncode == 143
-    assert errors.splitlines()[-1] == "fedrepro: ended by SIGTERM; what was finished is kept"
+    # Python's own pool may speak after it, if a worker ends while a result is read.
+    assert "fedrepro: ended by SIGTERM; what was finished is kept" in errors.splitlines()
     assert (tmp_path / "results/p-1-a.jsonl").read_bytes().endswith(b"}\n")
 
 
