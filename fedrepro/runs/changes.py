@@ -12,6 +12,7 @@ import io
 import re
 import subprocess
 import tarfile
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -162,19 +163,22 @@ def _history(cell: Cell) -> list[Commit]:
     files = [file for module in sorted(modules) for file in (f"{module}.py", f"{module}/__init__.py")]
     if not paths.CHECKOUT:
         return []
-    printed = _git("log", "--format=%H %cI", "--", *files, "fedrepro/registry.py")
+    printed = _git("log", "--format=%H %cI", "--", *files, "fedrepro/registry.py", "fedrepro/registry.toml")
     return [Commit(*line.split(" ")) for line in printed.decode().splitlines()]
 
 
 @cache
 def _sources(commit: str) -> dict[str, str]:
-    """Return the Python files of the package at a commit by their paths below it."""
+    """Return the Python files of the package at a commit, and its registry, by their paths below the package."""
     archive = _git("archive", "--format=tar", commit, "fedrepro")
     found = {}
     if archive:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             for member in files:
-                if member.name.endswith(".py") and (content := files.extractfile(member)) is not None:
+                if (
+                    member.name.endswith((".py", "/registry.toml"))
+                    and (content := files.extractfile(member)) is not None
+                ):
                     found[member.name.removeprefix("fedrepro/")] = content.read().decode()
     return found
 
@@ -182,13 +186,17 @@ def _sources(commit: str) -> dict[str, str]:
 def _targets_at(files: Mapping[str, str], cell: Cell) -> list[str]:
     """Return where the code behind a method began, by the registry of a former commit."""
     task, method, dataset = cell
+    entry = tomllib.loads(files.get("registry.toml", "")).get(task, {}).get(method)
+    target = entry["target"] if isinstance(entry, dict) else entry
+    # Earlier the registry was a table in Python.
     named = rf'\("{re.escape(task)}", "{re.escape(method)}"\):\s*Entry\(\s*"([^"]+)"'
     found = re.search(named, files.get("registry.py", ""))
-    if found is None:
+    target = target or (found[1] if found else None)
+    if target is None:
         return []
     starts = [registry.TRAIN] if task == "train" else []
     starts += [generator] if (generator := registry.generator(dataset)) else []
-    return [*starts, found[1]]
+    return [*starts, target]
 
 
 def _fingerprint_at(commit: str, cell: Cell) -> str:

@@ -124,3 +124,19 @@ def test_a_method_of_a_notebook_is_not_known(checkout: Path) -> None:
     """A method that is registered nowhere cannot be compared, and the sentence says so."""
     record = stored() | {"run": {"task": "check", "method": "elsewhere", "dataset": ""}}
     assert "'elsewhere' is defined in a notebook or no longer registered" in changes.reason(record)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"registry.py": '("check", "mine"): Entry(\n    "a.b:C", 2)'},
+        {"registry.toml": '[check]\nmine = "a.b:C"\n', "registry.py": ""},
+        {"registry.toml": '[check.mine]\ntarget = "a.b:C"\nversion = 2\n', "registry.py": ""},
+    ],
+    ids=["a table in Python", "a line", "a table"],
+)
+def test_a_former_registry_is_read_in_all_its_forms(files: dict[str, str]) -> None:
+    """The registry was a table in Python and is a TOML file; a method that it does not have begins nowhere."""
+    assert changes._targets_at(files, ("check", "mine", "")) == ["a.b:C"]
+    assert changes._targets_at(files, ("check", "other", "")) == []
+    assert changes._targets_at({}, ("check", "mine", "")) == []
