@@ -32,7 +32,7 @@ from fedrepro.runs.store import Store, file_name
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CACHE = 32 * 2**20  # bytes: the last-level cache of a common processor, and where side by side stopped to pay
+CACHE = 32 * 2**20  # bytes: the last-level cache of the processor on which side by side was measured
 HIDDEN = 16  # units of a model whose run does not say it
 IN_FLIGHT = 64  # on an executor that does not tell its number of workers
 
