@@ -78,8 +78,11 @@ def curves(
             dashes=look["dashes"],
             markeredgewidth=0,
             estimator=None,
+            legend=False,  # seaborn would draw one with its title, in which what follows is missing
             ax=ax,
         )
+        for line, name in zip(ax.lines[-len(names) :], names):
+            line.set_label(name)
         low, high = ("least", "most") if band == "range" else ("low", "high")
         for name in names if band != "none" else ():
             line = means[means[by].eq(name)].sort_values(x)
@@ -334,7 +337,6 @@ def panels(
                 chosen = given["printed"][list(keys)].eq(list(values)).all(axis=1)
                 given["printed"] = given["printed"][chosen]
             draw(rows, by=by, order=names, axes=ax, title=", ".join(told), **given)
-            ax.legend()
             if ylabel:
                 ax.set_ylabel(ylabel)
         for ax in grid.flat[len(groups) :]:

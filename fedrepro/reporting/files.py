@@ -68,9 +68,9 @@ def save(
         from fedrepro.reporting import legible, shown
 
         legible.arrange(figure)
+        figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
         for fault in legible.faults(figure):
             warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
-        figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
         pictures = {kind: drawn(figure, kind) for kind in ("svg", "png")}
         written += [paths.replace_file(place / f"{exhibit_id}.{kind}", each) for kind, each in pictures.items()]
         shown.keep(figure, pictures["png"])

@@ -72,24 +72,31 @@ def arrange(figure: Figure) -> Figure:
         for axis in axises:
             _logarithmic(axis)
         legends(figure)
-        figure.draw_without_rendering()
+        _lay_out(figure)
         for axis in axises:
             _thin(axis)
             if isinstance(axis.get_major_locator(), MaxNLocator | LogLocator):
                 # At another resolution a locator may choose other ticks, with labels of another width.
                 axis.set_major_locator(FixedLocator(list(axis.get_majorticklocs())))
             offset = axis.get_offset_text()
-            power = re.search(r"1e(-?\d+)$|10\^\{(-?\d+)\}", offset.get_text().replace("\N{MINUS SIGN}", "-"))
-            if power and offset.get_visible() and axis.get_label_text():
-                _scaled(axis, int(power[1] or power[2]))
+            power = re.search(r"1e(-?\d+)$", offset.get_text().replace("\N{MINUS SIGN}", "-"))
+            if power and offset.get_visible():
+                _scaled(axis, int(power[1]))
                 offset.set_visible(False)
         for _ in range(3):  # a broken label moves the axes, and with them the middle of a title
             broken = _wrap_all(figure)
             legends(figure)  # again, since labels under the axes may have changed
-            figure.draw_without_rendering()
+            _lay_out(figure)
             if not broken:
                 break
     return figure
+
+
+def _lay_out(figure: Figure) -> None:
+    """Bring ticks, places and sizes up to date but for the places of texts in legends, which only drawing finds."""
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
 
 
 def legends(figure: Figure) -> None:
@@ -205,8 +212,8 @@ def _logarithmic(axis: Axis) -> None:
 
 def _scaled(axis: Axis, power: int) -> None:
     """Say in the label of an axis in which power of ten its ticks are."""
-    if axis.get_label_text():
-        axis.set_label_text(f"{axis.get_label_text()}, in $10^{{{power}}}$")
+    told = axis.get_label_text()
+    axis.set_label_text(f"{told}{', ' if told else ''}in $10^{{{power}}}$")
 
 
 def _ticks(axis: Axis, minor: bool = True) -> list[Text]:

@@ -17,7 +17,6 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#444444",
     "axes.formatter.limits": (-4, 5),
-    "axes.formatter.use_mathtext": True,
     "axes.grid": True,
     "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.right": False,
