@@ -48,6 +48,8 @@ def dots(
             ax.set_title(str(name))
             ax.grid(axis="y", visible=False)
             ax.tick_params(axis="y", length=0)  # the verdicts of the panel before stand there
+        for ax in grid[0][1:]:
+            ax.yaxis.set_visible(False)  # nothing of it is seen, and its many ticks take long
         grid[0][0].set_ylabel(", ".join(rows))
         grid[0][0].set_yticks(range(len(names)), names)
         grid[0][0].set_ylim(len(names) - 0.5, -0.5)
@@ -75,6 +77,8 @@ def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
     ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])
     sizes = np.where(group["runs"].to_numpy(dtype=float) > 1, 16, 6)
     ax.scatter(group["ours_mean"], heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
-    for height, verdict in zip(heights, group["verdict"]):
-        mark = MARKS.get(verdict, "")
-        ax.text(1.01, height, mark, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=11)
+    marks = [MARKS.get(verdict, "") for verdict in group["verdict"]]
+    placed: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "left", "va": "center", "fontsize": 11}
+    texts = [ax.text(1.01, height, mark, in_layout=False, **placed) for height, mark in zip(heights, marks)]
+    if texts:
+        max(texts, key=lambda text: len(text.get_text())).set_in_layout(True)  # room for the widest is room for all

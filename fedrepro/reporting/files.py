@@ -69,9 +69,9 @@ def save(
 
         legible.arrange(figure)
         figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
-        for fault in legible.faults(figure):
-            warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
         pictures = {kind: drawn(figure, kind) for kind in ("svg", "png")}
+        for fault in legible.faults(figure, drawn=True):
+            warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
         written += [paths.replace_file(place / f"{exhibit_id}.{kind}", each) for kind, each in pictures.items()]
         shown.keep(figure, pictures["png"])
     return written

@@ -95,7 +95,7 @@ def trials(frame: pd.DataFrame) -> pd.DataFrame:
                 options = {name: value for name, value in point.items() if name not in shared}
                 row = {"dataset": dataset, "method": method, "place": place, **{name: point[name] for name in shared}}
                 row["own"] = ", ".join(f"{k}={v}" if isinstance(v, str) else f"{k}={v:g}" for k, v in options.items())
-                for run in frames.select(runs, point).to_dict("records")[:1]:
+                for _, run in frames.select(runs, point).head(1).iterrows():
                     best = f"{view_of(method, run)}.best"
                     row |= {"val": float(run[f"{best}.val_clients"]), "val_loss": float(run[f"{best}.val_loss"])}
                 rows.append(row)
