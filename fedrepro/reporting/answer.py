@@ -140,7 +140,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "causes": Counter(causes["cause"]),
         "placebo": placebo,
         "beside": {
-            text: Counter(files.read(folder / paper / f"{name}.csv")["verdict"])
+            text: _in_order(files.read(folder / paper / f"{name}.csv")["verdict"])
             for name, text in exhibits.study(paper).beside.items()
             if (folder / paper / f"{name}.csv").is_file() and (not tables or name.rpartition("-")[0] in tables)
         },
@@ -149,6 +149,12 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "claims": {word: claims[word] for word in CLAIM_VERDICTS},
         "main": tuple(main.iloc[0] if len(main) else ("", "")),
     }
+
+
+def _in_order(verdicts: Iterable[str]) -> dict[str, int]:
+    """Count words in the order in which the rule has them."""
+    found = Counter(verdicts)
+    return {word: found[word] for word in rule.WORDS}
 
 
 def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, int]]:

@@ -218,7 +218,7 @@ class Study:
         redrawn: a data set, or `*` for all others, to whether split and partition were drawn anew for each run (None
             where this is not stated) and the source of this statement.
         tables: the main tables by their IDs.
-        beside: exhibits that compare rows of a main table in another unit, with a clause that says how.
+        beside: exhibits that compare rows of a main table otherwise, with a clause that says how.
         claim: the ID of the claim that the paper rests on.
     """
 
