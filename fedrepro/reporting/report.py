@@ -87,7 +87,7 @@ def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Pa
     papers = exhibits.papers()
     listed = [row | {"paper": paper} for paper in papers for row in exhibits.listed(paper) if row["kind"] != OURS]
     others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
-    written, told = _pictures(place, papers), origin.Origins().told
+    written, told = _pictures(place, papers), origin.teller()
     written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
     chosen = {one_of("paper", name, [*papers, *others]) for name in only}
     for paper in [name for name in [*papers, *others] if not chosen or name in chosen]:
