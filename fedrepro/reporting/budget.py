@@ -52,7 +52,8 @@ def rewrite(papers: Sequence[str]) -> None:
     paths.require_checkout("report")
 
     def now() -> str:
-        return cache.content([*cache.below(paths.figures(), ("",)), *cache.below(codehash.root(), cache.READ)])
+        package = cache.below(codehash.root(), (*cache.READ, ".md"))  # with the templates of pages
+        return cache.content([*cache.below(paths.figures(), ("",)), *package])
 
     if not papers and cache.load("report", now()):
         print("The gallery is what it would be again.")
