@@ -100,8 +100,6 @@ METHODS = _rows()
 FINE_TUNED = "FedAvg, fine-tuned"  # a view of FedAvg's runs, see the docstring
 REFERENCES = ("Central", "Local", "FedAvg", "FedSGD")
 OWN_GROUND = {"Feras": "private-public(kappa=0.6)", "GFL-APPNP": "blocks"}
-# Whole runs of over 1,000 seconds on one core, by graph, are left out of the large graphs. None was timed yet.
-TOO_SLOW: dict[str, tuple[str, ...]] = {}
 CHOSEN = Path(__file__).parent / "chosen.csv"
 # AX-13 asks why FedAvg lies below FedSGD on METIS parts. It was added after AX-1 was seen, and its readings were fixed
 # before their first run. A client's Adam either keeps its moments over rounds, although the server replaced its weights
@@ -153,7 +151,7 @@ def why_not(method: str, column: Column) -> str:
         return f"needs {needs}; see its own column"
     if column.partition in OWN_GROUND.values() and method in METHODS and method not in REFERENCES:
         return "the column of another method, with reference methods only"
-    return "over 1,000 seconds a run" if method in TOO_SLOW.get(column.dataset, ()) else ""
+    return ""
 
 
 def points(method: str) -> list[Options]:
