@@ -13,20 +13,22 @@ import signal
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
 import fedrepro
 from fedrepro import paths, signals
+from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
-from fedrepro.reporting import notebook, terminal
+from fedrepro.reporting import cells, exhibits, listing, notebook, state, terminal, working
+from fedrepro.reporting.budget import fill, rewrite, told
 from fedrepro.reporting.session import CHOICES, check_parameter
-from fedrepro.runs import executors
-
-if TYPE_CHECKING:
-    from fedrepro.runs.store import Store
+from fedrepro.runs import executors, verification
+from fedrepro.runs.index import Index
+from fedrepro.runs.merge import merge
+from fedrepro.runs.store import Store
 
 app = typer.Typer(
     name="fedrepro",
@@ -71,38 +73,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _notebooks(incomplete: str) -> list[str]:
-    sources = notebook.find()
-    known = ["all", *dict.fromkeys(source.paper for source in sources), *(source.name for source in sources)]
-    return [name for name in known if name.startswith(incomplete)]
+def _graphs() -> list[str]:
+    """Return what a shell can complete a word to; typer takes those that begin with it."""
+    return list(SHAPES)
 
 
-def _exhibits(incomplete: str) -> list[str]:
-    from fedrepro.reporting.exhibits import registered
+def _choice(name: str) -> Any:
+    """Return the option of a parameter that has a few values, of which a shell knows."""
+    *others, last = CHOICES[name]
 
-    known = [name for each in registered().values() for name in (each.id, each.paper, each.notebook)]
-    return [name for name in dict.fromkeys(known) if name.startswith(incomplete)]
+    def checked(value: str | None) -> str | None:
+        return value if value is None else one_of(f"--{name}", value, CHOICES[name])
 
-
-def _graphs(incomplete: str) -> list[str]:
-    from fedrepro.data.sources import SOURCES
-
-    return [name for name in SOURCES if name.startswith(incomplete)]
-
-
-def _choices(name: str) -> Any:
-    return lambda incomplete: [choice for choice in CHOICES[name] if choice.startswith(incomplete)]
+    words = f"{', '.join(others)} or {last}"
+    return typer.Option(help=words, callback=checked, autocompletion=lambda: list(CHOICES[name]))
 
 
 Notebooks = Annotated[
     list[str],
-    typer.Argument(metavar="NOTEBOOK", help="all, a paper, or paper/n-section", autocompletion=_notebooks),
+    typer.Argument(metavar="NOTEBOOK", help="all, a paper, or paper/n-section", autocompletion=notebook.selectable),
 ]
 Exhibits = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME]", help="an exhibit, a paper or a notebook", autocompletion=_exhibits),
+    typer.Argument(metavar="[NAME]", help="an exhibit, a paper or a notebook", autocompletion=state.nameable),
 ]
-Profile = Annotated[str, typer.Option(help="smoke, quick or paper", autocompletion=_choices("profile"))]
+Profile = Annotated[str, _choice("profile")]
 
 
 @app.callback(invoke_without_command=True)
@@ -123,13 +118,11 @@ def _bare(
 def list_(
     what: Annotated[
         str,
-        typer.Argument(help="a kind, such as methods or exhibits, or a paper", autocompletion=_exhibits),
+        typer.Argument(help="a kind, such as methods or exhibits, or a paper", autocompletion=state.nameable),
     ] = "",
 ) -> None:
     """List notebooks and exhibits; methods, data sets and partitions."""
-    from fedrepro.reporting.listing import show
-
-    show(what)
+    listing.show(what)
 
 
 @app.command("data")
@@ -151,11 +144,9 @@ def data_(
         return
     shown = ("name", "here", "download_MB", "nodes", "undirected_edges", "features", "classes", "licence")
     heads = ("name", "here", "MB", "nodes", "edges", "features", "classes", "licence")
-    cells = [
-        ["yes" if row[key] is True else "no" if row[key] is False else row[key] for key in shown]
-        for row in rows.values()
-    ]
-    terminal.table(heads, cells, right=heads[2:7], whole=heads[:2])
+    words = {True: "yes", False: "no"}
+    lines = [[words[row[key]] if key == "here" else row[key] for key in shown] for row in rows.values()]
+    terminal.table(heads, lines, right=heads[2:7], whole=heads[:2])
     print("\n`fedrepro data NAME` says where a graph is; `--fetch NAME` downloads it.")
 
 
@@ -165,11 +156,9 @@ def run_(
     parameters: Annotated[
         list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="a parameter of the notebook")
     ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="smoke, quick or paper", autocompletion=_choices("profile"))
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda", autocompletion=_choices("device"))] = None,
-    engine: Annotated[str | None, typer.Option(help="local, dask or slurm", autocompletion=_choices("engine"))] = None,
+    profile: Annotated[str | None, _choice("profile")] = None,
+    device: Annotated[str | None, _choice("device")] = None,
+    engine: Annotated[str | None, _choice("engine")] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
     jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores, or GPUs)")] = None,
     again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
@@ -184,19 +173,12 @@ def run_(
 ) -> int:
     """Execute notebooks, or compute what their exhibits lack."""
     given = dict(_pair(text) for text in parameters or ())
-    for name, value in (("profile", profile), ("device", device), ("engine", engine)):
-        if value is not None:
-            given[name] = one_of(f"--{name}", value, CHOICES[name])
-    if seeds is not None:
-        given["seeds"] = check_parameter("seeds", seeds, 0)
+    chosen = {"profile": profile, "device": device, "engine": engine, "seeds": seeds}
+    given |= {name: check_parameter(name, value, 0) for name, value in chosen.items() if value is not None}
     if given.get("device") == "cuda" and given.get("engine", "local") == "local":
         executors.resolved("cuda")  # said before anything is started
     if budget is not None:
-        from fedrepro.reporting.budget import fill
-
         return fill(notebooks, budget, side_by_side, given)
-    from fedrepro.reporting.budget import told
-
     at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
     ends = notebook.run_all(notebooks, given, jobs=at_once, again=again)
     return told(ends, notebook.built(given.get("profile", "")))
@@ -218,23 +200,17 @@ def _faulty(store: Store) -> Store:
     return store
 
 
-def _store() -> Store:
-    from fedrepro.runs.store import Store
-
-    return _faulty(Store())
-
-
 @app.command("edit")
 def edit_(
-    name: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="paper/n-section", autocompletion=_notebooks)],
+    name: Annotated[
+        str, typer.Argument(metavar="NOTEBOOK", help="paper/n-section", autocompletion=notebook.selectable)
+    ],
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- OPTION]", help="of JupyterLab, such as --no-browser")
     ] = None,
     anew: Annotated[bool, typer.Option("--anew", help="begin with a fresh copy; the former one is kept aside")] = False,
 ) -> int:
     """Open a working copy of a notebook in JupyterLab. The notebook and the figures of the suite stay as they are."""
-    from fedrepro.reporting import working
-
     return working.edit(name, options or (), anew)
 
 
@@ -245,10 +221,6 @@ def status_(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """Count per exhibit the runs done, stale, failed and missing, and the time they will take. NAME says why stale."""
-    from fedrepro.reporting import listing, state
-    from fedrepro.runs.index import Index
-
-    one_of("--profile", profile, CHOICES["profile"])
     rows = state.rows(_faulty(Index()), profile, names or ())
     if not paths.CHECKOUT:
         print(f"fedrepro: an installed copy has the results that it computed, in {paths.store()}", file=sys.stderr)
@@ -279,12 +251,10 @@ def narrow_(
 
 @app.command("compare")
 def compare_(
-    exhibit: Annotated[str, typer.Argument(metavar="EXHIBIT", help="such as FS-T6", autocompletion=_exhibits)],
+    exhibit: Annotated[str, typer.Argument(metavar="EXHIBIT", help="such as FS-T6", autocompletion=state.nameable)],
     dataset: Annotated[str, typer.Option(help="one graph", autocompletion=_graphs)] = "",
 ) -> None:
     """Put the printed numbers of an exhibit beside ours, with their words."""
-    from fedrepro.reporting import cells
-
     terminal.frame(cells.compared(exhibit, dataset))
 
 
@@ -293,7 +263,7 @@ def show_(
     key: Annotated[
         str,
         typer.Argument(
-            metavar="KEY", help="the first characters of a run's key, or an exhibit", autocompletion=_exhibits
+            metavar="KEY", help="the first characters of a run's key, or an exhibit", autocompletion=state.nameable
         ),
     ],
     cell: Annotated[
@@ -301,17 +271,12 @@ def show_(
     ] = None,
 ) -> None:
     """Print one stored record and the command that rebuilds it, or the runs behind an exhibit or one of its numbers."""
-    from fedrepro.reporting import cells
-    from fedrepro.reporting.exhibits import registered
-
-    if cell or (key and not _is_key(key) and key in registered()):
+    if cell or (key and not _is_key(key) and key in exhibits.registered()):
         frame = cells.runs_behind(key, cell or ())
         terminal.frame(frame.assign(key=frame["key"].str[:16]), whole=("key",))
         if (stored := frame["key"][frame["key"].ne("")]).size:
             print(f"\n# a run and the command that computes it again:\nfedrepro show {stored.iloc[0]}")
         return
-    from fedrepro.runs.store import Store
-
     found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
     require(bool(found), "KEY", "the start of a stored key, or an exhibit", key)
     if len(found) > 1:
@@ -337,11 +302,9 @@ def verify_(
     device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
 ) -> int:
     """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
-    from fedrepro.runs import verification
-
     require(number is None or number >= 1, "-n", "an integer >= 1", number)
     n = 5 if number is None and budget is None else number
-    frame = verification.verify(_store(), n, seed=seed, cheapest=cheapest, budget=budget, device=device)
+    frame = verification.verify(_faulty(Store()), n, seed=seed, cheapest=cheapest, budget=budget, device=device)
     terminal.frame(frame, whole=("verdict",)) if len(frame) else print("the store has no runs to verify")
     return 1 if set(frame["verdict"]) & {"differs", "failed", "lost", "damaged"} else 0
 
@@ -351,8 +314,6 @@ def check_(
     seal: Annotated[bool, typer.Option("--seal", help="first give the lines without a checksum one")] = False,
 ) -> int:
     """Read the whole store, and name what is torn, damaged or without a checksum."""
-    from fedrepro.runs.store import Store
-
     store = Store()
     if seal:
         print(f"{store.seal()} lines were given a checksum")
@@ -366,9 +327,7 @@ def check_(
 @app.command("merge")
 def merge_(folder: Annotated[str, typer.Argument(metavar="FOLDER", help="the other store's folder")]) -> int:
     """Add the results of another store, such as one filled on a second machine."""
-    from fedrepro.runs.merge import merge
-
-    merged = merge(folder, _store())
+    merged = merge(folder, _faulty(Store()))
     print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
     for fault in merged.refused:
         print(terminal.shown(f"refused: {fault}"))
@@ -382,8 +341,6 @@ def report_(
     ] = None,
 ) -> None:
     """Rewrite the gallery and the state of every exhibit."""
-    from fedrepro.reporting.budget import rewrite
-
     rewrite(papers or ())
 
 
@@ -393,7 +350,7 @@ def site_(profile: Profile = "quick") -> None:
     paths.require_checkout("site")
     from fedrepro.reporting.site.build import build
 
-    built = build(one_of("--profile", profile, CHOICES["profile"]))
+    built = build(profile)
     for line in built.warnings:
         print(f"fedrepro: {line}", file=sys.stderr)
     print(f"The site is built. Open {built.start.as_uri()}")

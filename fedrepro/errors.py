@@ -115,6 +115,11 @@ def require(condition: bool, argument: str, allowed: str, given: object) -> None
         raise ArgumentError(f"{argument} must be {allowed}. Got {_shown(given)}.")
 
 
+def is_whole(given: object, least: int = 1) -> bool:
+    """Return whether a value is an integer, no boolean, and at least so large."""
+    return isinstance(given, int) and not isinstance(given, bool) and given >= least
+
+
 def _shown(given: object) -> str:
     """Return a value as it is typed, on one line of at most `LONGEST` characters."""
     text = repr(given)

@@ -1,7 +1,8 @@
-"""Find the checkout, the store of results, the figures and the raw graphs; write files whole and onto the disk."""
+"""Find the checkout, the store of results, the figures and the raw graphs; read tables, and write files whole."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import os
 from pathlib import Path
@@ -72,6 +73,12 @@ def raw_folders() -> list[Path]:
     """Return the folders searched for raw graphs, in order: `$FEDREPRO_DATA`, then `data/raw`."""
     extra = os.environ.get("FEDREPRO_DATA")
     return ([Path(extra)] if extra else []) + [root() / "data" / "raw"]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table with a heading, as texts by the names of their columns."""
+    with path.open(encoding="utf-8", newline="") as content:
+        return list(csv.DictReader(content))
 
 
 def make_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrepro.errors import one_of, require
+from fedrepro.errors import is_whole, one_of, require
 
 TASKS = ("train", "check", "attack", "partition", "traffic", "bench")
 
@@ -87,8 +87,7 @@ def register(task: str, name: str, target: Any, version: int = 1, options: Mappi
     spelled = not isinstance(target, str) or re.fullmatch(r"[\w.]+:[\w.]+", target)
     named = isinstance(target, str) or (callable(target) and hasattr(target, "__qualname__"))
     require(bool(spelled and named), "target", "a class, a function, or 'module:name'", target)
-    whole = isinstance(version, int) and not isinstance(version, bool) and version >= 1
-    require(whole, "version", "an integer >= 1", version)
+    require(is_whole(version), "version", "an integer >= 1", version)
     require(options is None or isinstance(options, Mapping), "options", "a mapping of names to values", options)
     require((task, name) not in _BUILT_IN, "name", f"one that nothing of task {task!r} in this package has", name)
     _own.pop((task, name), None)

@@ -45,7 +45,7 @@ def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         ],
     )
     known = {"FG-T1": exhibit}
-    monkeypatch.setitem(sys.modules, "fedrepro.reporting.exhibits", SimpleNamespace(registered=lambda: known))
+    monkeypatch.setattr("fedrepro.reporting.exhibits.registered", lambda: known)
     return runs
 
 

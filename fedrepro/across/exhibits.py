@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedrepro.across import protocol
-from fedrepro.across.protocol import METHODS, PREPARE, SMALL
+from fedrepro.across.protocol import PREPARE, SMALL
 from fedrepro.reporting.exhibits import Grid, shrunk
 from fedrepro.runs.run import Run, sweep
 
@@ -25,13 +25,9 @@ def watched(task: str, name: str, graphs: Sequence[str], seeds: Sequence[int]) -
     return [
         run
         for graph in (*graphs, "subCora")
-        for method in METHODS
-        if protocol.ground(method, graph).dataset == graph
+        for method, column in protocol.grounds(graph).items()
         if graph != "subCora" or method in protocol.OWN_GROUND
-        if not protocol.why_not(method, protocol.ground(method, graph))
-        for run in protocol.cell(
-            method, protocol.ground(method, graph), seeds, task=task, name=name, rounds=WATCHED_ROUNDS
-        )
+        for run in protocol.cell(method, column, seeds, task=task, name=name, rounds=WATCHED_ROUNDS)
     ]
 
 

@@ -32,13 +32,13 @@ its own with the methods in `REFERENCES`.
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedrepro import paths
 from fedrepro.errors import require
 from fedrepro.runs.run import Run, sweep
 
@@ -100,8 +100,6 @@ METHODS = _rows()
 FINE_TUNED = "FedAvg, fine-tuned"  # a view of FedAvg's runs, see the docstring
 REFERENCES = ("Central", "Local", "FedAvg", "FedSGD")
 OWN_GROUND = {"Feras": "private-public(kappa=0.6)", "GFL-APPNP": "blocks"}
-# Whole runs of over 1,000 seconds on one core, by graph, are left out of the large graphs. None was timed yet.
-TOO_SLOW: dict[str, tuple[str, ...]] = {}
 CHOSEN = Path(__file__).parent / "chosen.csv"
 # AX-13 asks why FedAvg lies below FedSGD on METIS parts. It was added after AX-1 was seen, and its readings were fixed
 # before their first run. A client's Adam either keeps its moments over rounds, although the server replaced its weights
@@ -153,7 +151,7 @@ def why_not(method: str, column: Column) -> str:
         return f"needs {needs}; see its own column"
     if column.partition in OWN_GROUND.values() and method in METHODS and method not in REFERENCES:
         return "the column of another method, with reference methods only"
-    return "over 1,000 seconds a run" if method in TOO_SLOW.get(column.dataset, ()) else ""
+    return ""
 
 
 def points(method: str) -> list[Options]:
@@ -165,8 +163,7 @@ def points(method: str) -> list[Options]:
 @cache
 def chosen() -> dict[tuple[str, str], int]:
     """Return the index in `points` that validation chose, by graph and method (see `tables.choose`)."""
-    with CHOSEN.open(encoding="utf-8", newline="") as file:
-        return {(row["dataset"], row["method"]): int(row["place"]) for row in csv.DictReader(file)}
+    return {(row["dataset"], row["method"]): int(row["place"]) for row in paths.read_csv(CHOSEN)}
 
 
 def view(method: str) -> str:
@@ -224,6 +221,12 @@ def ground(method: str, dataset: str) -> Column:
     return own[0] if own else Column(dataset, METIS)
 
 
+def grounds(dataset: str) -> dict[str, Column]:
+    """Return the methods that are tuned and measured on a graph, each with its column there."""
+    own = {method: ground(method, dataset) for method in METHODS}
+    return {name: column for name, column in own.items() if column.dataset == dataset and not why_not(name, column)}
+
+
 def fedavg_readings() -> list[Run]:
     """Return the runs of FedAvg under other choices of its local training, and those of FedSGD beside them (AX-13)."""
     columns_ = [Column(graph, METIS) for graph in READ_ON]
@@ -235,10 +238,9 @@ def tuning(dataset: str) -> list[Run]:
     """Return the tuning runs of a graph: six points for every method that the protocol runs on it."""
     return [
         run
-        for method in METHODS
-        if not why_not(method, ground(method, dataset)) and ground(method, dataset).dataset == dataset
+        for method, column in grounds(dataset).items()
         for point in points(method)
-        for run in cell(method, ground(method, dataset), [TUNING_SEED], point)
+        for run in cell(method, column, [TUNING_SEED], point)
     ]
 
 

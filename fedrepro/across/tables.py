@@ -159,14 +159,10 @@ def choose(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     table = scored(frame, metric).drop_duplicates("key") if len(frame) else pd.DataFrame(columns=MAIN_COLUMNS)
     table = table[table["row"] != FINE_TUNED]
     runs = {run["key"]: run for run in frame.to_dict("records")}
-    for dataset, method in dict.fromkeys(zip(table["dataset"], table["row"])):
-        part = table[(table["dataset"] == dataset) & (table["row"] == method)]
+    for (dataset, method), part in table.groupby(["dataset", "row"], sort=False):
+        scores = dict(zip(part["key"], part["validation"]))
         by_point = [
-            [
-                v
-                for key, v in zip(part["key"], part["validation"])
-                if all(runs[key].get(n) == w for n, w in point.items())
-            ]
+            [score for key, score in scores.items() if point.items() <= runs[key].items()]
             for point in protocol.points(method)
         ]
         if all(by_point):

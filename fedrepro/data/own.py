@@ -77,7 +77,7 @@ def check(data: Any, name: str) -> None:
     x, y, edges = (data.get(key) for key in ("x", "y", "edge_index"))
     for key, value in (("x", x), ("y", y), ("edge_index", edges)):
         need(isinstance(value, Tensor), f"{key} must be a tensor, got {type(value).__name__}")
-    if isinstance(x, Tensor) and x.dim() == 2:
+    if x.dim() == 2:
         need(not x.is_complex(), f"x must be real numbers, got {x.dtype}")
         told = f"got {tuple(x.shape)}; a graph without features takes one of ones"
         need(min(x.shape) > 0, f"x must have a row for each node and a column, {told}")
@@ -85,19 +85,16 @@ def check(data: Any, name: str) -> None:
         entries = (values if values.layout == torch.strided else values.values()).flatten()
         odd = entries[~torch.isfinite(entries.float())]
         need(not len(odd), f"x must be finite as float32, got {odd[:1].tolist()}")
-    if isinstance(edges, Tensor):
-        number = not edges.is_floating_point() and not edges.is_complex() and edges.dtype != torch.bool
-        need(number, f"edge_index must be integers [2, edges], got {edges.dtype}")
-        nodes = len(x) if isinstance(x, Tensor) else 0
-        far = edges[(edges < 0) | (edges >= nodes)][:1].tolist() if edges.dim() == 2 and len(edges) == 2 else []
-        need(not far, f"edge_index must name nodes from 0 to {nodes - 1}, got {far}")
+    number = not edges.is_floating_point() and not edges.is_complex() and edges.dtype != torch.bool
+    need(number, f"edge_index must be integers [2, edges], got {edges.dtype}")
+    far = edges[(edges < 0) | (edges >= len(x))][:1].tolist() if edges.dim() == 2 and len(edges) == 2 else []
+    need(not far, f"edge_index must name nodes from 0 to {len(x) - 1}, got {far}")
     for key in ("edge_attr", "edge_weight"):
         unused = f"{key} must be left out, `del data.{key}`, since methods weigh edges by degree; got a value for it"
         need(data.get(key) is None, unused)
     for key in ("x", "y"):
-        bound = getattr(data.get(key), "requires_grad", False)
-        need(not bound, f"{key} must carry no gradient, got one that does; give {key}.detach()")
-    if isinstance(y, Tensor) and y.dim() in (1, 2) and len(y):
+        need(not data[key].requires_grad, f"{key} must carry no gradient, got one that does; give {key}.detach()")
+    if y.dim() in (1, 2) and len(y):
         _check_labels(y, need, name)
     masks = {f"{part}_mask": data.get(f"{part}_mask") for part in PARTS}
     for key, mask in masks.items():
@@ -107,7 +104,7 @@ def check(data: Any, name: str) -> None:
         zero_one = mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
         most = "" if zero_one else mask.max().item()
         need(zero_one, f"{key} must be bool, or numbers 0 and 1, got {most}; numbers of nodes make no mask")
-        right = mask.dim() in (1, 2) and len(mask) == (len(x) if isinstance(x, Tensor) else 0)
+        right = mask.dim() in (1, 2) and len(mask) == len(x)
         need(right, f"{key} must be [nodes] or [nodes, splits], got {tuple(mask.shape)}")
     splits = {key: 1 if mask.dim() == 1 else mask.shape[1] for key, mask in given.items()}
     told = ", ".join(f"{key} has {count}" for key, count in splits.items())

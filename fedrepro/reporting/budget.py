@@ -6,14 +6,15 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fedrepro import paths
 from fedrepro.errors import DamagedError, one_of, require
-from fedrepro.reporting import notebook, terminal
+from fedrepro.reporting import exhibits, notebook, terminal
 from fedrepro.reporting.session import check_parameter
-
-if TYPE_CHECKING:
-    from fedrepro.runs.run import Run
+from fedrepro.runs import cache, codehash
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import opened
 
 
 def told(ends: Iterable[notebook.Outcome], folder: Path) -> int:
@@ -48,13 +49,11 @@ def told(ends: Iterable[notebook.Outcome], folder: Path) -> int:
 
 def rewrite(papers: Sequence[str]) -> None:
     """Rewrite the gallery, all of it only if a file of it or of the package has changed; print the files written."""
-    from fedrepro import paths
-    from fedrepro.runs import cache, codehash
-
     paths.require_checkout("report")
 
     def now() -> str:
-        return cache.content([*cache.below(paths.figures(), ("",)), *cache.below(codehash.root(), cache.READ)])
+        package = cache.below(codehash.root(), (*cache.READ, ".md"))  # with the templates of pages
+        return cache.content([*cache.below(paths.figures(), ("",)), *package])
 
     if not papers and cache.load("report", now()):
         print("The gallery is what it would be again.")
@@ -106,12 +105,9 @@ def fill(names: Sequence[str], minutes: float, beside: str, given: Mapping[str, 
 
 
 def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
-    from fedrepro.reporting.exhibits import registered
-    from fedrepro.runs.store import opened
-
     store = opened()
     wanted = settings["profile"], settings["seeds"]
-    runs = [run for exhibit in registered().values() if exhibit.notebook == name for run in exhibit.runs(*wanted)]
+    runs = [run for exhibit in exhibits.drawn_by(name) for run in exhibit.runs(*wanted)]
     return [run for run in dict.fromkeys(runs) if run.key not in store]
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, one_of, require
-from fedrepro.reporting import state
-from fedrepro.runs import records
+from fedrepro.reporting import exhibits, state
+from fedrepro.reporting.session import begin, main_runs
+from fedrepro.runs import cache, changes, codehash, records, verification
+from fedrepro.runs.index import Index
+from fedrepro.runs.lines import Record, is_finding
+from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fedrepro.runs.lines import Record
 
 SHOWN = (
     "dataset", "method", "setting", "partition", "clients", "published", "ours_mean", "runs", "difference", "half95",
@@ -28,7 +30,7 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     Raises:
         ArgumentError: there is no such exhibit, it compares with no printed number, or has no such data set.
     """
-    from fedrepro.reporting import exhibits, files
+    from fedrepro.reporting import files
 
     paper = exhibits.find(exhibit_id).paper
     path = paths.figures() / paper / f"{exhibit_id}.csv"
@@ -55,10 +57,6 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from fedrepro.reporting import exhibits
-    from fedrepro.runs import cache, codehash
-    from fedrepro.runs.index import Index
-
     paper = exhibits.find(exhibit_id).paper
     if paper in exhibits.papers() and exhibit_id in exhibits.study(paper).tables:
         of = cache.state([*cache.below(paths.store(), (".jsonl",)), *cache.below(codehash.root(), cache.READ)])
@@ -80,10 +78,6 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
 
 def why_stale(record: Record) -> str:
     """Return which code has changed since a finished record was computed; nothing for one that still holds."""
-    from fedrepro.runs import changes, verification
-    from fedrepro.runs.index import Index
-    from fedrepro.runs.lines import is_finding
-
     known = record["status"] == "ok" and not is_finding(record)
     return changes.reason(record) if known and verification.stale(Index(), [record]) else ""
 
@@ -102,9 +96,6 @@ def recipe(record: Record) -> str:
 
 
 def _main(exhibit_id: str) -> pd.DataFrame:
-    from fedrepro.reporting import exhibits
-    from fedrepro.reporting.session import begin, main_runs
-
     paper = exhibits.find(exhibit_id).paper
     notebook = begin(f"{paper}/show", profile="paper", device="cpu", seeds=0, engine="local")
     frame, _, layout = main_runs(notebook, exhibit_id)
@@ -115,8 +106,6 @@ def _main(exhibit_id: str) -> pd.DataFrame:
 
 def command(record: Record) -> str:
     """Return the command that computes a record again, on the kind of device that computed it."""
-    from fedrepro.runs.store import Store
-
     known = str(record.get("environment", ""))  # none in a record that was written by hand
     described = Store(containing=known).environments.get(known, {})
     device = "cpu" if described.get("device", "cpu") == "cpu" else "cuda"

@@ -82,16 +82,13 @@ def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
             if not str(one["id"]).startswith(prefixes or ""):
                 continue
             key = (one["id"], one["statement"])
-            if key not in worst or _is_worse(one, worst[key]):
+            if key not in worst or _badness(one) > _badness(worst[key]):
                 worst[key] = one
     return pd.DataFrame(list(worst.values()), columns=list(COLUMNS))
 
 
-def _is_worse(new: Row, old: Row) -> bool:
-    """Return whether a row is worse than another one of the same check."""
-    passing = CAUGHT if is_control(new) else HOLDS
-    if (new["verdict"] == passing) != (old["verdict"] == passing):
-        return bool(old["verdict"] == passing)
-    if is_control(new):
-        return bool(new["measured"] < old["measured"])
-    return bool(new["measured"] > old["measured"])
+def _badness(row: Row) -> tuple[bool, float]:
+    """Return what is larger for the worse of two rows of one check: whether it does not pass, and by how much."""
+    if is_control(row):
+        return row["verdict"] != CAUGHT, -row["measured"]
+    return row["verdict"] != HOLDS, row["measured"]

@@ -8,7 +8,6 @@ intervals would show by chance.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedrepro import paths
 from fedrepro.errors import one_of, require
 from fedrepro.reporting import checks, exhibits, frames, statistics
 from fedrepro.reporting.frames import Where
@@ -246,8 +246,7 @@ def read(paper: str, measured: Mapping[str, Sequence[Difference | Derived] | Fin
     Raises:
         ArgumentError: the file and `measured` name different claims.
     """
-    with (exhibits.folder(paper) / "claims.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["id"]: row for row in csv.DictReader(file)}
+    rows = {row["id"]: row for row in paths.read_csv(exhibits.folder(paper) / "claims.csv")}
     require(rows.keys() == measured.keys(), "measured", f"for the claims {', '.join(rows)}", sorted(measured))
     read_as: dict[str, type] = {"quantifier": str, "unit": str, "scale": float, "digits": int}
     claims = []

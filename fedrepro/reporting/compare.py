@@ -204,8 +204,7 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
     Raises:
         ArgumentError: see `table`.
     """
-    require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", type(frame).__name__)
-    if frame.empty:
+    if isinstance(frame, pd.DataFrame) and frame.empty:
         return {}
     check_columns(frame, ("value",), value=value)
     for column in on:
@@ -215,7 +214,7 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
     found: dict[tuple[tuple[str, ...], bool], dict[Any, float]] = {}
     for run in frame[frame[value].notna()].to_dict("records"):
         standin = str(run.get("dataset", "")).endswith("~standin")
-        key = tuple(_canonical(run[column]).removesuffix("~standin") for column in on)
+        key = tuple(canonical(run[column]).removesuffix("~standin") for column in on)
         cell = found.setdefault((key, standin), {})
         seed = run.get("seed", len(cell))
         require(seed not in cell, "on", "columns that tell runs of one seed apart", (list(on), key))
@@ -225,11 +224,11 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
 
 def cell_key(row: Mapping[Any, Any], on: Sequence[str]) -> tuple[str, ...]:
     """Return the name of a row's cell, the same however its numbers are written."""
-    return tuple(_canonical(row[column]) for column in on)
+    return tuple(canonical(row[column]) for column in on)
 
 
-def _canonical(value: Any) -> str:
-    """A cell's name, `10`, `10.0` and `"10"` being the same."""
+def canonical(value: Any) -> str:
+    """Return the name of a value, `10`, `10.0` and `"10"` being the same."""
     try:
         return f"{float(value):.12g}"
     except (TypeError, ValueError):

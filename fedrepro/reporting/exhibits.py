@@ -7,7 +7,6 @@ and the part of them that the other profiles compute. Listing exhibits needs nei
 
 from __future__ import annotations
 
-import csv
 import importlib
 import json
 import pkgutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fedrepro import paths
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import one_of
 from fedrepro.runs.run import FIELDS, Run
@@ -170,8 +170,7 @@ def paper_module(paper: str) -> ModuleType:
 
 def listed(paper: str) -> list[dict[str, str]]:
     """Return the rows of a paper's list: id, label, kind, notebook (its name in the paper's folder) and title."""
-    with (folder(paper) / "exhibits.csv").open(encoding="utf-8", newline="") as content:
-        return list(csv.DictReader(content))
+    return paths.read_csv(folder(paper) / "exhibits.csv")
 
 
 @cache
@@ -182,6 +181,11 @@ def registered() -> dict[str, Exhibit]:
         for paper in folders()
         for row in listed(paper)
     }
+
+
+def drawn_by(notebook: str) -> list[Exhibit]:
+    """Return the exhibits that a notebook draws."""
+    return [exhibit for exhibit in registered().values() if exhibit.notebook == notebook]
 
 
 def find(exhibit_id: str) -> Exhibit:

@@ -18,16 +18,14 @@ are `facts.<name>`; messages are `traffic.<stage>.<direction>.<message>`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedrepro.errors import ArgumentError, one_of, require
 from fedrepro.reporting.statistics import Paired, common
-
-if TYPE_CHECKING:
-    from fedrepro.runs.store import Store
+from fedrepro.runs.store import Store
 
 Where = Mapping[str, Any]
 RUNS = {"count": "runs"}

@@ -7,14 +7,12 @@ in square brackets below (Markdown) or beside (LaTeX) it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from fedrepro.reporting import files, rule
-
-if TYPE_CHECKING:
-    from fedrepro.reporting.exhibits import MainTable
+from fedrepro.reporting.exhibits import MainTable
 
 MARKS = dict(zip(rule.WORDS, ("=", "≈", "~", "(≠)", "≠", "–"), strict=True))
 NAMED = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}"}

@@ -8,11 +8,12 @@ from typing import Any
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import one_of
-from fedrepro.reporting import notebook, state, terminal
+from fedrepro.reporting import exhibits, notebook, state, terminal
 
 KINDS = ("notebooks", "exhibits", "methods", "checks", "attacks", "benchmarks", "datasets", "partitions")
 TASKS = {"methods": ("train",), "checks": ("check", "partition", "traffic"), "attacks": ("attack",)}
 TASKS |= {"benchmarks": ("bench",)}
+HEADS = {"datasets": "data sets (name~standin: a synthetic graph of its shape)"}
 
 
 def show(what: str = "") -> None:
@@ -21,31 +22,25 @@ def show(what: str = "") -> None:
     Raises:
         ArgumentError: there is no such kind and no such paper.
     """
-    from fedrepro.reporting.exhibits import registered
-
     papers = dict.fromkeys(source.paper for source in notebook.find())
     one_of("WHAT", what, ["", *KINDS, *papers])
     paper = what if what in papers else ""
     if what == "exhibits":
-        known = [(each.id, each.notebook, each.title) for each in registered().values()]
+        known = [(each.id, each.notebook, each.title) for each in exhibits.registered().values()]
         terminal.table(("exhibit", "notebook", "title"), known, whole=("exhibit", "notebook"))
     if what in ("", "notebooks", paper):
         print("notebooks")
         for source in notebook.find():
             if paper in ("", source.paper):
-                with_runs = [exhibit.id for exhibit in registered().values() if exhibit.notebook == source.name]
+                with_runs = [exhibit.id for exhibit in exhibits.drawn_by(source.name)]
                 print(f"  {source.name:28s} {source.title}")
                 terminal.lines(with_runs or source.exhibits, 4)
-    for kind, tasks in TASKS.items():
+    listed = {kind: [name for task in tasks for name in registry.names(task)] for kind, tasks in TASKS.items()}
+    listed |= {"datasets": list(SHAPES), "partitions": list(registry.PARTITIONS)}
+    for kind, names in listed.items():
         if what in ("", kind):
-            print(f"\n{kind}" if not what else kind)
-            terminal.lines([name for task in tasks for name in registry.names(task)], between=",")
-    if what in ("", "datasets"):
-        print(f"{'' if what else chr(10)}data sets (name~standin: a synthetic graph of its shape)")
-        terminal.lines(list(SHAPES), between=",")
-    if what in ("", "partitions"):
-        print(f"{'' if what else chr(10)}partitions")
-        terminal.lines(registry.PARTITIONS, between=",")
+            print(f"{'' if what else chr(10)}{HEADS.get(kind, kind)}")
+            terminal.lines(names, between=",")
 
 
 def status(rows: Sequence[Mapping[str, Any]]) -> None:

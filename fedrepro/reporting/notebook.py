@@ -20,32 +20,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, one_of, require
+from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, is_whole, one_of, require
 from fedrepro.reporting import kernel, stamps
 from fedrepro.reporting.exhibits import natural
-from fedrepro.reporting.session import CHOICES, PARAMETERS, Notebook, begin, check_parameter
+from fedrepro.reporting.session import Notebook as Notebook
+from fedrepro.reporting.session import begin as begin
+from fedrepro.reporting.session import check_parameter
 from fedrepro.runs import executors
 from fedrepro.runs.index import Index
-
-__all__ = [
-    "CHOICES",
-    "PARAMETERS",
-    "Notebook",
-    "NotebookError",
-    "Outcome",
-    "Source",
-    "begin",
-    "built",
-    "check_parameters",
-    "executed_copy",
-    "find",
-    "parameters",
-    "parse",
-    "read",
-    "run",
-    "run_all",
-    "select",
-]
 
 _EXHIBIT = re.compile(r"\b(?:EN-\d+[a-z]?|[A-Z]{2,3}-(?:Th|[TFALIPXC])\d+[a-z]?)\b")
 
@@ -105,8 +87,14 @@ def read(path: Path) -> Source:
 def find(folder: Path | None = None) -> list[Source]:
     """Return every `<paper>/<n>-<section>.ipynb` under `folder` (default: `paths.notebooks()`), in order."""
     folder = folder or paths.notebooks()
-    found = sorted(folder.glob("*/*.ipynb"), key=lambda path: (path.parent.name, natural(path.stem)))
-    return [read(path) for path in found if not path.name.startswith(".")]
+    found = folder.glob("[!.]*/[!.]*.ipynb")
+    return [read(path) for path in sorted(found, key=lambda path: (path.parent.name, natural(path.stem)))]
+
+
+def selectable() -> list[str]:
+    """Return the names that `select` takes: `all`, the papers and the notebooks."""
+    sources = find()
+    return ["all", *dict.fromkeys(source.paper for source in sources), *(source.name for source in sources)]
 
 
 def select(names: Iterable[str]) -> list[Source]:
@@ -123,10 +111,9 @@ def select(names: Iterable[str]) -> list[Source]:
         else:
             matching = [source for source in sources if name in ("all", source.paper, source.name)]
         if not matching:
-            known = ["all", *dict.fromkeys(s.paper for s in sources), *(s.name for s in sources)]
             raise ArgumentError(
                 f"notebook must be 'all', a paper or paper/n-section (see `fedrepro list`). Got {name!r}."
-                + did_you_mean(name, known)
+                + did_you_mean(name, selectable())
             )
         chosen.update({source.path: source for source in matching})
     return list(chosen.values())
@@ -369,8 +356,7 @@ def run_all(
     """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 
-    whole = isinstance(jobs, int) and not isinstance(jobs, bool)
-    require(whole and jobs >= 1, "jobs", "an integer >= 1", jobs)
+    require(is_whole(jobs), "jobs", "an integer >= 1", jobs)
     sources = select(names)
     values = dict(parameters or {})
     for source in sources:

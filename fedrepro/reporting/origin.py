@@ -5,24 +5,17 @@ All is read from the store, so the sentences stay the same until a run is added,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from fedrepro.reporting import state
 from fedrepro.runs.index import Index
 from fedrepro.runs.lines import Record
 
 
-class Origins:
-    """The origins of all exhibits; the store is read once."""
-
-    def __init__(self) -> None:
-        self._store = Index()
-        self._wanted = state.wanted("paper")
-
-    def told(self, exhibit_id: str) -> str:
-        """Return in sentences where the runs of an exhibit come from; nothing if the store has none of them."""
-        keys: Mapping[str, object] = self._wanted.get(exhibit_id, {})
-        return sentences(record for key in keys if (record := self._store.get(key)) is not None)
+def teller() -> Callable[[str], str]:
+    """Read the store once, and return what says of an exhibit where its runs come from, if the store has any."""
+    store, wanted = Index(), state.wanted("paper")
+    return lambda exhibit_id: sentences(store.records(wanted.get(exhibit_id, {})))
 
 
 def sentences(records: Iterable[Record]) -> str:

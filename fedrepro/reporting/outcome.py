@@ -56,11 +56,8 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
     said += [_sentence(row.verdict, row.id, row.statement) for row in other.head(LISTED).itertuples()]
     if len(other) > LISTED:
         rest = Counter(other["verdict"].iloc[LISTED:])
-        said.append(
-            "Of the others that do not hold, "
-            + ", ".join(f"{n}: {files.plain(word)}" for word, n in rest.items())
-            + "."
-        )
+        told = ", ".join(f"{n}: {files.plain(word)}" for word, n in rest.items())
+        said.append(f"Of the others that do not hold, {told}.")
     if len(controls):
         caught = int(controls["verdict"].eq(checks.CAUGHT).sum())
         said.append(f"{caught} of {len(controls)} negative controls fail, as they must.")

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from fedrepro.reporting import rule
+from fedrepro import paths
+from fedrepro.reporting import exhibits, rule
 
 FILE = Path(__file__).with_name("priors.csv")
 COLUMNS = ("paper", "quantity", "sd", "freedom", "cells")
@@ -23,8 +24,7 @@ SCORE, LEAD = "score", "lead"
 
 @cache
 def _kept() -> dict[tuple[str, str], rule.Prior]:
-    with FILE.open(encoding="utf-8", newline="") as content:
-        rows = list(csv.DictReader(content))
+    rows = paths.read_csv(FILE)
     return {(row["paper"], row["quantity"]): rule.Prior(float(row["sd"]) ** 2, float(row["freedom"])) for row in rows}
 
 
@@ -48,7 +48,7 @@ def spreads(paper: str) -> dict[str, dict[tuple[str, ...], tuple[float, int]]]:
 
     A cell that several tables print is one cell. Only real graphs count.
     """
-    from fedrepro.reporting import compare, effects, exhibits
+    from fedrepro.reporting import compare, effects
     from fedrepro.reporting.session import begin, main_runs
 
     notebook = begin(f"{paper}/priors", profile="paper", device="cpu", seeds=0, engine="local")
@@ -71,8 +71,6 @@ def spreads(paper: str) -> dict[str, dict[tuple[str, ...], tuple[float, int]]]:
 
 def main() -> None:
     """Estimate the priors of all papers from the store and write the file."""
-    from fedrepro.reporting import exhibits
-
     with FILE.open("w", encoding="utf-8", newline="") as content:
         out = csv.writer(content, lineterminator="\n")
         out.writerow(COLUMNS)

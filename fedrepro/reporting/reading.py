@@ -21,7 +21,8 @@ from fedrepro import paths
 from fedrepro.reporting import exhibits, files
 
 FILE = "READING.md"
-STEP = re.compile(r"^ +(\d+)\. +(.*?)(?: {2,}(.*))?$")
+STEP = re.compile(r"^ +(\d+)\. +(.*?) *(?: {2}(.*))?$", re.MULTILINE)
+BOX = re.compile(r"^ +\d+\. .*(?:\n(?: +\d+\. .*|  .*|(?=\n)))*", re.MULTILINE)  # steps, and what is below them
 NAME = re.compile(r"`([^`]+)`")
 LABEL = re.compile(r"\b(Algorithm|Section)s? ([0-9.]*[0-9])(?: and ([0-9.]*[0-9]))?")
 
@@ -67,22 +68,11 @@ class Module:
 
     def boxes(self) -> Iterator[Box]:
         """Yield the numbered lists of the docstring."""
-        heading, paragraph = "", ""
-        steps: list[Step] = []
-        for line in [*(ast.get_docstring(self.tree) or "").splitlines(), "end"]:
-            match = STEP.match(line)
-            if match:
-                paragraph, heading = paragraph if steps else heading or paragraph, ""
-                steps.append(Step(match[1], match[2].strip(), tuple(NAME.findall(match[3] or ""))))
-            elif steps and line.startswith("  "):
-                continue
-            elif line.strip():
-                if steps:
-                    yield Box((paragraph or heading).strip().rpartition(". ")[2].rstrip(":."), tuple(steps))
-                    heading, paragraph, steps = "", "", []
-                heading += f" {line.strip()}"
-            elif not steps:
-                paragraph, heading = heading, ""
+        text = ast.get_docstring(self.tree) or ""
+        for found in BOX.finditer(text):
+            before = " ".join(text[: found.start()].rstrip().rpartition("\n\n")[2].split())
+            steps = (Step(number, what, tuple(NAME.findall(by))) for number, what, by in STEP.findall(found[0]))
+            yield Box(before.rpartition(". ")[2].rstrip(":."), tuple(steps))
 
 
 class Index:

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from fedrepro.errors import one_of
 from fedrepro.reporting import compare, exhibits, rule
-
-if TYPE_CHECKING:
-    from fedrepro.reporting.exhibits import MainTable
+from fedrepro.reporting.exhibits import MainTable
 
 MAIN, PLACEBO = "main", "placebo"
 CELL = ("exhibit", "dataset", "method", "clients", "partition", "setting")

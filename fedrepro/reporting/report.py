@@ -17,7 +17,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, one_of
-from fedrepro.reporting import answer, exhibits, files, origin, outcome, reading, readings, texts
+from fedrepro.reporting import answer, exhibits, files, origin, outcome, reading, readings
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
@@ -87,7 +87,7 @@ def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Pa
     papers = exhibits.papers()
     listed = [row | {"paper": paper} for paper in papers for row in exhibits.listed(paper) if row["kind"] != OURS]
     others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
-    written, told = _pictures(place, papers), origin.Origins().told
+    written, told = _pictures(place, papers), origin.teller()
     written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
     chosen = {one_of("paper", name, [*papers, *others]) for name in only}
     for paper in [name for name in [*papers, *others] if not chosen or name in chosen]:
@@ -129,7 +129,7 @@ def gallery(
         here=[(drawn[r["id"]], f"{r['id']}, {r['label']}: {r['title']}") for r in listed if r["id"] in drawn],
         extra=[(one, f"{one.id}: {one.exhibit.title}" if one.exhibit else one.id) for one in extra],
         place=lambda known: os.path.relpath(paths.notebooks() / f"{known.notebook}.ipynb", folder),
-        texts=texts,
+        no_cause=readings.NO_CAUSE,
         origins=origins,
     )
 
@@ -178,7 +178,6 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
         moved += [["before", *list(row.values())[1:]], ["now", *(str(now[word]) for word in answer.TESTED)]]
     return files.page(
         "rule.md",
-        texts=texts,
         margins=table(list(margins), margins.values.tolist()),
         former=_read(FORMER),
         moved=table(["GFL-APPNP", *answer.TESTED], moved),

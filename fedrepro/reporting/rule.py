@@ -129,10 +129,10 @@ def intervals(
         for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
     )
     own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
-    middle, spread_of_largest = (np.vectorize(part, otypes=[float])(count) for part in (_largest, _largest_variance))
+    middle, squared = (np.vectorize(_moment, otypes=[float])(count, power) for power in (1, 2))
     ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
     own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
-    theirs = np.where(peak > 0, variance * spread_of_largest, theirs)
+    theirs = np.where(peak > 0, variance * (squared - np.square(middle)), theirs)
     degrees = np.where(peak > 0, freedom, degrees)
     error = np.sqrt(own + theirs + np.square(rounding) / 12)
     d = ours - published
@@ -212,17 +212,7 @@ def estimate(variances: Sequence[float], freedoms: Sequence[float]) -> Prior:
 
 
 @cache
-def _largest(count: float) -> float:
-    """Return the expectation of the largest of `count` standard normal draws."""
-    return _moment(count, 1)
-
-
-@cache
-def _largest_variance(count: float) -> float:
-    """Return the variance of the largest of `count` standard normal draws."""
-    return _moment(count, 2) - _moment(count, 1) ** 2
-
-
 def _moment(count: float, power: int) -> float:
+    """Return the expectation of a power of the largest of `count` standard normal draws."""
     density = lambda x: x**power * count * norm.pdf(x) * norm.cdf(x) ** (count - 1)  # noqa: E731
     return float(quad(density, -12, 12)[0])

@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
-from fedrepro.errors import DamagedError, FedreproError, one_of, require
-from fedrepro.reporting import shown, terminal
+from fedrepro.errors import DamagedError, FedreproError, is_whole, one_of, require
+from fedrepro.reporting import exhibits, shown, state, terminal
+from fedrepro.runs import verification
 from fedrepro.runs.executors import ENGINES, resolved
+from fedrepro.runs.provenance import commit
+from fedrepro.runs.store import Store, opened
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from fedrepro.runs.run import Run
-    from fedrepro.runs.store import Store
 
 CHOICES: dict[str, tuple[str, ...]] = {"profile": ("smoke", "quick", "paper"), "device": ("auto", "cpu", "cuda")}
 CHOICES["engine"] = ENGINES
@@ -50,7 +52,7 @@ def check_parameter(name: str, value: Any, default: Any) -> Any:
         return one_of(name, value, CHOICES[name])
     if name == "seeds":
         allowed = "an integer >= 0 (0: as many as the profile has)"
-        require(isinstance(value, int) and not isinstance(value, bool) and value >= 0, name, allowed, value)
+        require(is_whole(value, 0), name, allowed, value)
         return value
     if isinstance(default, float) and type(value) is int:
         return float(value)
@@ -82,8 +84,6 @@ class Notebook:
     @cached_property
     def store(self) -> Store:
         """Return the store, which is read once; `execute` looks for new records in it."""
-        from fedrepro.runs.store import Store, opened
-
         if self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ:
             return Store(paths.smoke() / "results")
         return Store(paths.personal()) if self.paper == MINE else opened()
@@ -96,8 +96,6 @@ class Notebook:
 
     def runs(self, exhibit_id: str) -> list[Run]:
         """Return the runs of an exhibit under this notebook's profile and seeds."""
-        from fedrepro.reporting import exhibits
-
         return exhibits.find(exhibit_id).runs(self.profile, self.seeds)
 
     def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int | str = 1) -> DataFrame:
@@ -133,8 +131,6 @@ class Notebook:
         All profiles show all that the store holds, but for `smoke`, whose store is a throw-away one. Given runs instead
         of an ID, return their frame as it is.
         """
-        from fedrepro.reporting import exhibits
-
         if not isinstance(exhibit_id, str):
             return self._engine(exhibit_id, 0.0)
         if exhibit_id not in self._frames:
@@ -151,8 +147,6 @@ class Notebook:
 
     def published(self, exhibit_id: str = "") -> DataFrame:
         """Return the numbers that the paper prints, of one exhibit or of all."""
-        from fedrepro.reporting import exhibits
-
         frame = exhibits.published(self.paper)
         return frame[frame["exhibit"].eq(exhibit_id)] if exhibit_id else frame
 
@@ -216,10 +210,8 @@ class Notebook:
         """Return what this notebook's runs cost with the profile `paper`, in sentences that the store gives."""
         from IPython.display import Markdown
 
-        from fedrepro.reporting import exhibits, state
-
-        own = [exhibit for exhibit in exhibits.registered().values() if exhibit.notebook == self.name]
-        runs = [run for exhibit in own for run in exhibit.runs("paper")] if self.profile != "smoke" else []
+        own = exhibits.drawn_by(self.name) if self.profile != "smoke" else []
+        runs = [run for exhibit in own for run in exhibit.runs("paper")]
         text = state.told(state.cost(self.store, runs)) if runs else "The profile `smoke` measures no time."
         return Markdown(text)  # type: ignore[no-untyped-call]
 
@@ -229,8 +221,6 @@ class Notebook:
         Runs may be given in place of an ID. A column lists the values that the method's runs take, such as `10, 20`
         clients. Seeds are counted.
         """
-        from fedrepro.reporting import exhibits, state
-
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
         return state.settings(runs)
 
@@ -270,15 +260,13 @@ class Notebook:
         Returns:
             One row a claim: id, paper, claim, check, evidence, verdict.
         """
-        from fedrepro.reporting import claims, exhibits
+        from fedrepro.reporting import claims
 
         chosen = claims.named(exhibits.paper_module(self.paper).CLAIMS, ids)
         return self._merged("claims", claims.claims_table(chosen, self.stored, self.paper))
 
     def deviations(self, *ids: str) -> DataFrame:
         """Write and return where the suite parts from the paper: the numbered deviations with these IDs, or all."""
-        from fedrepro.reporting import exhibits
-
         table = exhibits.deviations(self.paper)
         for id_ in ids:
             one_of("deviation", id_, list(table["id"]))
@@ -300,9 +288,6 @@ class Notebook:
 
         import pandas as pd
 
-        from fedrepro.runs.provenance import commit
-        from fedrepro.runs.verification import stale
-
         rows = {
             "notebook": self.name,
             "profile": self.profile,
@@ -314,8 +299,7 @@ class Notebook:
         }
         if frame is not None and len(frame):
             now = int((frame["when"] >= self.started.strftime("%Y-%m-%dT%H:%M:%S")).sum())
-            stored = (self.store.get(key) for key in frame["key"].unique())
-            old = stale(self.store, (record for record in stored if record is not None))
+            old = verification.stale(self.store, self.store.records(frame["key"].unique()))
             rows |= {
                 "runs from the store": str(len(frame) - now),
                 "runs by code changed since, not verified": str(len(old)),
@@ -331,8 +315,6 @@ def main_runs(notebook: Notebook, exhibit_id: str) -> tuple[DataFrame, DataFrame
     Raises:
         ArgumentError: the paper's `study.json` has no such table.
     """
-    from fedrepro.reporting import exhibits
-
     paper = exhibits.find(exhibit_id).paper
     layout = exhibits.study(paper).tables[one_of("exhibit", exhibit_id, exhibits.study(paper).tables)]
     module = exhibits.paper_module(paper)

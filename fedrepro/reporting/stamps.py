@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError
 from fedrepro.runs import codehash, lines, provenance
 from fedrepro.runs.index import Index
 
@@ -114,12 +113,7 @@ def _runs(store: Index, keys: Iterable[str]) -> str:
         record = store.get(key) or store.failure(key)
         found.append((key, record["sum"] if record else 0))
         if record:
-            cells.add(tuple(record["run"][name] for name in ("task", "method", "dataset")))
+            cells.add(lines.cell_of(record))
     told = [each["sum"] for each in store if lines.is_finding(each) and tuple(each["result"]["cell"]) in cells]
-    return f"{zlib.crc32(repr((sorted(found), sorted(told), [_code(cell) for cell in sorted(cells)])).encode()):08x}"
-
-
-def _code(cell: tuple[str, ...]) -> str:
-    with suppress(ArgumentError):
-        return provenance.fingerprint(*cell)
-    return ""
+    codes = [provenance.current(*cell) for cell in sorted(cells)]
+    return f"{zlib.crc32(repr((sorted(found), sorted(told), codes)).encode()):08x}"

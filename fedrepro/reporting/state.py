@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import ArgumentError, did_you_mean
-from fedrepro.runs import cache, verification
+from fedrepro.reporting import exhibits
+from fedrepro.runs import cache, changes, verification
 from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from fedrepro.reporting.exhibits import Exhibit
     from fedrepro.runs.run import Run
 
 FIELDS = ("task", "method", "dataset", "prepare", "split", "partition", "clients", "seed")
@@ -23,30 +23,33 @@ FIELDS = ("task", "method", "dataset", "prepare", "split", "partition", "clients
 
 def wanted(profile: str) -> dict[str, dict[str, list[Any]]]:
     """Return by exhibit the runs of a profile: their keys, and the `FIELDS` of each."""
-    from fedrepro.reporting.exhibits import registered
 
     def compute() -> dict[str, dict[str, list[Any]]]:
         return {
             exhibit.id: {run.key: [getattr(run, name) for name in FIELDS] for run in exhibit.runs(profile)}
-            for exhibit in registered().values()
+            for exhibit in exhibits.registered().values()
         }
 
     return cache.kept(f"runs-{profile}", cache.package(), compute)
 
 
-def named(names: Iterable[str]) -> list[Exhibit]:
+def nameable() -> list[str]:
+    """Return the names that `named` takes."""
+    every = exhibits.registered().values()
+    return list(dict.fromkeys(name for each in every for name in (each.id, each.paper, each.notebook)))
+
+
+def named(names: Iterable[str]) -> list[exhibits.Exhibit]:
     """Return the exhibits of some names, all if there is none: an ID, a paper, or a notebook.
 
     Raises:
         ArgumentError: a name is none of these.
     """
-    from fedrepro.reporting.exhibits import registered
-
-    every, chosen = list(registered().values()), {*names}
-    known = [name for exhibit in every for name in (exhibit.id, exhibit.paper, exhibit.notebook)]
+    known, chosen = nameable(), {*names}
     for name in chosen - {*known}:
         allowed = "an exhibit, a paper or a notebook of `fedrepro list exhibits`"
         raise ArgumentError(f"NAME must be {allowed}. Got {name!r}.{did_you_mean(name, known)}")
+    every = exhibits.registered().values()
     return [each for each in every if not chosen or chosen & {each.id, each.paper, each.notebook}]
 
 
@@ -55,25 +58,17 @@ def rows(store: Store, profile: str, names: Iterable[str] = ()) -> list[dict[str
 
     Rows of exhibits that were named also have `why_stale`, sentences that say which code has changed.
     """
-    exhibits, names = named(names), {*names}
+    chosen, names = named(names), {*names}
     runs = wanted(profile)
-    cells = {
-        each.id: {key: (field[0], field[1], field[2]) for key, field in runs[each.id].items()} for each in exhibits
-    }
+    cells = {each.id: {key: (field[0], field[1], field[2]) for key, field in runs[each.id].items()} for each in chosen}
     counted = verification.statuses(store, cells)
     found = []
-    for each in exhibits:
+    for each in chosen:
         row = {"exhibit": each.id, "notebook": each.notebook, "title": each.title} | counted[each.id]
-        why = {"why_stale": _why_stale(store, runs[each.id]) if row["stale"] else []} if names else {}
-        found.append(row | why)
+        if names:
+            row["why_stale"] = changes.reasons(verification.stale(store, store.records(runs[each.id])))
+        found.append(row)
     return found
-
-
-def _why_stale(store: Store, keys: Iterable[str]) -> list[str]:
-    from fedrepro.runs import changes
-
-    stored = (store.get(key) for key in keys)
-    return changes.reasons(verification.stale(store, (record for record in stored if record is not None)))
 
 
 def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:

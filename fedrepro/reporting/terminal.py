@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,8 @@ def lines(words: Sequence[str], indent: int = 2, between: str = "") -> None:
     """Print names, separated by a space behind `between`, in lines that fit; a name is never broken."""
     from rich.console import Console
 
-    width, line = Console().width, " " * indent
-    *first, last = words or [""]
-    for word in [*(f"{word}{between}" for word in first), last]:
-        if len(line) + len(word) > width and line.strip():
-            print(line.rstrip())
-            line = " " * indent
-        line += f"{word} "
-    if line.strip():
-        print(line.rstrip())
+    kept = "\N{NO-BREAK SPACE}"
+    text = f"{between} ".join(word.replace(" ", kept) for word in words)
+    width = max(1, Console().width - indent)
+    for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False):
+        print(" " * indent + line.replace(kept, " "))

@@ -49,19 +49,17 @@ def kept(file: str) -> Iterator[None]:
     session: Any = sys.modules.get("fedrepro.reporting.session")
     told = {
         "read": sorted(each for each in read if _counts(each, root, figures)),
-        "written": sorted(
-            each
-            for each in written
-            if each.startswith(figures + os.sep) and each.endswith(KINDS) and os.path.isfile(each)
-        ),
+        "written": sorted(each for each in written if _within(each, figures) and os.path.isfile(each)),
         "asked": sorted(session.asked) if session else [],
         "executed": sorted(session.executed) if session else [],
     }
     Path(file).write_text(json.dumps(told), encoding="utf-8")
 
 
+def _within(path: str, *folders: str) -> bool:
+    return path.startswith(tuple(folder + os.sep for folder in folders)) and path.endswith(KINDS)
+
+
 def _counts(path: str, root: str, figures: str) -> bool:
-    inside = path.startswith(root + os.sep) and Path(path).relative_to(root).parts[0] not in LEFT_OUT
-    # An installed package is elsewhere.
-    others = (figures + os.sep, str(codehash.root()) + os.sep)
-    return (inside or path.startswith(others)) and path.endswith(KINDS)
+    inside = _within(path, root) and Path(path).relative_to(root).parts[0] not in LEFT_OUT
+    return inside or _within(path, figures, str(codehash.root()))  # an installed package is not below the root

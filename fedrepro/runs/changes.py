@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import io
 import re
-import subprocess
 import tarfile
 import tomllib
 from collections import Counter, defaultdict
@@ -25,9 +24,8 @@ from fedrepro import paths, registry
 from fedrepro.errors import ArgumentError
 from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash, provenance
-from fedrepro.runs.lines import Record
+from fedrepro.runs.lines import Cell, Record, cell_of
 
-Cell = tuple[str, str, str]  # task, method and data set
 LATER = 2  # commits after a run at which its code is looked for too
 NAMED = 8  # definitions that are named; more are counted by their folders
 
@@ -59,7 +57,7 @@ def reasons(records: Iterable[Record]) -> list[str]:
 
 def reason(record: Record) -> str:
     """Return in a sentence which code has changed since a stale record was computed, or why this cannot be told."""
-    task, method, dataset = (record["run"][name] for name in ("task", "method", "dataset"))
+    task, method, dataset = cell_of(record)
     cell = (task, method, dataset if registry.generator(dataset) else "")  # no other graph has code of its own
     try:
         commits = candidates(cell, record["when"], record.get("commit") or "")
@@ -74,7 +72,8 @@ def _reason(cell: Cell, fingerprint: str, code: tuple[tuple[str, str], ...], com
     at = next((commit for commit in commits if _known_fingerprint(commit.name, cell) == fingerprint), None)
     if at is not None:
         changed = differences(_at(at.name, cell), _definitions(cell))
-        return f"since commit {_called(at)} {changed or 'what a name refers to has changed'}."
+        called = f"{at.name[:12]} of {at.date[:10]}"
+        return f"since commit {called} {changed or 'what a name refers to has changed'}."
     before, now = dict(code), provenance.parts(*cell)
     differ = [part for part in sorted({*before, *now}) if before.get(part) != now.get(part)]
     said = f"the code in {', '.join(differ)} has changed" if code and differ else "the code has changed"
@@ -87,10 +86,6 @@ def _reason(cell: Cell, fingerprint: str, code: tuple[tuple[str, str], ...], com
     )
 
 
-def _called(commit: Commit) -> str:
-    return f"{commit.name[:12]} of {commit.date[:10]}"
-
-
 def candidates(cell: Cell, when: str, commit: str = "") -> tuple[Commit, ...]:
     """Return the commits at which the code of a record is looked for, the likeliest first.
 
@@ -98,12 +93,10 @@ def candidates(cell: Cell, when: str, commit: str = "") -> tuple[Commit, ...]:
     that touched a file which its method reaches, and the next `LATER` ones: code may be committed after it has run.
     """
     if commit:
-        name = commit.removesuffix("-dirty")
-        printed = _git("log", "-1", "--format=%H %cI", name, "--") if paths.CHECKOUT else b""
-        return tuple(Commit(*line.split(" ")) for line in printed.decode().splitlines())
+        return _log("-1", commit.removesuffix("-dirty"), "--")
     history, at = _history(cell), datetime.fromisoformat(when)
     first = next((k for k, each in enumerate(history) if datetime.fromisoformat(each.date) <= at), len(history) - 1)
-    return tuple(history[max(0, first - LATER) : first + 1][::-1])
+    return history[max(0, first - LATER) : first + 1][::-1]
 
 
 def _known_fingerprint(commit: str, cell: Cell) -> str:
@@ -157,30 +150,28 @@ def _counted(records: list[Record]) -> str:
 
 
 @cache
-def _history(cell: Cell) -> list[Commit]:
+def _history(cell: Cell) -> tuple[Commit, ...]:
     """Return the commits that touched a file which a method reaches, the newest first; none without git."""
     modules = {each.module.replace(".", "/") for each in _definitions(cell)}
     files = [file for module in sorted(modules) for file in (f"{module}.py", f"{module}/__init__.py")]
-    if not paths.CHECKOUT:
-        return []
-    printed = _git("log", "--format=%H %cI", "--", *files, "fedrepro/registry.py", "fedrepro/registry.toml")
-    return [Commit(*line.split(" ")) for line in printed.decode().splitlines()]
+    return _log("--", *files, "fedrepro/registry.py", "fedrepro/registry.toml")
+
+
+def _log(*arguments: str) -> tuple[Commit, ...]:
+    """Return the commits that `git log` lists; none without a checkout."""
+    printed = provenance.git("log", "--format=%H %cI", *arguments) if paths.CHECKOUT else b""
+    return tuple(Commit(*line.split(" ")) for line in printed.decode().splitlines())
 
 
 @cache
 def _sources(commit: str) -> dict[str, str]:
     """Return the Python files of the package at a commit, and its registry, by their paths below the package."""
-    archive = _git("archive", "--format=tar", commit, "fedrepro")
-    found = {}
-    if archive:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            for member in files:
-                if (
-                    member.name.endswith((".py", "/registry.toml"))
-                    and (content := files.extractfile(member)) is not None
-                ):
-                    found[member.name.removeprefix("fedrepro/")] = content.read().decode()
-    return found
+    archive = provenance.git("archive", "--format=tar", commit, "fedrepro")
+    if not archive:
+        return {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        read = {one.name: files.extractfile(one) for one in files if one.name.endswith((".py", "/registry.toml"))}
+        return {name.removeprefix("fedrepro/"): file.read().decode() for name, file in read.items() if file}
 
 
 def _targets_at(files: Mapping[str, str], cell: Cell) -> list[str]:
@@ -239,10 +230,3 @@ def _members(node: ast.stmt) -> dict[str, str]:
             body = each.body[1:] if ast.get_docstring(each) is not None else each.body
             found[each.name] = "\n".join(map(ast.unparse, [each.args, *each.decorator_list, *body]))
     return found
-
-
-def _git(*arguments: str) -> bytes:
-    with suppress(OSError):
-        done = subprocess.run(["git", "-C", str(paths.root()), *arguments], capture_output=True)
-        return done.stdout if done.returncode == 0 else b""
-    return b""

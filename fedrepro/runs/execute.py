@@ -17,12 +17,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import DataError, one_of, require
+from fedrepro.errors import DataError, is_whole, one_of, require
 from fedrepro.runs import executors, lanes, options, process, records
 from fedrepro.runs import progress as progress_
 from fedrepro.runs.lines import Record
@@ -145,6 +144,7 @@ def compute_all(
     """
     if not batches or time.monotonic() >= deadline:
         return
+    local = executor in (None, "local")
     if executor not in ("dask", "slurm"):  # whose workers are other machines, with or without a GPU
         device = executors.resolved(device)
     methods = {(run.task, run.method) for runs in batches for run in runs}
@@ -155,16 +155,18 @@ def compute_all(
     graphs: Any = getattr(sys.modules.get("fedrepro.data.datasets"), "_own", {})
     by_hand = {name for name in graphs if registry.generator(name) is None}
     here = here or any(run.dataset in by_hand for runs in batches for run in runs)
-    if here and executor not in (None, "local"):
+    why = ""
+    if here and not local:
         told = "graphs, methods or functions that were registered by hand or written in a notebook"
-        warnings.warn(f"All is computed in this process: other machines cannot import {told}.", stacklevel=3)
+        why = f"other machines cannot import {told}"
     by_place = {place: [runs for runs in batches if _placed(runs, device) == place] for place in ("cuda", "cpu")}
     most = workers or (2 if by_place["cuda"] else executors.cores())  # a GPU has a process of its own
-    several = executor in (None, "local") and len(batches) > 1 and most > 1
-    if script := progress_.unguarded() if several and not here else "":
-        told = f'{script} has no `if __name__ == "__main__":`, without which worker processes would begin it anew'
-        warnings.warn(f"All is computed in this process: {told}.", stacklevel=3)
-    here = here or bool(script)
+    several = local and len(batches) > 1 and most > 1
+    if several and not here and (script := progress_.unguarded()):
+        here = True
+        why = f'{script} has no `if __name__ == "__main__":`, without which worker processes would begin it anew'
+    if why:
+        warnings.warn(f"All is computed in this process: {why}.", stacklevel=3)
     bar = progress_.bar(sum(map(len, batches)), progress)
 
     def groups(left: Sequence[Sequence[Run]]) -> Iterator[_Group | None]:
@@ -190,34 +192,21 @@ def compute_all(
         keep(outcome)
         bar.update(len(group.runs))
 
-    if not (here or executor is None or executor == "local"):
-        wishes = {"gpus_per_node": 1} if executor == "slurm" and device == "cuda" else {}
-        with bar, _engine(executor, wishes) as (engine, width):
-            lanes.gather([lanes.Lane(groups(batches), workers or width, engine)], _compute, land, deadline=deadline)
-        return
-    gpus = executors.gpus()[:workers] if by_place["cuda"] else []
-    if several and not here:
-        on_gpus = groups(by_place["cuda"])
-        crew = [lanes.Lane(on_gpus, 1, gpu=gpu, apart=True) for gpu in gpus]
-        crew += [lanes.Lane(groups(by_place["cpu"]), workers or executors.cores())] if by_place["cpu"] else []
-    else:
-        crew = [lanes.Lane(groups(batches), 1, executors.Inline() if here else None, "".join(gpus[:1]))]
     with bar:
+        if not (here or local):
+            wishes: dict[str, Any] = {"gpus_per_node": 1} if executor == "slurm" and device == "cuda" else {}
+            engine = executors.executor(executor, **wishes) if isinstance(executor, str) else executor
+            width: int = getattr(engine, "_max_workers", IN_FLIGHT)
+            crew = [lanes.Lane(groups(batches), workers or width, engine, lent=engine is executor)]
+        else:
+            gpus = executors.gpus()[:workers] if by_place["cuda"] else []
+            if several and not here:
+                on_gpus = groups(by_place["cuda"])
+                crew = [lanes.Lane(on_gpus, 1, gpu=gpu, apart=True) for gpu in gpus]
+                crew += [lanes.Lane(groups(by_place["cpu"]), workers or executors.cores())] if by_place["cpu"] else []
+            else:
+                crew = [lanes.Lane(groups(batches), 1, executors.Inline() if here else None, "".join(gpus[:1]))]
         lanes.gather(crew, _compute, land, deadline=deadline)
-
-
-@contextmanager
-def _engine(given: Executor | str, wishes: Mapping[str, Any]) -> Iterator[tuple[Executor, int]]:
-    """Give the executor and how many batches it takes; a new one is made with `wishes`."""
-    engine = executors.executor(given, **wishes) if isinstance(given, str) else given
-    known: int = getattr(engine, "_max_workers", IN_FLIGHT)
-    abandoned = True
-    try:
-        yield engine, known
-        abandoned = False
-    finally:
-        if engine is not given:
-            engine.shutdown(wait=not abandoned, cancel_futures=abandoned)
 
 
 def execute(
@@ -276,10 +265,9 @@ def execute(
     store = Store(paths.personal()) if store is None else store
     require(isinstance(store, Store), "store", "a Store", store)
     file_name(file)
-    for name, number, other in (("workers", workers, None), ("side_by_side", side_by_side, "auto")):
-        positive = isinstance(number, int) and not isinstance(number, bool) and number >= 1
-        allowed = "an integer >= 1" if other is None else f"an integer >= 1 or {other!r}"
-        require(positive or number == other, name, allowed, number)
+    require(workers is None or is_whole(workers), "workers", "an integer >= 1", workers)
+    beside = side_by_side == "auto" or is_whole(side_by_side)
+    require(beside, "side_by_side", "an integer >= 1 or 'auto'", side_by_side)
     minutes = isinstance(budget, int | float) and not isinstance(budget, bool) and budget >= 0
     require(budget is None or minutes, "budget", "a number of minutes >= 0", budget)
     executors.check(executor)
@@ -312,12 +300,8 @@ def execute(
 
     def claim(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         wanted = [run for run in runs if not ended(run)]
-        theirs = []
-        for run in wanted:
-            if store.claim(run.key):
-                claimed.add(run.key)
-            else:
-                theirs.append(run)
+        claimed.update(run.key for run in wanted if store.claim(run.key))
+        theirs = [run for run in wanted if run.key not in claimed]
         if len(theirs) < len(wanted):
             store.refresh()  # another process may have computed what could be claimed until just now
         release(run.key for run in wanted if run.key in claimed and ended(run))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.errors import ArgumentError, is_whole, one_of, require
 
 T = TypeVar("T")
 
@@ -112,8 +112,7 @@ def executor(engine: str, address: str = "", workers: int | None = None, **param
             not installed.
     """
     one_of("engine", engine, ENGINES)
-    positive = isinstance(workers, int) and not isinstance(workers, bool) and workers >= 1
-    require(workers is None or positive, "workers", "an integer >= 1", workers)
+    require(workers is None or is_whole(workers), "workers", "an integer >= 1", workers)
     require(isinstance(address, str), "address", "a string", address)
     address = address or os.environ.get("FEDREPRO_ADDRESS", "")
     if engine == "dask":

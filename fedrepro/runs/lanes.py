@@ -42,13 +42,21 @@ class Lane:
         executor: None for processes of the lane's own, or for this process with one worker.
         gpu: the GPU that its processes see, as `executors.gpus` names it.
         apart: whether one worker is a process of its own, too.
+        lent: whether the executor is somebody else's, who goes on with it; any other ends with the lane.
     """
 
     def __init__(
-        self, groups: Iterator[Any], workers: int, executor: Executor | None = None, gpu: str = "", apart: bool = False
+        self,
+        groups: Iterator[Any],
+        workers: int,
+        executor: Executor | None = None,
+        gpu: str = "",
+        *,
+        apart: bool = False,
+        lent: bool = False,
     ) -> None:
         self.groups, self.workers, self.gpu = groups, workers, gpu
-        self.given = executor
+        self.given, self.lent = executor, lent
         apart = apart or workers > 1
         self.current = executor or (executors.pool(workers, gpu) if apart else executors.Inline())
         self.flying = 0
@@ -90,8 +98,8 @@ class Lane:
             self._release()
 
     def close(self, abandon: bool) -> None:
-        """Shut down a pool of the lane's own; `abandon` ends its processes in the middle of their work."""
-        if self.current is not self.given:
+        """Shut down the executor unless it is lent; `abandon` ends processes in the middle of their work."""
+        if not (self.lent and self.current is self.given):
             if abandon:
                 executors.give_up(self.current)
             else:

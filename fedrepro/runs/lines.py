@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fedrepro.errors import ArgumentError
 
 Record = dict[str, Any]
+Cell = tuple[str, str, str]  # task, method and data set
 
 ENVIRONMENTS = "environments.jsonl"
 
@@ -124,6 +125,11 @@ def canonical(value: Any) -> str:
 def hash_of(environment: Mapping[str, Any]) -> str:
     """Return the name by which records refer to an environment."""
     return hashlib.sha256(canonical(environment).encode(errors="replace")).hexdigest()[:16]
+
+
+def cell_of(record: Record) -> Cell:
+    """Return task, method and data set of a record."""
+    return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
 
 
 def is_finding(record: Record) -> bool:

@@ -27,13 +27,10 @@ def check(run: Run) -> None:
         needed = isinstance(usual, type)
         kind = usual if needed else type(usual)
         told = f"of type {kind.__name__}" + ("" if needed else f", like {usual!r}")
-        require(name in run.options or not needed, f"option {name!r} of {run.method}", f"given, {told}", None)
-        require(
-            _fits(run.options.get(name, usual), kind) or name not in run.options,
-            f"option {name!r}",
-            told,
-            run.options.get(name),
-        )
+        if name in run.options:
+            require(_fits(run.options[name], kind), f"option {name!r}", told, run.options[name])
+        else:
+            require(not needed, f"option {name!r} of {run.method}", f"given, {told}", None)
     others = {name: value for name, value in run.options.items() if name not in entry.options}
     if entry.trains:
         _check_training(run, entry, others)

@@ -27,12 +27,10 @@ def bar(total: int, shown: bool = True) -> Any:
     options: dict[str, Any] = {"total": total, "unit": "run"}
     if not shown or os.environ.get("FEDREPRO_TRACE"):
         return tqdm(**options, disable=True)
-    if shell is not None and hasattr(shell, "kernel"):
-        from tqdm.auto import tqdm as automatic
+    if hasattr(shell, "kernel") or (sys.stderr is not None and sys.stderr.isatty()):
+        from tqdm.auto import tqdm as automatic  # a widget in Jupyter
 
         return automatic(**options, mininterval=0.5)
-    if sys.stderr is not None and sys.stderr.isatty():
-        return tqdm(**options, mininterval=0.5)
 
     class Lines(tqdm):  # type: ignore[misc]
         def display(self, msg: str | None = None, pos: int | None = None) -> None:

@@ -13,18 +13,20 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
+from fedrepro.errors import ArgumentError
 from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash
 
+T = TypeVar("T")
 CODE = ("fedrepro", "notebooks")  # the folders whose files can change a result
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
 
@@ -89,22 +91,27 @@ def fingerprint(task: str, method: str, dataset: str = "") -> str:
     return hash_code(*begins, own=own)
 
 
+def current(task: str, method: str, dataset: str = "") -> str:
+    """Return the fingerprint as `fingerprint` does, and nothing where no such method is registered."""
+    with suppress(ArgumentError):
+        return fingerprint(task, method, dataset)
+    return ""
+
+
 def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
     """Return a short hash of each part of the code behind a method: of `engine`, `data`, `papers/fedgat` and so on.
 
     Where a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
     """
     begins, own = starts(task, method, dataset)
-    name, (package, known) = " ".join(begins), _known("parts")
-    if name not in known:
+
+    def compute() -> dict[str, str]:
         by_part: dict[str, list[str]] = {}
         for statement, digest in codehash.hashes(definitions(begins), ASIDE).items():
             by_part.setdefault(part_of(statement.module.name), []).append(digest)
-        known |= {name: {part: _short(*sorted(by_part[part])) for part in sorted(by_part)}}
-        known |= kept.load("parts", package) or {}
-        kept.save("parts", package, known)
-    found: dict[str, str] = known[name]
-    return found | ({"notebook": _short(own)} if own else {})
+        return {part: _short(*sorted(by_part[part])) for part in sorted(by_part)}
+
+    return _kept("parts", begins, compute) | ({"notebook": _short(own)} if own else {})
 
 
 def part_of(module: str) -> str:
@@ -149,15 +156,22 @@ def hash_code(*targets: str, own: str = "") -> str:
 
     It is computed once a process, and without `own` not before a file of the package has changed.
     """
-    if own:
-        return _hash_code(targets, own)
-    package, known = _known("fingerprints")
+
+    def compute() -> str:
+        return codehash.hash_of(definitions(targets), ASIDE, own)
+
+    return compute() if own else _kept("fingerprints", targets, compute)
+
+
+def _kept(what: str, targets: Iterable[str], compute: Callable[[], T]) -> T:
+    """Return what is kept of some definitions for the package as it is; else compute it and keep it."""
+    package, known = _known(what)
     name = " ".join(targets)
     if name not in known:
-        known |= {name: _hash_code(targets)} | (kept.load("fingerprints", package) or {})
-        kept.save("fingerprints", package, known)
-    digest: str = known[name]
-    return digest
+        known |= {name: compute()} | (kept.load(what, package) or {})
+        kept.save(what, package, known)
+    found: T = known[name]
+    return found
 
 
 @cache
@@ -169,10 +183,6 @@ def _known(what: str) -> tuple[str, dict[str, Any]]:
 
 def definitions(targets: Iterable[str]) -> list[codehash.Statement]:
     return [found for target in targets if (found := codehash.definition(target)) is not None]
-
-
-def _hash_code(targets: Iterable[str], own: str = "") -> str:
-    return codehash.hash_of(definitions(targets), ASIDE, own)
 
 
 def _written_here(item: Any) -> tuple[str, list[str]]:
@@ -198,11 +208,11 @@ def commit() -> str:
 
     Results that are appended to the store leave the code as it is, so only `CODE` is looked at.
     """
-    told = paths.CHECKOUT and _git("rev-parse", "--show-prefix", "--short=12", "HEAD")
-    prefix, _, name = (told or "-").partition("\n")
+    told = git("rev-parse", "--show-prefix", "--short=12", "HEAD") if paths.CHECKOUT else b""
+    prefix, _, name = (told.decode() or "-").partition("\n")
     if prefix or not name:  # no commit, or that of another project in whose folder this one lies
         return ""
-    return name.strip() + ("-dirty" if _git("status", "--porcelain", "--", *CODE) else "")
+    return name.strip() + ("-dirty" if git("status", "--porcelain", "--", *CODE) else "")
 
 
 @cache
@@ -211,13 +221,12 @@ def loaded_commit() -> str:
     return commit()
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> bytes:
     """Return what a command of git prints in the checkout; nothing where it fails or there is no git."""
     with suppress(OSError):
-        command = ["git", "-C", str(paths.root()), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout if done.returncode == 0 else ""
-    return ""
+        done = subprocess.run(["git", "-C", str(paths.root()), *arguments], capture_output=True)
+        return done.stdout if done.returncode == 0 else b""
+    return b""
 
 
 def environment(device: str) -> dict[str, Any]:

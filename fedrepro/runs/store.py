@@ -174,6 +174,10 @@ class Store:
         """Return the finished record of a key, or None."""
         return self._done[key][1] if key in self._done else None
 
+    def records(self, keys: Iterable[str]) -> Iterator[Record]:
+        """Iterate over the finished records of some keys, in their order; a key without one is left out."""
+        return (self._done[key][1] for key in keys if key in self._done)
+
     def failure(self, key: str) -> Record | None:
         """Return the last failed record of a key that has no finished one, or None."""
         return self._failed[key][1] if key in self._failed and key not in self._done else None
@@ -196,8 +200,7 @@ class Store:
         """
         import pandas as pd
 
-        by_key = {run.key: self.get(run.key) for run in runs}
-        records = [record for record in by_key.values() if record is not None]
+        records = list(self.records(dict.fromkeys(run.key for run in runs)))
         options = dict.fromkeys(name for record in records for name in record["run"].get("options", {}))
         taken = {"key", *lines.RUN, *options, *_LAST}
         rows, names = [], dict[str, None]()

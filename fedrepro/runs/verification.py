@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DamagedError, one_of, require
+from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
 from fedrepro.runs import executors, provenance
 from fedrepro.runs.execute import compute_all
-from fedrepro.runs.lines import Record, is_finding
+from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Cell = tuple[str, str, str]  # task, method and data set
 VERIFIED = "verify.jsonl"
 DEVICES = ("own", "auto", "cpu", "cuda")
 POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
@@ -51,26 +50,17 @@ def _judge(store: Store) -> Callable[[Record], bool]:
         if is_finding(record):
             verdicts[(*record["result"]["cell"], record["fingerprint"])].add(record["result"]["verdict"])
 
-    @cache
-    def now(*cell: str) -> str | None:
-        try:
-            return provenance.fingerprint(*cell)
-        except ArgumentError:
-            return None
+    now = cache(provenance.current)
 
     def holds(record: Record) -> bool:
-        cell = _cell(record)
+        cell = cell_of(record)
         code = now(*cell)
-        if code is None:
+        if not code:
             return is_finding(record)
         found = verdicts.get((*cell, code), set())
         return record["fingerprint"] == code or (bool(found) and found <= {"identical", "close"})
 
     return holds
-
-
-def _cell(record: Record) -> Cell:
-    return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
 
 
 def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
@@ -92,7 +82,7 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
     like, holds = means(store), _judge(store)
 
     def one(cells: Mapping[str, Cell]) -> dict[str, Any]:
-        done = [record for key in cells if (record := store.get(key)) is not None]
+        done = list(store.records(cells))
         missing = [key for key in cells if key not in store]
         seconds = [next((like[level] for level in levels(cells[key]) if level in like), None) for key in missing]
         return {
@@ -117,7 +107,7 @@ def means(store: Store) -> dict[tuple[str, ...], float]:
     times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
     for record in store:
         if not is_finding(record):
-            for level in levels(_cell(record)):
+            for level in levels(cell_of(record)):
                 times[level].append(record["seconds"])
     return {level: statistics.fmean(seconds) for level, seconds in times.items()}
 
@@ -169,8 +159,7 @@ def verify(
     """
     import pandas as pd
 
-    whole = n is None or (isinstance(n, int) and not isinstance(n, bool) and n >= 1)
-    require(whole, "n", "an integer >= 1, or None for all", n)
+    require(n is None or is_whole(n), "n", "an integer >= 1, or None for all", n)
     minutes = isinstance(budget, int | float) and not isinstance(budget, bool) and budget > 0
     require(budget is None or minutes, "budget", "a number of minutes > 0", budget)
     store.refresh()
@@ -234,16 +223,14 @@ def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[lis
     random.Random(seed).shuffle(records)
     if cheapest:
         records.sort(key=_cost)
-    turn: Counter[tuple[str, ...]] = Counter()
-    first, then = [], []
-    for record in records:
-        if record["key"] in old:
-            turn[_cell(record)] += 1
-            first.append((turn[_cell(record)], record))  # one of each method and data set before a second
-        else:
-            then.append(record)
-    first.sort(key=lambda entry: entry[0])  # a stable sort, so that the cheapest cells stay first
-    return [*(record for _, record in first), *then][:n], old
+    turn: Counter[Cell] = Counter()
+
+    def place(record: Record) -> float:
+        """Return the turn of a stale record: one of each method and data set comes before a second."""
+        turn[cell_of(record)] += record["key"] in old
+        return turn[cell_of(record)] if record["key"] in old else math.inf
+
+    return sorted(records, key=place)[:n], old  # a stable sort, so that the cheapest cells stay first
 
 
 def _cost(record: Record) -> float:
@@ -313,7 +300,7 @@ class Finding:
         }
         result = {
             "verified": self.old["key"],
-            "cell": list(_cell(self.old)),
+            "cell": list(cell_of(self.old)),
             "verdict": self.verdict,
             "difference": self.difference if math.isfinite(self.difference) else None,
             "field": self.field,
@@ -367,7 +354,7 @@ def _judge_means(found: Sequence[Finding]) -> list[Finding]:
     cells: defaultdict[tuple[str, ...], list[Finding]] = defaultdict(list)
     for finding in found:
         if finding.verdict in ("identical", "close"):
-            cells[_cell(finding.old)].append(finding)
+            cells[cell_of(finding.old)].append(finding)
     for group in cells.values():
         fields = {at for finding in group for at in finding.changes}
         means = {at: statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields}

@@ -30,7 +30,7 @@ def test_what_the_store_knows_is_said(commits: tuple[str, str], said: str) -> No
 def test_an_exhibit_has_its_runs() -> None:
     """Only the stored runs of an exhibit count; without any, nothing is said."""
     runs = registered()["FG-A1"].runs("paper")
-    assert origin.Origins().told("FG-A1") == ""
+    assert origin.teller()("FG-A1") == ""
     Store().append("fedgat-4-algorithm", record(runs[0], when=DAYS[0]) | {"commit": "abc"})
-    assert origin.Origins().told("FG-A1") == "Drawn from 1 run of the store, computed on 2026-01-02, at commit abc."
-    assert origin.Origins().told("no exhibit") == ""
+    assert origin.teller()("FG-A1") == "Drawn from 1 run of the store, computed on 2026-01-02, at commit abc."
+    assert origin.teller()("no exhibit") == ""

@@ -17,18 +17,13 @@ ID = re.compile(r"\b[A-Z]{2,3}-[A-Z][A-Za-z]*\d+[a-z]?(?:-\w+)*\b|\bEN-\d+[a-z]?
 _STYLER = re.compile(r"\bT_[0-9a-f]{5}(?=[_\"\s])")
 _SOLUTION = re.compile(r"[ \t]*<details>\s*<summary>Solution</summary>(.*?)</details>\n?", re.DOTALL)
 _FOLDED = re.compile(r"^([ \t]*)<details>\s*<summary>(.*?)</summary>\s*(.*?)\s*</details>", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^#+ +(.*)", re.MULTILINE)
 _ITEM = re.compile(r"^(?=\d+\. )", re.MULTILINE)
 
 
 def text(cell: Cell) -> str:
     """Return the source of a cell, which a file may hold as a list of lines."""
     return "".join(cell["source"])
-
-
-def title(notebook: Notebook) -> str:
-    """Return the first heading of a notebook."""
-    lines = text(notebook["cells"][0]).splitlines() if notebook["cells"] else []
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "untitled")
 
 
 def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
@@ -46,11 +41,10 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
     cells: list[dict[str, Any]] = []
     heading, widgets = "", notebook["metadata"].get("widgets", {}).get(STATE, {}).get("state", {})
     for cell in map(copy.deepcopy, without_solutions(notebook)["cells"]):
-        heading = next(
-            (line.lstrip("# ") for line in text(cell).splitlines()[::-1] if _is_heading(cell, line)), heading
-        )
         cell["metadata"] = {"tags": cell["metadata"].get("tags", [])}
-        if cell["cell_type"] == "markdown":  # blank lines, without which what is folded is no Markdown
+        if cell["cell_type"] == "markdown":
+            heading = [heading, *_HEADING.findall(text(cell))][-1]
+            # With blank lines, without which what is folded is no Markdown.
             cell["source"] = _FOLDED.sub(r"\1<details><summary>\2</summary>\n\n\1\3\n\n\1</details>\n", text(cell))
         if cell["cell_type"] == "code":
             cell["outputs"] = [
@@ -66,10 +60,6 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
         name: notebook["metadata"][name] for name in ("kernelspec", "language_info") if name in notebook["metadata"]
     }
     return {**notebook, "cells": cells, "metadata": kept}
-
-
-def _is_heading(cell: Cell, line: str) -> bool:
-    return cell["cell_type"] == "markdown" and re.match(r"#+ ", line) is not None
 
 
 def alternative(cell: Cell, heading: str, titles: Mapping[str, str]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fedrepro.reporting import exhibits, rule
+from fedrepro.reporting import exhibits, files, rule
+from fedrepro.reporting.compare import canonical, cell_key
 from fedrepro.reporting.exhibits import natural
 
 Row = dict[str, str]
@@ -66,31 +67,23 @@ def rows(figures: Path) -> list[Row]:
     return [row for paper in exhibits.papers() for row in _paper(paper, figures / paper)]
 
 
-def read(path: Path) -> list[Row]:
-    """Return the rows of a CSV file, none if there is no such file."""
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as content:
-        return list(csv.DictReader(content, restval=""))
-
-
 def _paper(paper: str, folder: Path) -> Iterator[Row]:
     known = {row["id"]: row for row in exhibits.listed(paper)}
-    printed = read(exhibits.folder(paper) / "published.csv")
-    left = {(row["exhibit"], *_cell(row)): row for row in printed}
+    printed = files.read_rows(exhibits.folder(paper) / "published.csv")
+    left = {(row["exhibit"], *cell_key(row, KEYS)): row for row in printed}
     for file in sorted(folder.glob("*.csv"), key=lambda path: natural(path.stem)):
-        table = read(file)
+        table = files.read_rows(file)
         if not table or not {*KEYS, "exhibit", "published_mean"} <= set(table[0]):
             continue
         for row in table:
             if row["published_mean"] or row.get("published"):
-                told = left.pop((row["exhibit"], *_cell(row)), {})
+                told = left.pop((row["exhibit"], *cell_key(row, KEYS)), {})
                 yield _row(paper, known, file.stem, {**told, **row}, row.get("published", ""), row.get("ours_mean", ""))
     tables: dict[str, list[Row]] = {}
     for row in left.values():
         id_ = row["exhibit"]
         if id_ not in tables:
-            tables[id_] = read(folder / f"{id_}.csv")
+            tables[id_] = files.read_rows(folder / f"{id_}.csv")
         found = _found(row, tables[id_])
         ours = found.get("ours") or found.get("ours_mean") or found.get(row["metric"], "")
         spread = f" ± {row['spread']}" if row["spread"] else ""
@@ -106,15 +99,14 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
     score = row["metric"].startswith(("test accuracy", "F1", "local accuracy"))
     factor = 100 if score and "percent" not in row["metric"] else 1
     theirs = _number(row.get("published_mean") or row.get("value", ""))
-    mine = _number(ours)
-    both = theirs is not None and mine is not None
-    gap = _number(row.get("difference", ""))
-    if gap is None and theirs is not None and mine is not None:
+    mine, gap, half = _number(ours), _number(row.get("difference", "")), _number(row.get("half90", ""))
+    low, high = _number(row.get("low", "")), _number(row.get("high", ""))
+    points = 1 if "half90" in row else factor  # such tables have points
+    if math.isnan(gap):
         gap = (mine - theirs) * (factor if "half90" in row else 1)
-    half, points = _number(row.get("half90", "")), 1 if "half90" in row else factor  # such tables have points
-    limits = {name: _number(row.get(name, "")) for name in ("low", "high")}
-    if half is not None and gap is not None:
-        limits = {"low": gap - half, "high": gap + half}
+    if not math.isnan(gap + half):
+        low, high = gap - half, gap + half
+    both = score and not math.isnan(theirs + mine)
     word = next((row[name] for name in WORD if row.get(name)), NONE)
     short = re.split(r" [+-]?\d", word)[0]  # "differs by" of "differs by +1.9%", which the reason keeps
     return {
@@ -123,56 +115,47 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
         "table": table,
         "label": about["label"],
         "printed": printed,
-        "ours": _short(mine) if mine is not None else ours,
+        "ours": _short(mine) or ours,
         "difference": _short(gap, points),
-        **{name: _short(value, points) for name, value in limits.items()},
+        "low": _short(low, points),
+        "high": _short(high, points),
         "runs": row.get("runs", ""),
         "word": short,
         "reading": row.get("reading") or table.removeprefix(row["exhibit"]).lstrip("-") or "main",
         "provenance": row.get("provenance", ""),
         "why": row.get("why") or (word if word != short else ""),
         "page": f"papers/{paper}.html",
-        "stored": stored(paper, table, row) if mine is not None else "",
+        "stored": stored(paper, table, row) if not math.isnan(mine) else "",
         "command": command(f"{paper}/{about['notebook']}"),
-        "x": _short(theirs, factor) if score and both else "",
-        "y": _short(mine, factor) if score and both else "",
+        "x": _short(theirs, factor) if both else "",
+        "y": _short(mine, factor) if both else "",
     }
-
-
-def _cell(row: Row) -> tuple[str, ...]:
-    return tuple(_canonical(row[name]) for name in KEYS)
-
-
-def _canonical(value: str) -> str:
-    number = _number(value)
-    return value if number is None else f"{number:.12g}"
 
 
 def _found(row: Row, table: list[Row]) -> Row:
     """Return the one row of a table that holds a printed number under its data set, method, clients and metric."""
     needed = ["dataset", "metric", *(name for name in ("method", "clients") if table and name in table[0])]
-    wanted = {_canonical(row[name]) for name in needed if row[name]}
-    value = _canonical(row["value"])
+    wanted = {canonical(row[name]) for name in needed if row[name]}
+    value = canonical(row["value"])
     fitting = [
         one
         for one in table
-        if any(_canonical(one.get(name, "")) == value for name in PRINTED)
-        if wanted <= {*map(_canonical, one.values()), *one}
+        if any(canonical(one.get(name, "")) == value for name in PRINTED)
+        if wanted <= {*map(canonical, one.values()), *one}
     ]
     return fitting[0] if len(fitting) == 1 else {}
 
 
-def _number(value: str) -> float | None:
+def _number(text: str) -> float:
     try:
-        number = float(value)
+        return float(text)
     except ValueError:
-        return None
-    return number if number == number else None
+        return math.nan
 
 
-def _short(value: float | None, factor: float = 1) -> str:
+def _short(value: float, factor: float = 1) -> str:
     """Return a number with as many digits as a reader compares, empty for none."""
-    return "" if value is None else f"{value * factor:.4g}"
+    return "" if math.isnan(value) else f"{value * factor:.4g}"
 
 
 def looks(words: Iterable[str]) -> dict[str, tuple[str, str, str]]:

@@ -12,7 +12,6 @@ from urllib.parse import quote, unquote
 from fedrepro import paths
 from fedrepro.paths import replace_file
 from fedrepro.reporting import exhibits, files, notebook, reading
-from fedrepro.reporting.exhibits import natural
 from fedrepro.reporting.site import copies, explorer
 from fedrepro.runs import provenance
 
@@ -96,14 +95,10 @@ def write(folder: Path, profile: str = "") -> Sources:
 
 
 def notebooks() -> list[notebook.Source]:
-    """Return the notebooks in the order of the papers; unlike `notebook.find` without checking their form.
-
-    A file whose name a page could take for markup is left out.
-    """
+    """Return the notebooks in the order of the papers. A file whose name a page could take for markup is left out."""
     order = [*exhibits.papers()]
-    known = sorted((paths.root() / "notebooks").glob("[!.]*/[!.]*.ipynb"), key=lambda path: natural(str(path)))
-    named = [path for path in known if PLAIN.fullmatch(path.parent.name) and PLAIN.fullmatch(path.stem)]
-    found = [notebook.Source(path, copies.title(_json(path)), ()) for path in named]
+    known = notebook.find(paths.root() / "notebooks")
+    found = [one for one in known if PLAIN.fullmatch(one.paper) and PLAIN.fullmatch(one.section)]
     return sorted(found, key=lambda one: order.index(one.paper) if one.paper in order else len(order))
 
 
