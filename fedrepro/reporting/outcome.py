@@ -109,10 +109,11 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]
     if leads and leads["leads"]:
+        some = " that are not zero in print" if leads["signed"] < leads["leads"] else ""
         said.append(
             f"The paper's method leads another row by {leads['printed_lead']:z.1f} points in print and by"
-            f" {leads['our_lead']:z.1f} here, in the median; {leads['same_sign']} of {leads['leads']} leads have the"
-            " printed sign."
+            f" {leads['our_lead']:z.1f} here, in the median of {leads['leads']} tested leads;"
+            f" {leads['same_sign']} of {leads['signed']}{some} have the printed sign."
         )
     claims = sum(known["claims"].values())
     if claims:
