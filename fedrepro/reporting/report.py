@@ -30,6 +30,7 @@ FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, bef
 TABLES = ("claims", "checks", "deviations")
 BESIDE = {"across": "All methods under one protocol", "engine": "The engine of the suite"}  # folders that are no paper
 COUNT = re.compile(r"\d+(\.0+)?")
+JUDGED = re.compile(r"(.*?\d+ shown, \d+ contradicted, \d+ undecided): ")  # how the evidence of judged parts begins
 
 
 @dataclass(frozen=True)
@@ -213,10 +214,10 @@ def _illustrated(folder: Path, name: str) -> str:
 
 def _evidence(row: Row) -> str:
     """Return the evidence of a claim, folded, one line a part."""
-    counts, colon, rest = row["evidence"].partition(": ")
-    told = rest.split("; ") if colon else row["evidence"].split("; ")
-    head = f"{row['id']}, {row['verdict']}" + (f": {counts}" if colon else "")
-    return files.folded(head, "".join(map(files.item, told)))
+    judged = JUDGED.match(row["evidence"])
+    told = row["evidence"][judged.end() :] if judged else row["evidence"]  # a finding has no counts of its parts
+    head = f"{row['id']}, {row['verdict']}" + (f": {judged[1]}" if judged else "")
+    return files.folded(head, "".join(map(files.item, told.split("; "))))
 
 
 def _causes(folder: Path, paper: str) -> list[dict[str, object]]:
