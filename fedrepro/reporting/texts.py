@@ -16,7 +16,8 @@ RULE = (
     " The rule was chosen by simulation alone: at a true difference of two points *agrees* is wrong in at most 6% of"
     " cases, and up to two points *differs* is. `tests/reporting/test_rule.py` repeats the simulation.",
     "The variance of our runs is moderated by a prior for each paper (Smyth 2004), estimated once from the spreads in"
-    " its main tables and kept in a file. No other cell changes the word of a cell.",
+    " its main tables and kept in a file. But for the graphs drawn anew, below, no other cell changes the word of a"
+    " cell.",
 )
 
 ONE_GRAPH = (
