@@ -1,7 +1,7 @@
 """Write the galleries, `figures/<paper>/README.md` and `figures/README.md`, from the files next to them.
 
-An exhibit counts as drawn if its CSV exists. The column `runs` of the CSV says how many runs each number has, and the
-verdicts in its column `verdict` are counted.
+An exhibit counts as drawn if its CSV has a row. The column `runs` of the CSV says how many runs each number has, and
+the verdicts in its column `verdict` are counted.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ class Drawn:
 
     @property
     def exhibit(self) -> Exhibit | None:
-        """Return the exhibit of a file, also of a form of it, as SH-T1-cells."""
-        known = exhibits.registered()
-        return known.get(self.id) or known.get(self.id.rpartition("-")[0]) or known.get(self.id.rstrip("abcdef"))
+        """Return the exhibit of a file, also of a form of it, as SH-T1-cells and SH-T1-by-reading."""
+        known, parts = exhibits.registered(), self.id.split("-")
+        forms = ["-".join(parts[:count]) for count in range(len(parts), 1, -1)]
+        return next((known[name] for name in [*forms, self.id.rstrip("abcdef")] if name in known), None)
 
 
 def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Path]:
@@ -123,6 +124,7 @@ def gallery(
         guide=reading.FILE if guide else "",
         answer=_illustrated(folder, exhibits.papers()[paper]) + _answer(folder.parent, paper) if listed else "",
         listed=listed,
+        done=sum(bool(drawn[name].rows) for name in ids if name in drawn),
         states=_states(listed, drawn),
         **{name: _read(folder / f"{name}.csv", COLUMNS[name] if name == "claims" else ()) for name in TABLES},
         evidence=_evidence,
@@ -141,7 +143,7 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
     done = 0
     for paper, name in exhibits.papers().items():
         ids = [row["id"] for row in listed if row["paper"] == paper]
-        drawn = [one for one in _drawn(folder / paper).values() if one.id in ids]
+        drawn = [one for one in _drawn(folder / paper).values() if one.id in ids and one.rows]
         known = answer.numbers(folder, paper)
         behind = Drawn("", [row for one in drawn for row in one.rows]).runs
         shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind])
@@ -254,7 +256,7 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
     lines = []
     for row in listed:
         one = drawn.get(row["id"])
-        state = ["drawn", one.runs, one.counted, one.links] if one else ["not yet", "", "", ""]
+        state = ["drawn", one.runs, one.counted, one.links] if one and one.rows else ["not yet", "", "", ""]
         lines.append([row["id"], row["label"], row["kind"], row["title"], *state])
     head = ["exhibit", "label", "kind", "what", "state", "runs behind each number", "verdicts", "files"]
     return table(head, lines)

@@ -137,6 +137,22 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     assert "[The engine of the suite](engine/README.md)" in text
 
 
+def test_a_file_without_rows_is_not_drawn(folder: Path) -> None:
+    """An exhibit whose file has a heading alone is not counted as drawn, and its page says that it has no numbers."""
+    files.save("fedgat", "FG-F3a", pd.DataFrame(columns=["clients", "scalars"]), folder=folder)
+    report.write(folder)
+    assert "Drawn: 3 of 39 exhibits." in page(folder) and cells(page(folder), "| FG-F3a ")[4] == "not yet"
+    assert "FG-F3a. Files: [csv](FG-F3a.csv). It has no numbers yet." in page(folder)
+    assert cells((folder / "README.md").read_text(), "| [FedGAT]")[1:3] == ["3", "39"]
+
+
+def test_a_form_of_an_exhibit_has_its_title(folder: Path) -> None:
+    """A file that is named after an exhibit, with one word or more behind its ID, has the exhibit's title."""
+    files.save("fedgat", "FG-T1-by-reading", pd.DataFrame({"runs": [1]}), folder=folder)
+    report.write(folder)
+    assert "### FG-T1-by-reading: Test accuracy of central" in page(folder)
+
+
 def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:
     """Cells without a published number, in a table that compares with some, are not counted; ours have their titles."""
     rows = {"verdict": ["differs", "not tested"], "published_mean": [0.5, None], "runs": [3, 3]}
