@@ -148,7 +148,7 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         behind = Drawn("", [row for one in drawn for row in one.rows]).runs
         shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind])
         told = [f"{known['words'][word]} ({known['expected'][word]:.0f})" for word in answer.TESTED]
-        told.append(f"{known['narrow']:.0%}")
+        told.append(outcome.share(known["narrow"]))
         words.append([name, known["printed"], known["tested"], *(told if known["tested"] else [""] * len(told))])
         done += len(drawn)
         claims.append([name, *known["claims"].values()])

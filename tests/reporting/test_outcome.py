@@ -93,6 +93,11 @@ def test_tables_are_told_in_sentences() -> None:
     ]
 
 
+def test_a_share_is_all_only_if_it_is() -> None:
+    """Of 485 numbers 483 are not said to be all of them, nor 2 to be none."""
+    assert [outcome.share(n / 485) for n in (0, 2, 240, 483, 485)] == ["0%", "0.4%", "49%", "99.6%", "100%"]
+
+
 def test_a_printed_lead_of_zero_has_no_sign() -> None:
     """Signs are counted among the leads that are not zero in print, and the sentence says so."""
     told = outcome.of_tables(KNOWN | {"leads": KNOWN["leads"] | {"signed": 4}}, "Table 1")
