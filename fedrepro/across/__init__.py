@@ -1,7 +1,7 @@
 """Compare all methods of the suite under one protocol: accuracy, cost and leaks.
 
     protocol.py    the protocol: graphs, clients, settings, tuning budget, and who cannot be run where
-    exhibits.py    the runs behind the exhibits AX-1 to AX-12
+    exhibits.py    the runs behind the exhibits AX-1 to AX-13
     tables.py      what a reader sees of the runs: accuracy, macro-F1, clients, bytes, seconds
     statistics.py  paired differences, ranks with their critical difference, and what they depend on
     messages.py    what a method sends in its first round, captured while it trains, and the seconds of each side

@@ -17,7 +17,7 @@ moments that are kept, and averages are weighted by training nodes. One local ep
 FedSGD and FedStruct send one gradient a round by definition. GFL-APPNP takes plain gradient steps without weight decay,
 as its algorithm needs, and averages equally. Feras samples sub-graphs of the training graph, as its paper has it.
 
-Tuning. Every method has six points: three learning rates times two values of one option (`POINTS`). The point with the
+Tuning. Every method has six points: three learning rates times two values of one option (`points`). The point with the
 highest validation accuracy is taken, and of equals the first. The seed is 100, which no table shows. Points are chosen
 for each graph on METIS parts with 10 clients and the split `MAIN`, and hold for all its columns. No test score takes
 part. GFL-APPNP and Feras, and who is compared with them, are tuned in their own column.

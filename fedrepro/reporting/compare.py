@@ -152,8 +152,7 @@ def table(
     Returns:
         The columns `IDENTIFIERS`, `PUBLISHED`, `MEASURED` and, where the published rows have it, `provenance`. A
         stand-in (`Cora~standin`) is shown in the cell of its graph only where no run on the real data exists, and is
-        then not tested. Neither is a number that
-        equals one of another protocol or of another row.
+        then not tested. Neither is a number that equals one of another protocol or of another row.
 
     Raises:
         ArgumentError: a column is missing, or a seed occurs twice in a cell (`on` mixes different runs).

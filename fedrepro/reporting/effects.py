@@ -135,14 +135,18 @@ def fieller(top: float, top_variance: float, bottom: float, bottom_variance: flo
 def summary(table: pd.DataFrame) -> dict[str, float]:
     """Return the leads of a table in a few numbers.
 
+    A lead that is not tested is left out. Over a printed peak, for one, ours is a lead over a mean.
+
     Returns:
-        `leads` (with both numbers), `same_sign` (of those whose printed lead is not zero), the medians of the printed
-        lead, of ours, and of the ratio where there is one.
+        `leads`, those with a word; `signed`, those whose printed lead is not zero, and `same_sign`, those of them whose
+        sign ours has; and the medians of the printed lead, of ours, and of the ratio where there is one.
     """
-    both = table.dropna(subset=["printed_lead", "our_lead"])
+    both = table[table["verdict"].ne(rule.NOT_TESTED)].dropna(subset=["printed_lead", "our_lead"])
+    signed = both[both["printed_lead"].ne(0)]
     return {
         "leads": len(both),
-        "same_sign": int((np.sign(both["printed_lead"]) == np.sign(both["our_lead"])).sum()),
+        "signed": len(signed),
+        "same_sign": int((np.sign(signed["printed_lead"]) == np.sign(signed["our_lead"])).sum()),
         "printed_lead": float(both["printed_lead"].median()),
         "our_lead": float(both["our_lead"].median()),
         "ratio": float((both["our_lead"] / both["printed_lead"])[both["printed_lead"].abs() > LEAST].median()),

@@ -98,18 +98,19 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         said += [
             f"Of the tested numbers, {counted(known['words'])}.",
             f"Of those of a perfect copy, with the same runs and spreads, one would expect that {expected}.",
-            f"Our number is {_off(known['median'])} in the median, and {known['within']:.0%} of the tested numbers lie"
-            " within two points of the printed ones.",
-            f"The 95% interval reaches at most five points either way for {known['narrow']:.0%} of them.",
+            f"Our number is {_off(known['median'])} in the median, and {share(known['within'])} of the tested numbers"
+            " lie within two points of the printed ones.",
+            f"The 95% interval reaches at most five points either way for {share(known['narrow'])} of them.",
         ]
     said += _of_causes(known["causes"], known["placebo"])
     said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]
     if leads and leads["leads"]:
+        some = " that are not zero in print" if leads["signed"] < leads["leads"] else ""
         said.append(
             f"The paper's method leads another row by {leads['printed_lead']:z.1f} points in print and by"
-            f" {leads['our_lead']:z.1f} here, in the median; {leads['same_sign']} of {leads['leads']} leads have the"
-            " printed sign."
+            f" {leads['our_lead']:z.1f} here, in the median of {leads['leads']} tested leads;"
+            f" {leads['same_sign']} of {leads['signed']}{some} have the printed sign."
         )
     claims = sum(known["claims"].values())
     if claims:
@@ -142,6 +143,11 @@ def _of_causes(causes: Mapping[str, int], placebo: tuple[int, int]) -> list[str]
             " a wide interval there."
         )
     return said
+
+
+def share(part: float) -> str:
+    """Return a share in percent, which is 0% only if it is none and 100% only if it is all."""
+    return f"{part:.0%}" if part in (0, 1) or 0.005 < part < 0.995 else f"{part:.1%}"
 
 
 def _off(points: float) -> str:

@@ -1,7 +1,7 @@
 """Write the galleries, `figures/<paper>/README.md` and `figures/README.md`, from the files next to them.
 
-An exhibit counts as drawn if its CSV exists. The column `runs` of the CSV says how many runs each number has, and the
-verdicts in its column `verdict` are counted.
+An exhibit counts as drawn if its CSV has a row. The column `runs` of the CSV says how many runs each number has, and
+the verdicts in its column `verdict` are counted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, bef
 TABLES = ("claims", "checks", "deviations")
 BESIDE = {"across": "All methods under one protocol", "engine": "The engine of the suite"}  # folders that are no paper
 COUNT = re.compile(r"\d+(\.0+)?")
+JUDGED = re.compile(r"(.*?\d+ shown, \d+ contradicted, \d+ undecided): ")  # how the evidence of judged parts begins
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,10 @@ class Drawn:
 
     @property
     def exhibit(self) -> Exhibit | None:
-        """Return the exhibit of a file, also of a form of it, as SH-T1-cells."""
-        known = exhibits.registered()
-        return known.get(self.id) or known.get(self.id.rpartition("-")[0]) or known.get(self.id.rstrip("abcdef"))
+        """Return the exhibit of a file, also of a form of it, as SH-T1-cells and SH-T1-by-reading."""
+        known, parts = exhibits.registered(), self.id.split("-")
+        forms = ["-".join(parts[:count]) for count in range(len(parts), 1, -1)]
+        return next((known[name] for name in [*forms, self.id.rstrip("abcdef")] if name in known), None)
 
 
 def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Path]:
@@ -122,6 +124,7 @@ def gallery(
         guide=reading.FILE if guide else "",
         answer=_illustrated(folder, exhibits.papers()[paper]) + _answer(folder.parent, paper) if listed else "",
         listed=listed,
+        done=sum(bool(drawn[name].rows) for name in ids if name in drawn),
         states=_states(listed, drawn),
         **{name: _read(folder / f"{name}.csv", COLUMNS[name] if name == "claims" else ()) for name in TABLES},
         evidence=_evidence,
@@ -140,12 +143,12 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
     done = 0
     for paper, name in exhibits.papers().items():
         ids = [row["id"] for row in listed if row["paper"] == paper]
-        drawn = [one for one in _drawn(folder / paper).values() if one.id in ids]
+        drawn = [one for one in _drawn(folder / paper).values() if one.id in ids and one.rows]
         known = answer.numbers(folder, paper)
         behind = Drawn("", [row for one in drawn for row in one.rows]).runs
         shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind])
         told = [f"{known['words'][word]} ({known['expected'][word]:.0f})" for word in answer.TESTED]
-        told.append(f"{known['narrow']:.0%}")
+        told.append(outcome.share(known["narrow"]))
         words.append([name, known["printed"], known["tested"], *(told if known["tested"] else [""] * len(told))])
         done += len(drawn)
         claims.append([name, *known["claims"].values()])
@@ -212,10 +215,10 @@ def _illustrated(folder: Path, name: str) -> str:
 
 def _evidence(row: Row) -> str:
     """Return the evidence of a claim, folded, one line a part."""
-    counts, colon, rest = row["evidence"].partition(": ")
-    told = rest.split("; ") if colon else row["evidence"].split("; ")
-    head = f"{row['id']}, {row['verdict']}" + (f": {counts}" if colon else "")
-    return files.folded(head, "".join(map(files.item, told)))
+    judged = JUDGED.match(row["evidence"])
+    told = row["evidence"][judged.end() :] if judged else row["evidence"]  # a finding has no counts of its parts
+    head = f"{row['id']}, {row['verdict']}" + (f": {judged[1]}" if judged else "")
+    return files.folded(head, "".join(map(files.item, told.split("; "))))
 
 
 def _causes(folder: Path, paper: str) -> list[dict[str, object]]:
@@ -252,7 +255,7 @@ def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
     lines = []
     for row in listed:
         one = drawn.get(row["id"])
-        state = ["drawn", one.runs, one.counted, one.links] if one else ["not yet", "", "", ""]
+        state = ["drawn", one.runs, one.counted, one.links] if one and one.rows else ["not yet", "", "", ""]
         lines.append([row["id"], row["label"], row["kind"], row["title"], *state])
     head = ["exhibit", "label", "kind", "what", "state", "runs behind each number", "verdicts", "files"]
     return table(head, lines)

@@ -113,19 +113,21 @@ def differences(old: Iterable[Definition], new: Iterable[Definition]) -> str:
     """Return the definitions that have changed, are new or are gone, by their files; one that only moved is none."""
     before, after = list(old), list(new)
     same = {each.digest for each in before} & {each.digest for each in after}
-    was = {each.name: each for each in before if each.digest not in same}
+    was = [each for each in before if each.digest not in same]
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for each in after:
-        if each.digest in same:
-            continue
-        if each.name not in was:
+    stayed = {(each.module, each.name) for each in was}  # come first, so that no namesake that moved takes their place
+    changed = [each for each in after if each.digest not in same]
+    for each in sorted(changed, key=lambda each: (each.module, each.name) not in stayed):
+        namesakes = [former for former in was if former.name == each.name]
+        if not namesakes:
             found["new"].append((each.module, each.name))
             continue
-        former = was.pop(each.name)
+        former = next((one for one in namesakes if one.module == each.module), namesakes[0])
+        was.remove(former)
         members = [m for m in {**former.members, **each.members} if former.members.get(m) != each.members.get(m)]
         names = [f"{each.name}.{member}" for member in members] or [each.name]
         found["changed"] += [(each.module, name) for name in names]
-    found["gone"] = [(each.module, each.name) for each in was.values()]
+    found["gone"] = [(each.module, each.name) for each in was]
     if sum(map(len, found.values())) > NAMED:
         folders = Counter(provenance.part_of(module) for places in found.values() for module, _ in places)
         listed = [f"{folder} ({number})" for folder, number in folders.most_common()]

@@ -130,7 +130,8 @@ def verify(
 
     Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads and chunk are the
     same, everything else must be the same to the last bit. Elsewhere numbers other than losses may differ by 0.01 (of
-    their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set.
+    their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set. Whole
+    numbers of a training run are not compared there, since they are rounds and what is counted without training.
 
     FedSheafHN's hypernetwork multiplies rounding from round to round. With a relative error of 6e-8 in every product
     and sum, as between a CPU and a GPU, four seeds on Cora after 30 rounds moved the test accuracy of the last round by
@@ -150,8 +151,7 @@ def verify(
     Returns:
         One row for each run that was computed: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict`
         (`identical`, `close`, `differs`, `failed`, for want of the graph `unavailable` or `damaged`, or `lost` by a
-        GPU), the largest
-        `difference`, the `field` where it is, `error`.
+        GPU), the largest `difference`, the `field` where it is, `error`.
 
     Raises:
         ArgumentError: `n` or `budget` is out of range.

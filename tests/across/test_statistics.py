@@ -126,6 +126,25 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
 
 
+def test_of_equal_bytes_the_better_method_sends_least() -> None:
+    """A method is not named for its bytes if another one sends as much and is better."""
+    close = {"FedAvg": [80.0, 80.5], "FedSGD": [81.0, 81.5]}
+    told = page.sentences(table(close).assign(bytes=70.4))
+    assert any("FedSGD sends least, 70.4 MiB per client; on the Pareto front" in one for one in told)
+    assert not any("FedAvg sends least" in one for one in told)
+
+
+def test_a_column_that_lacks_runs_says_so() -> None:
+    """The numbers of runs stand beside a statement on a column whose methods have not all runs of the protocol."""
+    column = protocol.Column("Cora", METIS)
+    methods = [name for name in protocol.METHODS if not protocol.why_not(name, column)]
+    whole = table(dict.fromkeys([*methods, protocol.FINE_TUNED], SCORES["Local"]))
+    lacking = whole[whole["row"].ne("FedAvg") | whole["seed"].lt(2)]
+    for rows, heading in ((whole, f"{column.label}.**"), (lacking, f"{column.label} (2-5 of 5 runs a method).**")):
+        told = page.sentences(rows)
+        assert all(any(one.startswith(f"**{what}, {heading}") for one in told) for what in ("Accuracy", "Bytes"))
+
+
 def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
     """The options of a run name its reading, and the page has the paired differences, which flip with the data."""
     values = dict(zip(protocol.FEDAVG_READINGS, (70.0, 80.0, 75.0, 81.0)))

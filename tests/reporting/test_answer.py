@@ -104,6 +104,22 @@ def test_shuffled_records_flip_the_leads() -> None:
     assert row["our_lead"] < 0 < row["printed_lead"] and row["verdict"] == rule.DIFFERS
 
 
+def test_only_tested_leads_are_summed_up() -> None:
+    """A lead over a printed peak, which no mean can be held against, is in no median and has no sign; nor has a tie."""
+    central = [run | {"method": "GAT", "partition": "single", "clients": 1, "test": 0.2 + run["test"]} for run in (
+        runs_of({"GAT": 0.781}).to_dict("records")
+    )]  # fmt: skip
+    frame = pd.concat([runs_of(LIKE_PRINT), pd.DataFrame(central)])
+    leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
+    peak = leads[leads["over"].eq("GAT") & leads["pairs"].gt(0)]
+    assert peak["our_lead"].item() < -15 and peak["verdict"].item() == rule.NOT_TESTED
+    found = effects.summary(leads)
+    assert (found["leads"], found["signed"], found["same_sign"]) == (2, 2, 2)
+    assert found["our_lead"] == pytest.approx((11.6 + 0.3) / 2, abs=0.4)
+    tied = effects.summary(leads.assign(printed_lead=0.0))
+    assert (tied["leads"], tied["signed"], tied["same_sign"]) == (2, 0, 0)
+
+
 def test_fieller_holds_the_ratio() -> None:
     """Fieller's interval covers the true ratio in 95% of draws, and has no end where the divisor may be zero."""
     rng = np.random.default_rng(2)

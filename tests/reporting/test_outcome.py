@@ -64,7 +64,7 @@ KNOWN: dict[str, Any] = {
     "causes": {"the code": 1, readings.NO_CAUSE: 2},
     "placebo": (0, 4),
     "beside": {"Sub-graph by sub-graph": Counter({rule.AGREES: 2, rule.NOT_TESTED: 1}), "Not drawn": Counter()},
-    "leads": {"leads": 5, "same_sign": 4, "printed_lead": 1.26, "our_lead": -0.04, "ratio": 1.0},
+    "leads": {"leads": 5, "signed": 5, "same_sign": 4, "printed_lead": 1.26, "our_lead": -0.04, "ratio": 1.0},
     "claims": {"holds": 1, "fails": 0, "undecided": 2},
     "main": ("It is fast.", "undecided"),
 }
@@ -86,11 +86,22 @@ def test_tables_are_told_in_sentences() -> None:
         "Noise explains some as well: one half of our seeds, taken for another reading, explains none of the 4 numbers"
         " that differ for the other half or have a wide interval there.",
         "Sub-graph by sub-graph: 2 agree and 1 is not tested.",
-        "The paper's method leads another row by 1.3 points in print and by 0.0 here, in the median; 4 of 5 leads have"
-        " the printed sign.",
+        "The paper's method leads another row by 1.3 points in print and by 0.0 here, in the median of 5 tested leads;"
+        " 4 of 5 have the printed sign.",
         "Of 3 claims that were judged, 1 holds and 2 are undecided.",
         "The paper's main claim is undecided: It is fast.",
     ]
+
+
+def test_a_share_is_all_only_if_it_is() -> None:
+    """Of 485 numbers 483 are not said to be all of them, nor 2 to be none."""
+    assert [outcome.share(n / 485) for n in (0, 2, 240, 483, 485)] == ["0%", "0.4%", "49%", "99.6%", "100%"]
+
+
+def test_a_printed_lead_of_zero_has_no_sign() -> None:
+    """Signs are counted among the leads that are not zero in print, and the sentence says so."""
+    told = outcome.of_tables(KNOWN | {"leads": KNOWN["leads"] | {"signed": 4}}, "Table 1")
+    assert any(one.endswith("5 tested leads; 4 of 4 that are not zero in print have the printed sign.") for one in told)
 
 
 def test_a_table_without_tests_or_files_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -45,6 +46,10 @@ def line(text: str, start: str) -> str:
 
 def cells(text: str, start: str) -> list[str]:
     return [cell.strip() for cell in line(text, start).strip("|").split(" | ")]
+
+
+def page(folder: Path) -> str:
+    return (folder / "fedgat" / "README.md").read_text()
 
 
 def test_every_paper_gets_a_page(folder: Path) -> None:
@@ -100,6 +105,27 @@ def test_tables_are_rendered(folder: Path) -> None:
     assert "## Beyond the paper" in text and "### FG-T1-literal: " in text
 
 
+@pytest.mark.parametrize(
+    ("evidence", "head", "listed"),
+    [
+        ("1 shown, 0 contradicted, 0 undecided: Cora +1; over: all", ": 1 shown, 0 contradicted, 0 undecided", 2),
+        ("L1 holds; 1 shown, 0 contradicted, 0 undecided: Cora", ": L1 holds; 1 shown, 0 contradicted, 0 undecided", 1),
+        ("matrix: 3 of 3 nodes; vector: 2 of 3 nodes", "", 2),
+        ("2 shown, 0 contradicted, 1 undecided of 3 pairs; above: Local 2", "", 2),
+    ],
+    ids=["parts", "checks and parts", "a finding", "a count of pairs"],
+)
+def test_the_counts_of_a_claim_stand_above_its_parts(folder: Path, evidence: str, head: str, listed: int) -> None:
+    """Only counts of parts are taken out of the evidence; a colon inside a finding does not cut it in two."""
+    row = ["FG-C1", "fedgat", "near", "means", evidence, "fails"]
+    columns = ["id", "paper", "claim", "check", "evidence", "verdict"]
+    files.save("fedgat", "claims", pd.DataFrame([row], columns=columns), folder=folder)
+    report.write(folder)
+    (told,) = re.findall(r"<summary>FG-C1, fails(.*?)</summary>(.*?)</details>", page(folder), re.DOTALL)
+    assert told[0] == head and told[1].count("\n- ") == listed
+    assert evidence.endswith(told[1].strip().rpartition("- ")[2])
+
+
 def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     """Of 165 exhibits three are drawn; a table beyond the paper adds nothing."""
     report.write(folder)
@@ -109,6 +135,22 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     assert "Drawn: 3 of 165 exhibits." in text
     assert "| FedGAT | 0 | 0 | 1 | 0 | 0 | 0 | 0 |" in text
     assert "[The engine of the suite](engine/README.md)" in text
+
+
+def test_a_file_without_rows_is_not_drawn(folder: Path) -> None:
+    """An exhibit whose file has a heading alone is not counted as drawn, and its page says that it has no numbers."""
+    files.save("fedgat", "FG-F3a", pd.DataFrame(columns=["clients", "scalars"]), folder=folder)
+    report.write(folder)
+    assert "Drawn: 3 of 39 exhibits." in page(folder) and cells(page(folder), "| FG-F3a ")[4] == "not yet"
+    assert "FG-F3a. Files: [csv](FG-F3a.csv). It has no numbers yet." in page(folder)
+    assert cells((folder / "README.md").read_text(), "| [FedGAT]")[1:3] == ["3", "39"]
+
+
+def test_a_form_of_an_exhibit_has_its_title(folder: Path) -> None:
+    """A file that is named after an exhibit, with one word or more behind its ID, has the exhibit's title."""
+    files.save("fedgat", "FG-T1-by-reading", pd.DataFrame({"runs": [1]}), folder=folder)
+    report.write(folder)
+    assert "### FG-T1-by-reading: Test accuracy of central" in page(folder)
 
 
 def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:

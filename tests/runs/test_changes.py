@@ -120,6 +120,16 @@ def test_many_definitions_are_counted() -> None:
     assert changes.differences(old, old[::-1]) == ""
 
 
+def test_namesakes_in_two_files_are_told_apart() -> None:
+    """Of two functions of one name in two files each is compared with its own, and one that moved with none of them."""
+    old = [changes.Definition(f"fedrepro.engine.{file}", "_check", f"old {file}", {}) for file in "ab"]
+    new = [changes.Definition(f"fedrepro.engine.{file}", "_check", f"new {file}", {}) for file in "ab"]
+    assert changes.differences(old, new) == "_check (engine/a.py), _check (engine/b.py) have changed"
+    assert changes.differences(old, new[:1]) == "_check (engine/a.py) has changed; _check (engine/b.py) is gone"
+    assert changes.differences(old[1:], new) == "_check (engine/b.py) has changed; _check (engine/a.py) is new"
+    assert changes.differences(old[:1], new[1:]) == "_check (engine/b.py) has changed"
+
+
 def test_a_method_of_a_notebook_is_not_known(checkout: Path) -> None:
     """A method that is registered nowhere cannot be compared, and the sentence says so."""
     record = stored() | {"run": {"task": "check", "method": "elsewhere", "dataset": ""}}

@@ -166,6 +166,24 @@ def test_where_fedsheafhn_stands() -> None:
     assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs -1.5 [-20.6, +17.6]")
 
 
+def test_a_place_is_found_on_common_seeds() -> None:
+    """A seed that only another method has puts it before FedSheafHN neither in the place nor in the difference."""
+    scores = {
+        settings.OURS: (80.0, 81.0),
+        "Local": (79.0, 80.0, 99.0),
+        "Flow": (82.0, 82.0),
+        "FedAvg": (None, None, 90),
+    }
+    rows = [
+        {"dataset": "Cora", "clients": 10, "method": method, "seed": seed, "percent": score, "val": 50.0}
+        for method, values in scores.items()
+        for seed, score in enumerate(values)
+        if score is not None
+    ]
+    (row,) = tables.standing(pd.DataFrame(rows)).to_dict("records")
+    assert row["over Local"] == pytest.approx(1.0) and (row["place"], row["methods"]) == (2, 3)
+
+
 def test_what_a_claim_speaks_of_and_was_not_run_is_named() -> None:
     """Results on Cora and CiteSeer leave Computers and ogbn-arxiv out of every claim that has them."""
     found = claims_table(claims.CLAIMS, results(10.0), "fedsheafhn").set_index("id")

@@ -197,7 +197,8 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
 
     The column `over Local` is FedSheafHN minus Local in points, on the seeds that both have, with its 95% interval
     (`low`, `high`; none for one run). The `rival` is the other method of best validation accuracy, and `over rival` is
-    FedSheafHN minus it. `place` is FedSheafHN's rank by mean test accuracy among `methods`.
+    FedSheafHN minus it. `place` is one more than the methods whose mean test accuracy is above FedSheafHN's, each on
+    the seeds that both have, and `methods` counts those compared, FedSheafHN among them.
     """
     rows = []
     for (dataset, clients), column in frame.groupby(["dataset", "clients"], sort=False):
@@ -209,9 +210,10 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
         rival = rival_of({name: runs[name]["val"] for name, gap in gaps.items() if len(gap)})
         over_local = mean_gap(scores[OURS], scores.get("Local", scores[OURS].iloc[:0]))[:3]
         over_rival = gaps[rival].mean() if rival else math.nan
-        mean = scores[OURS].mean()
-        place = 1 + sum(score.mean() > mean for score in scores.values())
-        rows.append([dataset, clients, len(scores[OURS]), mean, *over_local, rival, over_rival, place, len(scores)])
+        place = 1 + sum(gap.mean() < 0 for gap in gaps.values())
+        compared = 1 + sum(len(gap) > 0 for gap in gaps.values())
+        own = [len(scores[OURS]), scores[OURS].mean()]
+        rows.append([dataset, clients, *own, *over_local, rival, over_rival, place, compared])
     columns = ["dataset", "clients", "runs", "ours_mean", "over Local", "low", "high", "rival", "over rival", "place"]
     return pd.DataFrame(rows, columns=[*columns, "methods"])
 
