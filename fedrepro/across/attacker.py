@@ -83,7 +83,10 @@ def guess(seen: dict[str, Tensor], victim: Victim, seed: int) -> Guess:
 
 
 def rate(found: Guess, victim: Victim) -> dict[str, float]:
-    """Return the mean cosine, the area under the curve and the share of right labels of a guess."""
+    """Return the mean cosine, the area under the curve and the share of right labels of a guess.
+
+    A node without features, such as a tenth of Chameleon's, has no cosine and does not count.
+    """
     upper = torch.triu(torch.ones_like(victim.a, dtype=torch.bool), 1)
     scores = np.zeros(int(upper.sum())) if found.pairs is None else found.pairs[upper].double().numpy()
     cosine = torch.zeros(len(victim.x))
@@ -93,7 +96,7 @@ def rate(found: Guess, victim: Victim) -> dict[str, float]:
         cosine = (F.normalize(victim.x) @ F.normalize(found.vectors).T).abs().max(1).values
     right = (found.labels == victim.y)[victim.train].float()
     edges = auc(scores, victim.a[upper].numpy() > 0)
-    return {"features": float(cosine.mean()), "edges": edges, "labels": float(right.mean())}
+    return {"features": float(cosine[victim.x.any(1)].mean()), "edges": edges, "labels": float(right.mean())}
 
 
 def noise(seen: dict[str, Tensor], seed: int) -> dict[str, Tensor]:

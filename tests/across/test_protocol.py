@@ -108,6 +108,7 @@ def victim(nodes: int = 40) -> attacker.Victim:
 def test_noise_gives_chance_and_plain_data_gives_everything() -> None:
     """Features of nodes by number: 0 and 1; edges: one half and 1; labels: one over the classes and 1."""
     known = victim()
+    known.x[3] = 0  # a node without features is not counted
     assert attacker.rate(attacker.plain(known), known) == dict.fromkeys(attacker.GOALS, pytest.approx(1.0, abs=1e-6))
     sent = {"rows": known.x, "update": torch.randn(60, 8), "bias": torch.randn(4)}
     drawn = [attacker.rate(attacker.guess(attacker.noise(sent, seed), known, seed), known) for seed in range(40)]

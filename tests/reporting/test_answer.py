@@ -96,6 +96,15 @@ def test_leads_are_paired_over_seeds() -> None:
     assert effects.summary(leads.reset_index())["leads"] == 2
 
 
+def test_one_kept_graph_widens_a_lead() -> None:
+    """Where our runs keep one graph, the spread over graphs drawn anew is in the interval of a lead, as in a number."""
+    runs, told = runs_of(LIKE_PRINT), {"headline": {"method": "FedGAT"}, "value": "test"}
+    kept = printed().assign(anew_sd=0.03, anew_runs=10)
+    leads = [effects.effects(runs, table, **told) for table in (printed(), kept, kept.assign(anew_runs=0))]
+    narrow, wide, none = (one[one["over"].eq("DistGAT") & one["pairs"].gt(0)]["half95"].item() for one in leads)
+    assert wide > 2 * narrow and none == narrow
+
+
 def test_shuffled_records_flip_the_leads() -> None:
     """Negative control: with the methods' names exchanged the lead has the wrong sign and differs."""
     swapped = runs_of({"FedGAT": 0.684, "DistGAT": 0.800})
