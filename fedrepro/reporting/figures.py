@@ -34,11 +34,6 @@ UNCLEAR = 0.25  # half-width of an exponent's interval above which no line is dr
 PRINTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#666666", "linewidth": 1.2, "s": 34, "zorder": 4}
 
 
-def _interval(values: Any) -> tuple[float, float]:
-    """Return the ends of the t interval of the mean, as seaborn's `errorbar` wants them."""
-    return interval(values)[1:3]
-
-
 def curves(
     frame: pd.DataFrame,
     x: str,
@@ -157,7 +152,7 @@ def bars(
             "order": groups,
             "hue_order": names,
             "palette": look["palette"],
-            "errorbar": _interval,
+            "errorbar": lambda values: interval(values)[1:3],  # both ends
             "ax": ax,
         }
         width = 0.8 / max(len(names), 1)

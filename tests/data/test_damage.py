@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -343,8 +342,7 @@ def test_a_sweep_on_damaged_data_is_status_1(
     write(home / "notebooks", "engine/1-a")
     runs = [Run("check", "p", "graph statistics", dataset=name) for name in ("Cora", "Cora~standin")]
     exhibit = SimpleNamespace(notebook="engine/1-a", runs=lambda *_: runs)
-    known = SimpleNamespace(registered=lambda: {"EN-1": exhibit})
-    monkeypatch.setitem(sys.modules, "fedrepro.reporting.exhibits", known)
+    monkeypatch.setattr("fedrepro.reporting.exhibits.registered", lambda: {"EN-1": exhibit})
     (cora / "raw/ind.cora.x").write_bytes(b"cut")
     assert cli.main(["run", "engine", "--budget", "1", "--device", "cpu"]) == 1
     told = capsys.readouterr()

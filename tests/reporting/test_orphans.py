@@ -140,7 +140,7 @@ from types import SimpleNamespace
 sys.path.insert(0, sys.argv[2])
 import fake_tasks
 from fedrepro import cli, paths
-from fedrepro.reporting import notebook
+from fedrepro.reporting import exhibits
 from fedrepro.runs.run import sweep
 from pathlib import Path
 if __name__ == "__main__":
@@ -149,7 +149,7 @@ if __name__ == "__main__":
     options = {"log": sys.argv[1] + "/log", "pause": 0.05}
     runs = sweep(task="check", paper="p", method="logged", seed=range(2000), options=options)
     exhibit = SimpleNamespace(notebook="p/1-a", runs=lambda *_: runs)
-    sys.modules["fedrepro.reporting.exhibits"] = SimpleNamespace(registered=lambda: {"EN-1": exhibit})
+    exhibits.registered = lambda: {"EN-1": exhibit}
     sys.exit(cli.main(["run", "p", "--budget", "5", "--device", "cpu"]))
 """
     write(tmp_path / "notebooks", "p/1-a")
