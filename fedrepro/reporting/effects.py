@@ -107,10 +107,11 @@ def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str,
     spread = math.hypot(*sds)
     redrawn = bool(top["redrawn"])
     unit = math.hypot(*(compare.last_digit(side["value"]) for side in sides)) / top["point"]
-    # Rows over graphs drawn anew are not paired here: without what they share, the interval is rather too wide.
+    # Rows over graphs drawn anew are not paired here: without what they share, the interval is rather too wide. The
+    # prior is one of paired leads, and would make it narrower.
     graphs = min(int(side.get("anew_runs", 0)) for side in sides)
     anew_sd = math.hypot(*(side.get("anew_sd", math.nan) for side in sides)) / top["point"]
-    anew = rule.moderated(anew_sd, graphs, prior(top["paper"], LEAD)) if graphs > 1 else (math.nan, math.nan)
+    anew = (anew_sd**2, graphs - 1) if graphs > 1 else (math.nan, math.nan)
     one = rule.intervals(
         known["our_lead"],
         variance,
