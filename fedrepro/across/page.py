@@ -13,6 +13,7 @@ import pandas as pd
 from fedrepro import paths
 from fedrepro.across import protocol, statistics, tables
 from fedrepro.reporting import checks, frames
+from fedrepro.reporting.statistics import discoveries
 
 CLOSE = 2.0  # points below the best mean within which a method is still considered
 COLUMN = protocol.Column("Cora", protocol.METIS).label
@@ -22,20 +23,22 @@ PAGE = "WHICH.md"
 def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None:
     """Return the row of highest mean accuracy in a column, that mean, and the rows that are not shown to be worse.
 
-    A row is shown to be worse if the 95% interval of its paired difference to the best lies below zero. Central
-    training is no choice of a client and is left out, and so is a row of one run. None if no row has two runs.
+    A row is shown to be worse by the rule of AX-4: the 95% interval of its paired difference to the best lies below
+    zero, and Benjamini and Hochberg's procedure over the column's rows keeps it. That the best was chosen by the same
+    runs is not corrected. Central training is no choice of a client and is left out, and so is a row of one run. None
+    if no row has two runs.
     """
     part = table[(table["column"] == label) & (table["row"] != "Central")]
     means = part.groupby("row")["accuracy"].agg(["mean", "count"]).query("count > 1")["mean"]
     if means.empty:
         return None
     first = str(means.idxmax())
-    tied = []
-    for name in tables.order([row for row in means.index if row != first]):
-        gap = frames.difference(part, {"row": name}, {"row": first}, "accuracy")
-        if gap is None or gap.high >= 0:
-            tied.append(name)
-    return first, float(means[first]), tied
+    names = tables.order([row for row in means.index if row != first])
+    gaps = {name: frames.difference(part, {"row": name}, {"row": first}, "accuracy") for name in names}
+    tested = {name: gap for name, gap in gaps.items() if gap is not None}
+    kept = discoveries([gap.p for gap in tested.values()], statistics.LEVEL)
+    worse = {name for (name, gap), keep in zip(tested.items(), kept, strict=True) if keep and gap.high < 0}
+    return first, float(means[first]), [name for name in names if name not in worse]
 
 
 def sentences(

@@ -39,6 +39,8 @@ HEAVY = (
     "matplotlib_inline.backend_inline", "papermill", "nbconvert", "pandas.io.formats.style", "IPython.core.completer",
 )  # fmt: skip
 LOOK_SECONDS = 0.1
+# A kernel that is told to end writes its trace first; on a busy machine Jupyter's 5 seconds are too few for that.
+END_SECONDS = 60.0
 # What this process has begun and must not leave: kernel managers, and files and folders.
 _started: list[Any] = []
 _unfinished: set[Path] = set()
@@ -121,6 +123,7 @@ def manager() -> Iterator[type]:
         class ThisInterpreter(AsyncKernelManager):
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
+                self.shutdown_wait_time = END_SECONDS
                 _started.append(self)
                 if files:
                     self.transport, self.ip = "ipc", path

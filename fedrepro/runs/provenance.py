@@ -212,7 +212,9 @@ def commit() -> str:
     prefix, _, name = (told.decode() or "-").partition("\n")
     if prefix or not name:  # no commit, or that of another project in whose folder this one lies
         return ""
-    return name.strip() + ("-dirty" if git("status", "--porcelain", "--", *CODE) else "")
+    # The first line names the branch: without it git could not compare, and the code counts as changed.
+    told = git("status", "--porcelain", "--branch", "--", *CODE)
+    return name.strip() + ("" if len(told.splitlines()) == 1 else "-dirty")
 
 
 @cache

@@ -126,6 +126,33 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
 
 
+def test_to_be_shown_worse_counts_how_many_rows_are_compared() -> None:
+    """Of two rows one is worse at p = 0.04; the same difference is not shown beside rows that differ by nothing."""
+    noise = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+    gap = stats.t.isf(0.02, 4) * noise.std(ddof=1) / np.sqrt(5)
+    first, second = 80.0 + noise, np.full(5, 80.0 - gap)
+    two = table({"FedAvg": first, "Local": second})
+    assert page.best(two, two["column"].iloc[0]) == ("FedAvg", pytest.approx(80.0), [])
+    near = dict.fromkeys(["FedGAT", "FedProx", "FedSGD", "FedPer"], first - 1e-3 - 0.1 * noise[::-1])
+    many = table({"FedAvg": first, "Local": second, **near})
+    assert page.best(many, many["column"].iloc[0])[2].count("Local") == 1
+
+
+def test_shares_below_chance_are_cut_after_the_mean() -> None:
+    """Attacks that scatter around chance reveal nothing; what lies above it counts as it is."""
+    goals = ("features", "edges", "labels")
+    runs = [
+        {"dataset": "Cora", "of": of, "used": "", "unused": ""}
+        | {f"chance.{goal}": 0.5 for goal in goals}
+        | {f"sent.{goal}": 0.5 + off for goal in goals}
+        for of, offs in {"FedAvg": (-0.1, 0.05, 0.02), "FedGAT": (-0.1, 0.2, 0.2)}.items()
+        for off in offs
+    ]
+    found = tables.leaks(pd.DataFrame(runs)).set_index("row")
+    assert found.loc["FedAvg", list(goals)].tolist() == [0.0] * 3
+    assert found.loc["FedGAT", "edges"] == pytest.approx(0.2)
+
+
 def test_of_equal_bytes_the_better_method_sends_least() -> None:
     """A method is not named for its bytes if another one sends as much and is better."""
     close = {"FedAvg": [80.0, 80.5], "FedSGD": [81.0, 81.5]}

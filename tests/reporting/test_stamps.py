@@ -167,6 +167,19 @@ def test_a_removed_figure_is_drawn_again(checkout: Checkout) -> None:
     assert checkout.python("-m", "fedrepro", "run", NAME, "--again").startswith("ok ")
 
 
+def test_a_kernel_that_ends_slowly_leaves_its_stamp(checkout: Checkout) -> None:
+    """On a busy machine a kernel takes seconds to write its trace: it is not killed before."""
+    slow = """
+import time
+from fedrepro.reporting import trace
+trace._counts = lambda *given, real=trace._counts, rest=[4.0]: (time.sleep(rest.pop() if rest else 0), real(*given))[1]
+"""
+    source = write(checkout.root / "notebooks", "fedgat/8-slow", slow)
+    told = checkout.python("-m", "fedrepro", "run", "fedgat/8-slow")
+    source.unlink()
+    assert told.startswith("ok ") and list((checkout.root / "build").rglob("8-slow.stamp.json"))
+
+
 def test_a_file_that_a_parameter_names_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The content of a user's table is an input of its notebook; the threads of the process that asks are not."""
     table = tmp_path / "nodes.csv"

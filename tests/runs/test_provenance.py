@@ -341,6 +341,11 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
     assert provenance.commit() == first
     (tmp_path / "fedrepro/a.py").write_text("2")
     assert provenance.commit() == f"{first}-dirty"
+    (tmp_path / "fedrepro/a.py").write_text("1")
+    assert provenance.commit() == first
+    with monkeypatch.context() as patched:
+        patched.setattr(provenance, "git", lambda *told, real=provenance.git: b"" if told[0] == "status" else real(*told))
+        assert provenance.commit() == f"{first}-dirty", "what git could not compare is not clean"
     (tmp_path / "inside").mkdir()
     monkeypatch.setattr(provenance.paths, "root", lambda: tmp_path / "inside")
     assert provenance.commit() == "", "the commit of another project"
