@@ -225,7 +225,8 @@ TOLERANCE = 0.1  # what a control may miss, since labels of few nodes scatter
 def leaks(frame: pd.DataFrame) -> pd.DataFrame:
     """Return for each graph and method what is rebuilt, as shares of the way from chance (0) to everything (1).
 
-    A mean below chance counts as chance. The columns `<goal> measured` hold the cosine, the area under the curve and the accuracy themselves.
+    A mean below chance counts as chance. The columns `<goal> measured` hold the cosine, the area under the curve and
+    the accuracy themselves.
     """
     rows = []
     for run in frame.to_dict("records"):

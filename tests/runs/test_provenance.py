@@ -344,7 +344,8 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "fedrepro/a.py").write_text("1")
     assert provenance.commit() == first
     with monkeypatch.context() as patched:
-        patched.setattr(provenance, "git", lambda *told, real=provenance.git: b"" if told[0] == "status" else real(*told))
+        real = provenance.git
+        patched.setattr(provenance, "git", lambda *told: b"" if told[0] == "status" else real(*told))
         assert provenance.commit() == f"{first}-dirty", "what git could not compare is not clean"
     (tmp_path / "inside").mkdir()
     monkeypatch.setattr(provenance.paths, "root", lambda: tmp_path / "inside")
