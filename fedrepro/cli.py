@@ -283,7 +283,9 @@ def show_(
         first = ", ".join(record["key"][:16] for record in found[:5])
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
-    print(terminal.shown(json.dumps(record, indent=1, ensure_ascii=False)))
+    where = cells.environment(record)
+    whole = record | {"environment": where} if where else record
+    print(terminal.shown(json.dumps(whole, indent=1, ensure_ascii=False)))
     if old := cells.why_stale(record):
         print(terminal.shown(f"\n# stale: {old}"))
     print(terminal.shown(cells.recipe(record)))

@@ -39,7 +39,8 @@ def told(ends: Iterable[notebook.Outcome], folder: Path) -> int:
         f"{same} unchanged" if same else "",
         f"{failed} failed" if failed else "",
     ]
-    runs = f"; {sum(end.done for end in all_)} of {sum(end.wanted for end in all_)} runs are in the store"
+    wanted = sum(end.wanted for end in all_)  # none on a reader's graph, whose runs have a store of their own
+    runs = f"; {sum(end.done for end in all_)} of {wanted} runs are in the store" if wanted else ""
     print(f"{', '.join(filter(None, parts))} in {time.monotonic() - start:.0f} s{runs}")
     print(f"The copies with their outputs, as .ipynb and .html, are in {folder}")
     if same:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, one_of, require
@@ -104,11 +104,15 @@ def _main(exhibit_id: str) -> pd.DataFrame:
     return frame.reindex(columns=columns).sort_values([*names, "seed"])
 
 
+def environment(record: Record) -> dict[str, Any]:
+    """Return where a record was computed: versions, machine, processor, device and threads."""
+    known = str(record.get("environment", ""))  # none in a record that was written by hand
+    return Store(containing=known).environments.get(known, {})
+
+
 def command(record: Record) -> str:
     """Return the command that computes a record again, on the kind of device that computed it."""
-    known = str(record.get("environment", ""))  # none in a record that was written by hand
-    described = Store(containing=known).environments.get(known, {})
-    device = "cpu" if described.get("device", "cpu") == "cpu" else "cuda"
+    device = "cpu" if environment(record).get("device", "cpu") == "cpu" else "cuda"
     code = "from fedrepro.runs import Run; from fedrepro.runs.execute import compute; "
     code += f"print(compute([Run.from_dict({record['run']!r})], {device!r}))"
     return shlex.join(["python", "-c", code])
