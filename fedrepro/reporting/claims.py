@@ -168,6 +168,9 @@ def judge_claim(
     shown, it holds on every graph at hand. A claim about most parts holds if more than half are shown, and fails if
     half or more are contradicted. A claim about some parts holds if one is shown, and fails if all are contradicted.
 
+    Benjamini and Hochberg's procedure runs over the parts that scatter. Two settings with one number in every run
+    differ by zero for certain, and such a part must not make the others easier to show.
+
     Raises:
         ArgumentError: an unknown quantifier.
     """
@@ -179,10 +182,11 @@ def judge_claim(
     rest = f"; not compared: {', '.join(missing)}" if missing else ""
     if not judged:
         return f"no two runs of one seed to compare{rest}", NOT_CHECKED
-    kept = statistics.discoveries([p for _, _, p in judged.values()], LEVEL)
+    scattered = {name: p for name, (gap, _, p) in judged.items() if not gap[0] == gap.low == gap.high == 0}
+    kept = dict(zip(scattered, statistics.discoveries([*scattered.values()], LEVEL), strict=True))
     marks, texts = [], []
-    for (name, (gap, alone, _)), discovered in zip(judged.items(), kept, strict=True):
-        open_now = alone != UNDECIDED and not discovered
+    for name, (gap, alone, _) in judged.items():
+        open_now = alone != UNDECIDED and not kept.get(name, True)
         marks.append(UNDECIDED if open_now else alone)
         middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
         texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}{f' ({alone} if alone)' if open_now else ''}")

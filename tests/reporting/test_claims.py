@@ -150,6 +150,19 @@ def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None
     assert judge_claim({"Photo": (None, 0.0, math.inf)})[1] == "cannot be checked here"
 
 
+def test_parts_without_scatter_ease_no_other() -> None:
+    """Two settings with one number in every run differ by little for certain; the other parts are judged as alone."""
+    same = (paired([80.0, 81.0, 82.0], [80.0, 81.0, 82.0]), -1.0, 1.0)
+    steps = np.array([-1, -0.5, 0, 0.5, 1])
+    gap = stats.t.isf(0.02, 4) * steps.std(ddof=1) / math.sqrt(5)
+    near = (paired(gap + steps, [0.0] * 5), 0.0, math.inf)  # p = 0.04, one of two
+    other = (paired(0.1 + steps, [0.0] * 5), 0.0, math.inf)
+    alone = judge_claim({"near": near, "other": other})
+    beside = judge_claim({"a": same, "b": same, "c": same, "near": near, "other": other})
+    assert "near +1.1" in alone[0] and "undecided (shown if alone)" in alone[0] and alone[1] == "undecided"
+    assert "3 shown, 0 contradicted, 2 undecided" in beside[0] and "undecided (shown if alone)" in beside[0]
+
+
 def test_a_slope_is_judged_with_two_degrees_of_freedom_less() -> None:
     """The p-value of a slope is that of SciPy's regression, not of a mean over as many runs."""
     x, y = [1.0, 2.0, 4.0, 8.0], [1.0, 2.3, 3.5, 8.4]
