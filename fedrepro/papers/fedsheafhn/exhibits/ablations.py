@@ -14,7 +14,7 @@ from fedrepro.reporting.checks import Row, limit
 from fedrepro.reporting.statistics import interval, mean_gap
 from fedrepro.runs.run import Run
 
-# The columns of a stage of Figure 3, see `theory.diffusion.stages`.
+# The columns of a stage of Figure 3, see `theory.diffusion.trace`.
 STAGES = ("stage", "neighbours", "others", "step", "energy", "map_size", "map_spread")
 # Groups of clients in Figure 5: trained; new, after their local epochs; new, as received; new, without the server.
 NEWCOMERS = {

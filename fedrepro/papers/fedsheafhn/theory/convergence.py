@@ -14,8 +14,8 @@ the Jacobian of M_i. With ||A_i|| = a the constants of the theorem are
 The checks show where the printed statements fail:
 
     Theorem 1  Its term (L+2) b1^2 / T_c does not vanish with T, whereas the quantity it bounds does (SH-Q10).
-    Lemma 2    Its printed left side leaves out a gradient and is not bounded by the right side. The quantity that the
-               proof uses is.
+    Lemma 2    Its printed left side subtracts the client's moves and not the gradient after them. It is not bounded by
+               the right side. The quantity that the proof uses is.
     Lemma 3    It needs heads that move. It fails with fixed heads.
     Lemma 4    It lost the factor b3^2 of the noise, which reaches eta through the Jacobian, and so did Theorem 1. Both
                fail if b3 is large. Both hold with b3^2 sigma^2 for sigma^2 (in Theorem 1 with L1 left out there).

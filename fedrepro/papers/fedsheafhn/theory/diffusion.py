@@ -70,8 +70,8 @@ def trace(server: Server, vectors: Tensor) -> dict[str, list[Any]]:
         Lists with one entry per stage. `stage` is its name. `neighbours` and `others` are the mean cosines of two
         clients' vectors with and without an edge between them (None without such pairs). The other four are None
         except at layers. `step` is the norm of a layer's change over that of its input. `energy` is
-        tr(X^T Delta X) / ||X||^2 of a layer's input X and Laplacian Delta; it is 0 if all clients agree after their
-        maps. `map_size` and `map_spread` are mean absolute entry and standard deviation of its restriction maps.
+        tr(X^T Delta X) / ||X||^2 of a layer's input X and Laplacian Delta; it is 0 if the rows of D^-1/2 X agree after
+        their maps. `map_size` and `map_spread` are mean absolute entry and standard deviation of its restriction maps.
     """
     part, weights, pairs = server.diffusion, server.weights, server.pairs(vectors)
     states = part.states(weights, part.encode(weights, vectors), pairs)

@@ -1,4 +1,4 @@
-"""Theorem 2 of FedSheafHN (Appendix B): how many samples make the empirical loss close to the expected one.
+"""Theorem 2 of FedSheafHN (Appendix C): how many samples make the empirical loss close to the expected one.
 
 With M samples at each of N clients, the two losses differ by at most xi with probability 1 - delta if
 
