@@ -6,8 +6,8 @@ Every round the server receives h_j of client j and its gradient, under weights 
 
 Here m_j marks the hidden units that are on. One gradient without noise is therefore x_j itself, up to a factor that W2
 gives (`from_gradients`). V1 adds noise to the gradient and not to h_j. Noise of a fixed size averages out over rounds.
-It protects nothing besides, since h_j goes out clean: it gives `classes` equations for x_j a round, and soon more than
-x_j has features. `from_h` solves them, from the guess that the noisy gradients give.
+Besides, h_j goes out clean and gives `classes` equations for x_j a round. Once they clearly outnumber x_j's features,
+`from_h` solves them, from the guess that the noisy gradients give.
 
 Client k receives sums over its neighbours, grad C_k = M_k diag(W2[:, c]) with M_k = sum_j A_kj x_j m_j^T. With one
 neighbour this is the server's case again. With several, `from_gradients` finds a mixture, but the client can tell its

@@ -7,7 +7,7 @@ the graph joins the first samples of its two nodes.
     csbm-DNC           200 nodes with one sample each, split 10/10/80
     csbm-SNC           200 nodes with 40 samples each that have the node's label; nodes are split 10/10/80
     csbm-SC            50 nodes with 120 samples each that have labels of their own; samples are split 10/10/100
-    csbm-d25 to -d5    40 nodes of mean degree 25, 15, 10, 5, otherwise as csbm-SC
+    csbm-d25 to -d5    40 nodes of mean degree 25, 15, 10, 5 with samples as csbm-SC, other lambda and mu (GFL-Q6)
     csbm-n40           40 nodes of mean degree 5 with 10 training samples each, for rates
     csbm-n10x40 ...    10, 20, 40 and 80 nodes of mean degree 5 with 40 training samples each, for rates against N
     subCora            300 nodes of Cora around a connected training set; a repetition is one of 20 sub-graphs

@@ -338,7 +338,7 @@ class CentralUnbiased(Central):
     """Central GCN, GAT or GraphSAGE, trained on the full batch without bias terms (Appendix A.2.2).
 
     Args:
-        torch_init: whether weights start as PyTorch's linear layers do (GFL-Q10). Otherwise they start as the model's
+        torch_init: whether weights start as PyTorch's linear layers do (GFL-B). Otherwise they start as the model's
             default, and attention vectors always do.
     """
 

@@ -1,4 +1,4 @@
-"""Run Algorithm 1 of GFL-APPNP line by line, client after client, with whole weights and written-out Jacobians.
+"""Run Algorithm 1 of GFL-APPNP line by line, client after client, with whole weights and every grad C_k.
 
 Nothing is stacked, stored in other coordinates or skipped here. `method.py` trains the same numbers faster, and the
 check GFL-A1 compares the two. The one departure from the box is the sign of the gradient: the printed (y - y^) climbs,

@@ -82,7 +82,7 @@ def connectivity(get: Get) -> Parts:
 def rate(get: Get) -> tuple[str, str]:
     """Return the ratios to the bound's first term and the exponents of N and T, which test nothing (`theory.HALF`).
 
-    The linear speed-up is in the first term too: with the corollary's step it falls as N^(-1/2) for any small steps.
+    The linear speed-up is in the first term too: its factor N^(-1/2) comes from the corollary's step, for any descent.
     """
     table = theory.rate_table(theory.rate_points(get("GFL-Th2")))
     if table.empty:

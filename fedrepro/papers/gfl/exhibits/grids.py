@@ -145,7 +145,7 @@ def small_table(runs: Callable[[], list[Run]], columns: Sequence[str] = SMALL) -
 
 
 def readings() -> list[Run]:
-    """Return Eq. 13b and the features' noise as printed, and the initialization of central models (GFL-Q1, Q2, Q10).
+    """Return Eq. 13b and the features' noise as printed, and the initialization of central models (GFL-Q1, Q2, B).
 
     For DNC at I = 1 the public code has a separate rate, so its propagation is run at the printed rate too.
     """
