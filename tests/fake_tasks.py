@@ -11,7 +11,9 @@ from typing import Any
 
 from fedrepro import registry
 from fedrepro.errors import DamagedError, DataError, DivergedError
-from fedrepro.runs.run import Run
+from fedrepro.runs.execute import compute
+from fedrepro.runs.run import Run, sweep
+from fedrepro.runs.store import Record, Store
 
 
 def register() -> None:
@@ -102,3 +104,15 @@ def on_device(run: Run, device: str) -> dict[str, Any]:
     filled = torch.ones(3, device=device)
     filled[torch.tensor([5 if run.seed == 1 else 2], device=device)]
     return {"result": {"process": os.getpid(), "sum": float(filled.sum())}}
+
+
+def runs(method: str = "quick", seeds: int = 3, **axes: Any) -> list[Run]:
+    """Return the runs of one of the functions above."""
+    return sweep(**{"task": "check", "paper": "p", "method": method, "seed": range(seeds), **axes})
+
+
+def fill(store: Store, wanted: list[Run], **changes: Any) -> list[Record]:
+    """Compute runs and store their records with some fields changed."""
+    records = [record | changes for record in compute(wanted)]
+    store.append("a", *records)
+    return records

@@ -31,6 +31,9 @@ its own slots, where the code has one ring for all classes. Prototypes are keyed
 among the present classes. A client's classifier stays with it instead of being reset. The confidence takes no gradient.
 An embedding is the output of the last layer but one before its ReLU, where the code's is after it (`FGGPActivated`). We
 leave out the parts that the code computes without using them, which are a distillation and a second contrast.
+
+Training multiplies rounding more than in any other method that was measured: the same code with other instructions of
+the processor may choose another round, and its accuracy then moves by points (`runs/rounding.csv`).
 """
 
 from __future__ import annotations

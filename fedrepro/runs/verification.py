@@ -11,9 +11,10 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
 from fedrepro.runs import executors, provenance
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 VERIFIED = "verify.jsonl"
 DEVICES = ("own", "auto", "cpu", "cuda")
 POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
-# The same where rounding grows over the rounds: of the scores at the last round, by method.
-SENSITIVE = {"FedSheafHN": (0.05, 0.015)}
+MOVED = Path(__file__).with_name("rounding.csv")  # measured by tests/rounding.py
+SPREADS = 3  # how many times what rounding moved a result, as root mean square, another machine may change it
 SEVERAL = 3
 
 
@@ -37,7 +38,7 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
     """Return the finished records whose code has changed since and which no verification has cleared.
 
     A record is cleared if, with the code as it is now, runs of its task, method and data set were
-    recomputed and all of them agreed.
+    recomputed and all of them agreed. A difference that was found under other tolerances is to be judged again.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -48,7 +49,9 @@ def _judge(store: Store) -> Callable[[Record], bool]:
     verdicts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for record in store:
         if is_finding(record):
-            verdicts[(*record["result"]["cell"], record["fingerprint"])].add(record["result"]["verdict"])
+            result = record["result"]
+            if result["verdict"] != "differs" or result.get("tolerances") == tolerances():
+                verdicts[(*result["cell"], record["fingerprint"])].add(result["verdict"])
 
     now = cache(provenance.current)
 
@@ -133,10 +136,9 @@ def verify(
     their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set. Whole
     numbers of a training run are not compared there, since they are rounds and what is counted without training.
 
-    FedSheafHN's hypernetwork multiplies rounding from round to round. With a relative error of 6e-8 in every product
-    and sum, as between a CPU and a GPU, four seeds on Cora after 30 rounds moved the test accuracy of the last round by
-    0.0425 at most and by 0.009 in the mean, and that of the best round by 0.009. The other methods tried (FedAvg,
-    FedSGD, DistGAT) moved by 0.0009 at most. So scores of its last round may differ by 0.05, and by 0.015 in the mean.
+    Training may multiply rounding from round to round. `rounding.csv` has what the same code on the same machine
+    changes if it takes other instructions, as root mean square over runs. Three times this may differ where it is more
+    than the above, and in the mean of n runs this by the root of n.
 
     Args:
         store: where the runs are.
@@ -262,20 +264,14 @@ class Finding:
             self.changes = _changes(pair for pair in pairs if pair[0] in other)
             self.verdict = "differs" if self.changes else "identical"
         else:
-            pairs = list(_pairs(old["result"], new["result"]))
-            train = old["run"]["task"] == "train"  # the best round, a whole number, may be another one
-            self.changes = _changes(
-                (at, a, b)
-                for at, a, b in pairs
-                if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
-            )
-            within = all(abs(change) <= self.allowed(at)[0] for at, change in self.changes.items())
+            self.changes = compare(old, new)
+            within = all(abs(change) <= self.allowed(at) for at, change in self.changes.items())
             self.verdict = "close" if within else "differs"
 
-    def allowed(self, at: str) -> tuple[float, float]:
-        """Return how much another machine may change a field, in one run and in the mean of several."""
-        plain = POINT, MEAN_POINT
-        return SENSITIVE.get(self.old["run"]["method"], plain) if ".last." in f".{at}." else plain
+    def allowed(self, at: str, runs: int = 1) -> float:
+        """Return how much another machine may change a field, in one run or in the mean of several."""
+        moved = SPREADS * _moved().get((self.old["run"]["method"], part(at)), 0.0)
+        return max(POINT if runs == 1 else MEAN_POINT, moved / math.sqrt(runs))
 
     @property
     def difference(self) -> float:
@@ -302,12 +298,47 @@ class Finding:
             "verified": self.old["key"],
             "cell": list(cell_of(self.old)),
             "verdict": self.verdict,
+            "tolerances": tolerances(),
             "difference": self.difference if math.isfinite(self.difference) else None,
             "field": self.field,
         }
         changed = {"run": run, "version": 1, "status": "ok", "result": result}
         kept = {name: value for name, value in self.new.items() if name != "series"}
         return kept | {"key": hashlib.sha256(named.encode()).hexdigest()} | changed
+
+
+def compare(old: Record, new: Record) -> dict[str, float]:
+    """Return by how much two records of a run differ, by field, as far as records of two machines are compared."""
+    train = old["run"]["task"] == "train"  # the best round, a whole number, may be another one
+    return _changes(
+        (at, a, b)
+        for at, a, b in _pairs(old["result"], new["result"])
+        if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
+    )
+
+
+def part(at: str) -> str:
+    """Return of which part of a result a field is.
+
+    `before.best.val_f1` and `after.best.test_f1` are of the part `best f1`, `before.last.test` is of `last accuracy`,
+    and what is no score is of its first name, as `facts` or `traffic`.
+    """
+    first, *more = at.split(".")
+    if first not in ("before", "after") or len(more) < 2:
+        return first
+    return f"{more[0]} {more[1].partition('_')[2] or 'accuracy'}"
+
+
+@cache
+def tolerances() -> str:
+    """Return a short hash of what another machine may change."""
+    told = repr((POINT, MEAN_POINT, SPREADS, sorted(_moved().items())))
+    return hashlib.sha256(told.encode()).hexdigest()[:8]
+
+
+@cache
+def _moved() -> dict[tuple[str, str], float]:
+    return {(row["method"], row["part"]): float(row["moved"]) for row in paths.read_csv(MOVED)}
 
 
 def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -358,7 +389,7 @@ def _judge_means(found: Sequence[Finding]) -> list[Finding]:
     for group in cells.values():
         fields = {at for finding in group for at in finding.changes}
         means = {at: statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields}
-        if len(group) >= SEVERAL and any(abs(mean) > group[0].allowed(at)[1] for at, mean in means.items()):
+        if len(group) >= SEVERAL and any(abs(mean) > group[0].allowed(at, len(group)) for at, mean in means.items()):
             changed += [finding for finding in group if finding.verdict == "close"]
     for finding in changed:
         finding.verdict = "differs"

@@ -59,7 +59,7 @@ THEOREM = {
     "N, fixed step": "0",
     "N, untrained": "none: the data",
     OVER_FIXED: "-1/2",
-    "I": "at most 2",
+    "I": "at most 4, with Lemma A.1's sigma_H",
     "sigma_H": "at most 2",
     "lambda_max": "at most 1",
 }
