@@ -151,8 +151,8 @@ def table(
 
     Returns:
         The columns `IDENTIFIERS`, `PUBLISHED`, `MEASURED` and, where the published rows have it, `provenance`. A
-        stand-in (`Cora~standin`) is shown in the cell of its graph only where no run on the real data exists, and is
-        then not tested. Neither is a number that equals one of another protocol or of another row.
+        stand-in (`Cora~standin`) is shown in the cell of its graph only where no run on the real data exists, without a
+        difference, and is then not tested. Neither is a number that equals one of another protocol or of another row.
 
     Raises:
         ArgumentError: a column is missing, or a seed occurs twice in a cell (`on` mixes different runs).
@@ -182,6 +182,8 @@ def table(
             anew=(cell.get("anew_sd", math.nan), int(cell.get("anew_runs", 0))),
             untested="; ".join(reasons),
         )
+        if standin:
+            found = found._replace(difference=math.nan)
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
         rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
