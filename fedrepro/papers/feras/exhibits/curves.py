@@ -74,7 +74,7 @@ def pace(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def late_scores(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean score from epoch 50 on for every graph and q, and its difference to q = 1 (FR-X1).
+    """Return the mean score after epoch 50 for every graph and q, and its difference to q = 1 (FR-X1).
 
     Runs with fewer than 100 epochs are averaged over the last half. The difference is paired over seeds.
     """

@@ -96,7 +96,8 @@ def hold_every_node(fed: Federation, labels: str, topology: str, evaluate: str) 
         fed: the clients with their own nodes.
         labels: "visible" or "all", the labels that enter a host's loss (FR-Q4): `train_mask`.
         topology: "shared" or "visible", the edges that a host knows.
-        evaluate: "all" or "visible", the nodes that are scored at a host (FR-Q6): `val_mask`, `test_mask`.
+        evaluate: "all" or "visible", the nodes that are scored at a host (FR-Q6): `val_mask`, `test_mask`. With the
+            topology "visible" only visible nodes are scored.
 
     Returns:
         A federation whose batch has two more node attributes: `visible`, True if the client sees the node's features,

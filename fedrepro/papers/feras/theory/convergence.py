@@ -283,7 +283,8 @@ def conditions(run: Run) -> dict[str, Any]:
 
     Returns:
         "checks": rows, for the loss summed and averaged over nodes (c* = 1 and 1/k); "rho1", "rho2", "nodes",
-        "nonnegative" (features), and for both losses "lambda_needed" = 2 c* rho1 and "eta_allowed".
+        "nonnegative" (features), and for both losses "lambda_needed" = 2 c* rho1 and "eta_allowed", the largest rate of
+        the second condition with lambda = weight_decay.
     """
     options = {"hidden": 256, "lr": 0.01, "weight_decay": 0.0, "rounds": 0, **run.options}
     hidden, rounds = int(options.pop("hidden")), int(options.pop("rounds"))

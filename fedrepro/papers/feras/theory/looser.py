@@ -77,8 +77,8 @@ def counterexample() -> dict[str, Any]:
     """Return the smallest counterexample with whole-number features on a path, one feature per node.
 
     The smallest has the fewest nodes, then the smallest features, then the largest ratio. The diagonal of Theta* is 1
-    at a public node that one host drew and 1/2 at one that two hosts drew. It needs no 0, since that occurs only at a
-    node that the host cannot see, whose feature is 0.
+    at a public node that one host drew and 1/2 at one that two hosts drew. Theta* is 0 only at a node that the host
+    cannot see. Such nodes are not tried.
 
     Returns:
         Nested lists "a", "x" and "theta" (the diagonal), both radii "with" and "without", and their "ratio".
