@@ -7,6 +7,7 @@
     messages.py    what a method sends in its first round, captured while it trains, and the seconds of each side
     attacker.py    one attacker for all methods, with noise and plain data as controls
     page.py        "Which method should I take?", written by rule from the tables
+    pictures.py    a picture of the protocol
     yours.py       the protocol run for a method or a graph of the user
 
 `fedrepro.across(method="MyMethod")` runs the protocol for a registered method, see `yours.across`.

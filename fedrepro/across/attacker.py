@@ -5,8 +5,9 @@ guesses follow one rule for all methods, and are therefore lower bounds: an atta
 (FG-I6 and GFL-Q7 have such attacks).
 
     features   of a message about a node: its row, or the row of least norm that gives its embedding. Else the columns
-               of the first layer's update, of which none is assigned to a node. Measured is the cosine with a node's
-               features, of vectors that belong to no node the best one, as a mean over the client's nodes.
+               of the first layer's update, and the row of least norm that gives a client's mean embedding. None of
+               these is assigned to a node. Measured is the absolute cosine with a node's features, of vectors that
+               belong to no node the best one, as a mean over the client's nodes.
     edges      the cosine of two nodes' messages, or of two columns of the powers that another client holds. Measured is
                the area under the ROC curve over the pairs of the client's nodes; 0.5 if no message names nodes.
     labels     of training nodes: the class that the client's uploaded model predicts from the rows. Without rows it is

@@ -46,8 +46,8 @@ class Log:
 def watched(method: Method) -> tuple[Method, Log]:
     """Return a method that computes the same and writes a log.
 
-    The server's side is `begin_round` and `aggregate`, in which all exchange of a round takes place. Hooks that call
-    each other are counted once.
+    The server's side is `begin_round` and `aggregate`, with what clients compute there for the exchange. Feras
+    exchanges inside local steps, which are the clients' side. Hooks that call each other are counted once.
     """
     log, kind = Log(), type(method)
 
@@ -100,7 +100,7 @@ def cost(run: Run) -> dict[str, Any]:
 
     Returns:
         "result": `{"timing": {"before", "server", "clients", "peak_mebibytes"}}`. Seconds of the server and of all
-        clients together are means over rounds.
+        clients together are means over rounds, and those before training are the seconds of `start`.
     """
     watched_run = trained(run)
     _, _, log, whole = watch(watched_run)

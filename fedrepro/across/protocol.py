@@ -5,12 +5,14 @@ norm. Small graphs (Cora, CiteSeer, Chameleon, Squirrel) are divided among 10 cl
 Dirichlet(1) over labels. Cora is also divided among 20. Large graphs (PubMed, Photo, Computers) have METIS parts only.
 
 Split. Of all nodes 20% are for training, 40% for validation and 40% for test (`MAIN`). They are drawn uniformly over
-the graph, so that a client has these shares up to chance. Cora and Chameleon also have 10/10/80 (`SECOND`). Partition,
-split and initial weights of a seed are the same for every method, and all comparisons are paired.
+the graph, so that a client has these shares up to chance. Cora and Chameleon also have 10/10/80 (`SECOND`). Partition
+and split of a seed are the same for every method, and so are the initial weights of methods that start from the same
+network. All comparisons are paired.
 
-Clients' network. All methods have a GCN of two layers with 64 hidden units and dropout 0.5. FedGAT is a method for
-attention, and has 8 heads of 8 units. GFL-APPNP has the MLP of two layers, 64 hidden units and no biases that its
-algorithm needs.
+Clients' network. Methods have a GCN of two layers with 64 hidden units, and dropout 0.5 unless tuning chose 0.3. FedGAT
+is a method for attention, and has 8 heads of 8 units. FedStruct adds its structure embeddings to the GCN. GFL-APPNP has
+the MLP of two layers, 64 hidden units and no biases that its algorithm needs, and Feras the one convolution and dense
+layer that its algorithm is built on.
 
 Training. All methods have 100 rounds. Clients take three local epochs a round with Adam, weight decay 0.0005 and
 moments that are kept, and averages are weighted by training nodes. One local epoch would make FedProx equal to FedAvg.
@@ -20,14 +22,16 @@ as its algorithm needs, and averages equally. Feras samples sub-graphs of the tr
 Tuning. Every method has six points: three learning rates times two values of one option (`points`). The point with the
 highest validation accuracy is taken, and of equals the first. The seed is 100, which no table shows. Points are chosen
 for each graph on METIS parts with 10 clients and the split `MAIN`, and hold for all its columns. No test score takes
-part. GFL-APPNP and Feras, and who is compared with them, are tuned in their own column.
+part. GFL-APPNP and Feras are tuned in their own columns, and so are the methods compared with GFL-APPNP. Those compared
+with Feras have their points of METIS parts of Cora.
 
 Score. A run is scored at its round of best validation accuracy. Methods with one global model are scored before local
 training, and personalized methods after it. For pFedGraph the better of the two on validation nodes counts. The row
 "FedAvg, fine-tuned" is FedAvg's own runs after local training. Small graphs have five seeds, and large ones three.
 
 Own ground. Feras needs nodes that several clients see, and GFL-APPNP one node at each client. Each has one column of
-its own with the methods in `REFERENCES`.
+its own with the methods in `REFERENCES`: Cora among 5 clients with private and public nodes, and subCora among 300
+clients, with the features and the split of its paper.
 """
 
 from __future__ import annotations
