@@ -19,7 +19,7 @@ from pathlib import Path
 
 import fedrepro as fr
 from fedrepro.reporting.exhibits import find
-from fedrepro.runs import verification
+from fedrepro.runs import tolerances, verification
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -56,11 +56,11 @@ def table(native: Store, plain: Store) -> list[str]:
     for run in runs():
         if run.key in native and run.key in plain:
             for at, change in verification.compare(native.get(run.key), plain.get(run.key)).items():
-                moved[run.method, verification.part(at)].append(change)
+                moved[run.method, tolerances.part(at)].append(change)
     lines = []
     for (method, part), changes in sorted(moved.items()):
         size, largest = math.sqrt(statistics.fmean(change**2 for change in changes)), max(map(abs, changes))
-        if size * verification.SPREADS > verification.POINT or method == "FedAvg":
+        if size * tolerances.SPREADS > tolerances.POINT or method == "FedAvg":
             lines.append(f"{method},{part},{len(changes)},{size:.4f},{largest:.4f}")
     return lines
 

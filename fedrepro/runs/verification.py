@@ -9,15 +9,14 @@ import statistics
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro import paths, registry
+from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
-from fedrepro.runs import executors, provenance
+from fedrepro.runs import executors, provenance, tolerances
 from fedrepro.runs.execute import compute_all
 from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
 from fedrepro.runs.run import Run
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 VERIFIED = "verify.jsonl"
 DEVICES = ("own", "auto", "cpu", "cuda")
-POINT, MEAN_POINT = 0.01, 0.003  # what another machine may change in a run, and in the mean of several
-MOVED = Path(__file__).with_name("rounding.csv")  # measured by tests/rounding.py
-SPREADS = 3  # how many times what rounding moved a result, as root mean square, another machine may change it
 SEVERAL = 3
 
 
@@ -38,7 +34,8 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
     """Return the finished records whose code has changed since and which no verification has cleared.
 
     A record is cleared if, with the code as it is now, runs of its task, method and data set were
-    recomputed and all of them agreed. A difference that was found under other tolerances is to be judged again.
+    recomputed and all of them agreed. Where they agree only as far as rounding moves the method, `SEVERAL` must, or all
+    that there are. A difference that was found under other tolerances is to be judged again.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -46,12 +43,15 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 
 def _judge(store: Store) -> Callable[[Record], bool]:
     """Return the function that tells whether a finished record still holds."""
-    verdicts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    findings: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    stored: Counter[Cell] = Counter()
     for record in store:
         if is_finding(record):
-            result = record["result"]
-            if result["verdict"] != "differs" or result.get("tolerances") == tolerances():
-                verdicts[(*result["cell"], record["fingerprint"])].add(result["verdict"])
+            found = record["result"]
+            if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
+                findings[(*found["cell"], record["fingerprint"])].append(found)
+        else:
+            stored[cell_of(record)] += 1
 
     now = cache(provenance.current)
 
@@ -60,10 +60,17 @@ def _judge(store: Store) -> Callable[[Record], bool]:
         code = now(*cell)
         if not code:
             return is_finding(record)
-        found = verdicts.get((*cell, code), set())
-        return record["fingerprint"] == code or (bool(found) and found <= {"identical", "close"})
+        return record["fingerprint"] == code or _cleared(findings.get((*cell, code), ()), stored[cell])
 
     return holds
+
+
+def _cleared(findings: Collection[Mapping[str, Any]], stored: int) -> bool:
+    """Return whether what was found of some of a cell's `stored` runs clears all of them."""
+    if not {found["verdict"] for found in findings} <= {"identical", "close"}:
+        return False
+    near = any(found["difference"] <= tolerances.POINT for found in findings)
+    return near or len({found["verified"] for found in findings}) >= max(1, min(SEVERAL, stored))
 
 
 def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
@@ -265,13 +272,9 @@ class Finding:
             self.verdict = "differs" if self.changes else "identical"
         else:
             self.changes = compare(old, new)
-            within = all(abs(change) <= self.allowed(at) for at, change in self.changes.items())
+            method = old["run"]["method"]
+            within = all(abs(change) <= tolerances.allowed(method, at) for at, change in self.changes.items())
             self.verdict = "close" if within else "differs"
-
-    def allowed(self, at: str, runs: int = 1) -> float:
-        """Return how much another machine may change a field, in one run or in the mean of several."""
-        moved = SPREADS * _moved().get((self.old["run"]["method"], part(at)), 0.0)
-        return max(POINT if runs == 1 else MEAN_POINT, moved / math.sqrt(runs))
 
     @property
     def difference(self) -> float:
@@ -298,7 +301,7 @@ class Finding:
             "verified": self.old["key"],
             "cell": list(cell_of(self.old)),
             "verdict": self.verdict,
-            "tolerances": tolerances(),
+            "tolerances": tolerances.version(self.old["run"]["method"]),
             "difference": self.difference if math.isfinite(self.difference) else None,
             "field": self.field,
         }
@@ -315,30 +318,6 @@ def compare(old: Record, new: Record) -> dict[str, float]:
         for at, a, b in _pairs(old["result"], new["result"])
         if "loss" not in at.rpartition(".")[2] and not (train and type(a) is type(b) is int)
     )
-
-
-def part(at: str) -> str:
-    """Return of which part of a result a field is.
-
-    `before.best.val_f1` and `after.best.test_f1` are of the part `best f1`, `before.last.test` is of `last accuracy`,
-    and what is no score is of its first name, as `facts` or `traffic`.
-    """
-    first, *more = at.split(".")
-    if first not in ("before", "after") or len(more) < 2:
-        return first
-    return f"{more[0]} {more[1].partition('_')[2] or 'accuracy'}"
-
-
-@cache
-def tolerances() -> str:
-    """Return a short hash of what another machine may change."""
-    told = repr((POINT, MEAN_POINT, SPREADS, sorted(_moved().items())))
-    return hashlib.sha256(told.encode()).hexdigest()[:8]
-
-
-@cache
-def _moved() -> dict[tuple[str, str], float]:
-    return {(row["method"], row["part"]): float(row["moved"]) for row in paths.read_csv(MOVED)}
 
 
 def _pairs(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -386,10 +365,12 @@ def _judge_means(found: Sequence[Finding]) -> list[Finding]:
     for finding in found:
         if finding.verdict in ("identical", "close"):
             cells[cell_of(finding.old)].append(finding)
-    for group in cells.values():
+    for (_, name, _), group in cells.items():
         fields = {at for finding in group for at in finding.changes}
         means = {at: statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields}
-        if len(group) >= SEVERAL and any(abs(mean) > group[0].allowed(at, len(group)) for at, mean in means.items()):
+        if len(group) >= SEVERAL and any(
+            abs(mean) > tolerances.allowed(name, at, len(group)) for at, mean in means.items()
+        ):
             changed += [finding for finding in group if finding.verdict == "close"]
     for finding in changed:
         finding.verdict = "differs"

@@ -8,10 +8,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import fake_tasks
 import pytest
 import sweep_child
 from fake_training import fake_training
@@ -32,11 +30,7 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(autouse=True)
-def _fakes() -> Iterator[None]:
-    fake_tasks.register()
-    yield
-    fake_tasks.forget()
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 def holder(folder: Path, key: str) -> subprocess.Popen[str]:

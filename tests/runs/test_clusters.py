@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-import fake_tasks
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -21,12 +20,7 @@ from fedrepro.runs import executors
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
-
-@pytest.fixture(autouse=True)
-def _fakes() -> Iterator[None]:
-    fake_tasks.register()
-    yield
-    fake_tasks.forget()
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 def free_port() -> int:

@@ -32,11 +32,6 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     fake_tasks.forget()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "results")
-
-
 def runs(method: str = "quick", seeds: int = 3, **axes: Any) -> list[Run]:
     return sweep(**{"task": "check", "paper": "p", "method": method, "seed": range(seeds), **axes})
 

@@ -12,11 +12,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_tasks
 import psutil
 import pytest
 import sweep_child
@@ -28,11 +26,7 @@ from fedrepro.runs.store import Store
 CHILD = Path(sweep_child.__file__)
 
 
-@pytest.fixture(autouse=True)
-def _fakes() -> Iterator[None]:
-    fake_tasks.register()
-    yield
-    fake_tasks.forget()
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 def record(key: str) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_tasks
 import pytest
 
 from fedrepro import cli
@@ -18,12 +16,7 @@ from fedrepro.runs.lines import Fault, LineError
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
-
-@pytest.fixture(autouse=True)
-def _fakes() -> Iterator[None]:
-    fake_tasks.register()
-    yield
-    fake_tasks.forget()
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 def filled(folder: Path, seeds: int = 4) -> Store:

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import fake_tasks
 import pytest
 from fake_tasks import fill, runs
 
 import fedrepro.runs
-from fedrepro import registry
 from fedrepro.runs import execute as engine
-from fedrepro.runs import verification
+from fedrepro.runs import tolerances, verification
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
-
-@pytest.fixture(autouse=True)
-def _fakes() -> Iterator[None]:
-    fake_tasks.register()
-    yield
-    fake_tasks.forget()
-    registry._own.clear()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "results")
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +32,7 @@ def test_a_method_that_multiplies_rounding(
     method: str, field: str, shifts: list[float], verdict: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On another machine a part may move by three times what rounding moved it: in a run, and by less in the mean."""
-    monkeypatch.setattr(verification, "_moved", lambda: {("FedSheafHN", "last accuracy"): 0.02})
+    monkeypatch.setattr(tolerances, "measured", lambda: {("FedSheafHN", "last accuracy"): 0.02})
 
     def train(runs: list[Run], device: str) -> list[dict[str, Any]]:
         return [{"result": {"after": {field: {"test": 0.5 + shifts[run.seed]}}}, "chunk": 1} for run in runs]
@@ -64,8 +49,8 @@ def test_a_method_that_multiplies_rounding(
 
 def test_what_rounding_moves_was_measured() -> None:
     """FedAvg, measured as a control, needs little more room than any other method, and far less than these two."""
-    moved = verification._moved()
-    assert max(value for (method, _), value in moved.items() if method == "FedAvg") < verification.POINT / 2
+    moved = tolerances.measured()
+    assert max(value for (method, _), value in moved.items() if method == "FedAvg") < tolerances.POINT / 2
     for method in ("FedSheafHN", "FGGP"):
         assert moved[method, "best accuracy"] > 2 * moved["FedAvg", "best accuracy"]
 
@@ -82,21 +67,41 @@ def test_what_rounding_moves_was_measured() -> None:
 )
 def test_a_field_has_a_part(at: str, part: str) -> None:
     """Scores go by round and measure, whatever the view and whether before or after local training."""
-    assert verification.part(at) == part
+    assert tolerances.part(at) == part
+
+
+def off(store: Store, shift: float, seeds: int = 5) -> None:
+    """Store runs of older code, of another machine, whose scores lie off by a shift."""
+    records = [record | {"chunk": 99, "fingerprint": "old"} for record in engine.compute(runs(seeds=seeds))]
+    for record in records:
+        record["result"]["score"]["test"] += shift * (-1) ** record["run"]["seed"]
+    store.append("a", *records)
+
+
+@pytest.mark.parametrize(("seeds", "verified", "stale"), [(5, 1, 5), (5, 2, 5), (5, 3, 0), (1, 1, 0)])
+def test_three_runs_clear_a_cell_that_agrees_as_far_as_rounding_moves_it(
+    seeds: int, verified: int, stale: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run within a wide tolerance says little about the code; three clear their cell, or all that there are."""
+    monkeypatch.setattr(tolerances, "measured", lambda: {("quick", "score"): 0.05})
+    off(store, 0.1, seeds)
+    assert set(verification.verify(store, verified, workers=1)["verdict"]) == {"close"}
+    assert len(verification.stale(store)) == stale
+
+
+def test_one_run_clears_a_cell_that_agrees_as_any_method_must(store: Store) -> None:
+    """Within the tolerance that holds for all methods one run is enough."""
+    off(store, 0.005)
+    assert set(verification.verify(store, 1, workers=1)["verdict"]) == {"close"}
+    assert not verification.stale(store)
 
 
 def test_a_difference_under_other_tolerances_is_judged_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that differed leaves its cell stale. Once the tolerances are wider it does, too, until a run agrees."""
-    records = [record | {"chunk": 99, "fingerprint": "old"} for record in engine.compute(runs(seeds=2))]
-    for record in records:
-        record["result"]["score"]["test"] += 0.3
-    store.append("a", *records)
+    off(store, 0.3, 2)
     assert set(verification.verify(store, 1, workers=1)["verdict"]) == {"differs"}
     assert len(verification.stale(store)) == 2
-    monkeypatch.setattr(verification, "POINT", 1.0)
-    verification.tolerances.cache_clear()
+    monkeypatch.setattr(tolerances, "POINT", 1.0)
     assert len(verification.stale(store)) == 2
     assert set(verification.verify(store, 1, workers=1)["verdict"]) == {"close"}
     assert not verification.stale(store)
-    monkeypatch.undo()
-    verification.tolerances.cache_clear()

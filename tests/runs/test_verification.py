@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import fake_tasks
@@ -14,22 +12,11 @@ from fedrepro import registry
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import state
 from fedrepro.runs import execute as engine
-from fedrepro.runs import provenance, verification
+from fedrepro.runs import provenance, tolerances, verification
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
-
-@pytest.fixture(autouse=True)
-def _fakes() -> Iterator[None]:
-    fake_tasks.register()
-    yield
-    fake_tasks.forget()
-    registry._own.clear()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "results")
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 def change_code(monkeypatch: pytest.MonkeyPatch, method: str, fingerprint: str) -> None:
@@ -348,4 +335,4 @@ def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
 
 def test_constants() -> None:
     """The tolerances are those the documentation promises: one point a run, 0.3 on a mean."""
-    assert (verification.POINT, verification.MEAN_POINT) == (0.01, 0.003)
+    assert (tolerances.POINT, tolerances.MEAN_POINT) == (0.01, 0.003)
