@@ -26,6 +26,7 @@ from fedrepro.errors import ArgumentError, is_whole, one_of, require
 T = TypeVar("T")
 
 ENGINES = ("local", "dask", "slurm")
+NOTEBOOKS = 4  # at once that share a GPU, each of which may hold half a gigabyte of it for nothing but its context
 ANSWER_SECONDS = 3.0  # a scheduler that takes longer to answer counts as not there
 SCHEDULER = "the address of a Dask scheduler, such as 'tcp://host:8786'"
 
@@ -73,12 +74,15 @@ def gpus() -> list[str]:
 
 
 def at_once(device: str, engine: str = "local") -> int:
-    """Return how many notebooks run at once by default: one a GPU if there is one to compute on, else one a core."""
+    """Return how many notebooks run at once by default: `NOTEBOOKS` a GPU where they compute on one, else one a core.
+
+    Of notebooks that share a GPU one computes on it, and the others read the store and draw.
+    """
     # Importing torch takes seconds, and is not needed to know that a machine has no GPU.
     elsewhere = engine != "local" or device == "cpu" or (device == "auto" and not shutil.which("nvidia-smi"))
     if elsewhere or resolved(device) == "cpu":
         return cores()
-    return min(cores(), len(gpus()))
+    return min(cores(), NOTEBOOKS * len(gpus()))
 
 
 class DeviceLostError(BrokenExecutor):

@@ -217,18 +217,8 @@ def _places(store: Store, chosen: Sequence[Record], device: str) -> dict[str, li
 
 def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[list[Record], set[str]]:
     """Return the records to verify, and the keys of the stale ones."""
-
-    def possible(record: Record) -> bool:
-        try:
-            run = Run.from_dict(record["run"])
-            known = run.dataset.removesuffix("~standin") in ("", *SHAPES)  # not a graph registered in a notebook
-            known = known or registry.generator(run.dataset) is not None
-            return (known or run.task == "check") and run.task != "bench" and run.key == str(record["key"])
-        except ArgumentError:
-            return False
-
     old = {record["key"] for record in stale(store)}
-    records = sorted(filter(possible, store), key=lambda record: str(record["key"]))
+    records = sorted(filter(can_repeat, store), key=lambda record: str(record["key"]))
     random.Random(seed).shuffle(records)
     if cheapest:
         records.sort(key=_cost)
@@ -240,6 +230,16 @@ def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[lis
         return turn[cell_of(record)] if record["key"] in old else math.inf
 
     return sorted(records, key=place)[:n], old  # a stable sort, so that the cheapest cells stay first
+
+
+def can_repeat(record: Record) -> bool:
+    """Return whether a record's run can be computed again: no benchmark, and of a method and graph of the package."""
+    try:
+        run = Run.from_dict(record["run"])
+    except ArgumentError:
+        return False
+    known = run.dataset.removesuffix("~standin") in ("", *SHAPES) or registry.generator(run.dataset) is not None
+    return (known or run.task == "check") and run.task != "bench" and run.key == str(record["key"])
 
 
 def _cost(record: Record) -> float:

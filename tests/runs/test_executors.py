@@ -157,17 +157,17 @@ def test_auto_says_once_why_it_takes_the_cpu(cuda: str | None, why: str, monkeyp
 
 
 ON_THE_CPU = [("cpu", "local", True, 8), ("auto", "local", False, 8), ("cuda", "dask", True, 8)]
-ON_A_GPU = [("auto", "local", True, 2), ("cuda", "local", False, 2)]
+ON_A_GPU = [("auto", "local", True, 4), ("cuda", "local", False, 4)]
 
 
 @pytest.mark.parametrize(("device", "engine", "smi", "expected"), [*ON_THE_CPU, *ON_A_GPU])
-def test_as_many_notebooks_at_once_as_gpus(
+def test_four_notebooks_at_once_for_each_gpu(
     device: str, engine: str, smi: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Notebooks that compute on GPUs run one a GPU, others one a core."""
+    """Notebooks that compute on a GPU share it with three others, and those on the CPU run one a core."""
     monkeypatch.setenv("FEDREPRO_WORKERS", "8")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(executors.shutil, "which", lambda program: "/usr/bin/nvidia-smi" if smi else None)
     assert executors.at_once(device, engine) == expected
 

@@ -1,15 +1,20 @@
 """Try a GPU and write one page about it: `make gpu-report`, the first thing for whoever owns one.
 
-The page, `build/gpu-report.md`, says whether every notebook runs there under profile `smoke`, how far every method is
-from the CPU and whether two runs on the GPU have the same bits, how long a round takes on both, and how much memory
-training takes. Nothing is downloaded, and the store is left alone.
+The page, `figures/engine/EN-GPU.md`, says how long a round takes on the GPU and on the CPU, which kernels take the
+time, how much memory training takes, how far every method is from the CPU, whether two runs on the GPU have the same
+bits, whether stored results are met again, how long the profile `paper` would take, and whether every notebook runs
+under the profile `smoke`. `EN-GPU.csv` has the seconds of a round. Nothing is downloaded, and the store is left alone.
 """
 
 from __future__ import annotations
 
+import random
+import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,17 +23,23 @@ import pandas as pd
 import torch
 
 from fedrepro import paths
+from fedrepro.data.shapes import SHAPES
+from fedrepro.papers.engine import bench
 from fedrepro.papers.engine import exhibits as engine
 from fedrepro.reporting import exhibits, files, notebook
 from fedrepro.runs import executors, process, provenance, verification
 from fedrepro.runs import records as records_
-from fedrepro.runs.execute import compute, execute
+from fedrepro.runs.execute import compute, compute_all, execute
+from fedrepro.runs.lines import Record, cell_of
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 ROUNDS = 10
 GOOD = {"identical", "close"}
 MIB = 2**20
+MINUTES = 1.5  # for stored results
+DEAREST = 60.0  # seconds of a stored result that is computed again
+PAIRS = 14  # of method and graph, whose training is timed to tell what the profile `paper` would take
 
 
 def write(short: bool = False) -> tuple[Path, bool]:
@@ -42,10 +53,10 @@ def write(short: bool = False) -> tuple[Path, bool]:
     """
     paths.require_checkout("gpu-report")
     executors.resolved("cuda")
-    page = paths.root() / "build" / ("gpu-report-short.md" if short else "gpu-report.md")
-    text, well = f"# A GPU, tried\n\nWritten {records_.now()}.\n", True
+    page = paths.root() / "build/gpu-report-short.md" if short else paths.figures() / "engine" / "EN-GPU.md"
+    text, well = f"# A GPU, tried\n\nWritten {records_.now()} by `make gpu-report`.\n", True
     for title, section in SECTIONS.items():
-        print(title, flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {title}", flush=True)
         try:
             told, held = section(short)
         except (RuntimeError, MemoryError) as error:  # the GPU broke; what comes before is worth reading
@@ -126,6 +137,8 @@ def _speed(short: bool) -> tuple[str, bool]:
             cpu, gpu = (1000 * record["result"][way]["timing"]["seconds_per_round"] for record in (here, there))
             rows.append((run.clients, way, f"{cpu:.2f}", f"{gpu:.2f}", f"{cpu / gpu:.2f}"))
     heads = ["clients", "way", "ms a round on the CPU", "ms on the GPU", "GPU is faster by"]
+    if not short:
+        files.save("engine", "EN-GPU", pd.DataFrame(rows, columns=heads))
     several = _side_by_side(2 if short else 10, 2 if short else 50)
     return f"{files.table(heads, rows)}\n\n{several}", True
 
@@ -134,7 +147,37 @@ def _benches(short: bool) -> list[Run]:
     if short:
         return engine.smallest_speed()
     chosen = [run for run in engine.speed() if run.options["hidden"] == 64 and run.clients in (1, 10, 20, 100)]
-    return [run.replace(dataset="Cora~standin", options={**run.options, "memory": False}) for run in chosen]
+    fewer = {"memory": False, "rounds": 5, "repeats": 3}
+    return [run.replace(dataset="Cora~standin", options={**run.options, **fewer}) for run in chosen]
+
+
+def _kernels(short: bool) -> tuple[str, bool]:
+    graphs = {"Cora~standin": 64} if short else {"Cora~standin": 64, "PubMed~standin": 128}
+    return "\n\n".join(_profiled(dataset, hidden, 1 if short else 5) for dataset, hidden in graphs.items()), True
+
+
+def _profiled(dataset: str, hidden: int, rounds: int) -> str:
+    """Tell which kernels the rounds of `bench.stepper` spend the GPU's time on."""
+    options = {"hidden": hidden, "local_epochs": 3}
+    (run,) = engine.rounds(dataset=dataset, split="40/30/30", clients=10, options=options)
+    with process.restored():
+        process.settle("cuda")
+        step = bench.stepper(run, "stack", "cuda")
+        step(rounds)  # the first pays for what is loaded
+        seconds, _ = bench.timed(step, rounds, "cuda")
+        with torch.profiler.profile() as profiler:
+            bench.timed(step, rounds, "cuda")
+    spent: Counter[str] = Counter()
+    launches: Counter[str] = Counter()
+    for event in profiler.key_averages():
+        if event.device_type == torch.autograd.DeviceType.CUDA:  # type: ignore[attr-defined]
+            spent[event.key.split("<")[0]] += event.self_device_time_total
+            launches[event.key.split("<")[0]] += event.count
+    busy, count = sum(spent.values()) / 1000 / rounds, sum(launches.values()) / rounds
+    told = f"{dataset}, 10 clients, {hidden} hidden units, 3 local epochs: a round takes {1000 * seconds / rounds:.2f} "
+    told += f"ms. It has {count:.0f} kernels and copies, which keep the GPU busy for {busy:.2f} ms."
+    most = [(name, launches[name] / rounds, f"{t / sum(spent.values()):.1%}") for name, t in spent.most_common(8)]
+    return told + "\n\n" + files.table(["kernel", "launches a round", "share of the busy time"], most)
 
 
 def _train(method: str, dataset: str, clients: int, **options: Any) -> Run:
@@ -167,12 +210,98 @@ def _memory(short: bool) -> tuple[str, bool]:
     return f"{told}\n\n{files.table(heads, rows)}", held
 
 
+def _stored(short: bool) -> tuple[str, bool]:
+    """Compute stored results again, one of each method and graph in random order, as far as time and data go."""
+    store = Store(paths.store())
+    cells: dict[tuple[str, ...], Record] = {}
+    records = [record for record in store if record["run"]["task"] == "train" and verification.can_repeat(record)]
+    random.Random(0).shuffle(records)
+    for record in records:
+        alone, cheap = len(record["batch"]["seeds"]) == 1, record["seconds"] < (0.1 if short else DEAREST)
+        if alone and cheap:
+            cells.setdefault(cell_of(record), record)
+    old = set(map(id, verification.stale(store, cells.values())))
+    chosen = {record["key"]: record for record in cells.values() if id(record) not in old}
+    found: list[verification.Finding] = []
+
+    def keep(new: list[Record]) -> None:
+        found.extend(verification.Finding(chosen[record["key"]], record) for record in new)
+
+    batches = [[Run.from_dict(record["run"])] for record in list(chosen.values())[: 2 if short else None]]
+    compute_all(batches, keep, device="cuda", workers=1, progress=False, deadline=time.monotonic() + 60 * MINUTES)
+    computed = [finding for finding in found if finding.verdict not in ("unavailable", "damaged")]
+    if not computed:
+        return "None was computed again, since there is no stored result of a graph that is here.", True
+    verdicts = Counter(finding.verdict for finding in computed)
+    told = f"{len(computed)} stored results, each of another method and graph, were computed again on the GPU: "
+    told += ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) + "."
+    here, there = (sum(record["seconds"] for record in side) for side in zip(*((f.old, f.new) for f in computed)))
+    told += f" They had taken {here:.0f} s where they were first computed, and took {there:.0f} s."
+    worst = sorted(computed, key=lambda finding: (finding.verdict in GOOD, -finding.difference))[:12]
+    rows = [
+        (
+            f.old["run"]["method"],
+            f.old["run"]["dataset"],
+            f.verdict,
+            f"{f.difference:.2g}",
+            f.field or f.new["error"] or "",
+        )
+        for f in worst
+    ]
+    heads = ["method", "graph", "verdict", "largest difference", "where"]
+    return f"{told} The largest differences:\n\n{files.table(heads, rows)}", set(verdicts) <= GOOD
+
+
+def _hours(short: bool) -> tuple[str, bool]:
+    """Estimate what the training of profile `paper` takes on this GPU, from the pairs that cost most in the store."""
+    wanted: defaultdict[tuple[str, ...], dict[str, Run]] = defaultdict(dict)
+    for exhibit in exhibits.registered().values():
+        for run in exhibit.runs("paper"):
+            if run.task == "train":
+                wanted[run.task, run.method, run.dataset][run.key] = run
+    like = verification.means(Store(paths.store()))
+    means = {cell: next((like[level] for level in verification.levels(cell) if level in like), 0.0) for cell in wanted}  # type: ignore[arg-type]
+    hours = {cell: len(runs) * means[cell] / 3600 for cell, runs in wanted.items()}
+    dearest = sorted(hours, key=lambda cell: -hours[cell])
+    dearest = dearest[-1:] if short else dearest[:PAIRS]
+    rows, there = [], 0.0
+    for cell in dearest:
+        runs = list(wanted[cell].values())
+        seconds = statistics.fmean(_whole(runs[0], [int(run.options.get("rounds", 100)) for run in runs]))
+        there += len(runs) * seconds / 3600
+        faster = hours[cell] * 3600 / len(runs) / seconds
+        rows.append((*cell[1:], len(runs), f"{hours[cell]:.2f}", f"{len(runs) * seconds / 3600:.2f}", f"{faster:.1f}"))
+    all_, here = sum(hours.values()), sum(hours[cell] for cell in dearest)
+    told = f"The training runs of the profile `paper` take {all_:.0f} hours of one core by the seconds of the store. "
+    told += f"The pairs below are {here:.0f} of these. On this GPU they would take {there:.1f} hours, estimated from "
+    told += "the first rounds of one run each, on a stand-in of the same size, one run after the other."
+    heads = ["method", "graph", "runs", "hours on one core", "hours on the GPU", "GPU is faster by"]
+    return f"{told}\n\n{files.table(heads, rows)}", True
+
+
+def _whole(run: Run, rounds: list[int]) -> Iterator[float]:
+    """Yield the estimated seconds of runs that are like one but for their number of rounds, from its first rounds."""
+    dataset = run.dataset.removesuffix("~standin")
+    run = run.replace(dataset=f"{dataset}~standin" if dataset in SHAPES else dataset)
+    seconds = []
+    for count in (1, 1, 3):  # the first pays for what is loaded
+        (record,) = compute([run.replace(options={**run.options, "rounds": count})], "cuda")
+        if record["status"] != "ok":
+            raise RuntimeError(f"{run.method} on {run.dataset}: {record['error']}")
+        seconds.append(record["seconds"])
+    a_round = max(0.0, seconds[2] - seconds[1]) / 2
+    yield from (seconds[1] + (count - 1) * a_round for count in rounds)
+
+
 SECTIONS: dict[str, Callable[[bool], tuple[str, bool]]] = {
     "The machine": _machine,
-    "Every notebook": _notebooks,
-    "Every method against the CPU": _methods,
     "Seconds a round": _speed,
+    "Kernels": _kernels,
     "Memory": _memory,
+    "Every method against the CPU": _methods,
+    "Stored results, computed again": _stored,
+    "Hours of the profile `paper`": _hours,
+    "Every notebook": _notebooks,
 }
 
 
