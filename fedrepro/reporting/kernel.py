@@ -4,7 +4,8 @@
 there, but not while a cell holds the interpreter's lock, nor if that process has ended before the kernel is ready.
 
 In a process that was forked from a warm one, which has imported what notebooks need and read the store, the kernel is
-forked as well: it saves the seconds that this takes. Elsewhere it is a new interpreter.
+forked as well: it saves the seconds that this takes. Elsewhere, and where there is a GPU (see `processes`), it is a new
+interpreter.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedrepro.reporting import trace
 from fedrepro.reporting.widgets import HEADLESS
 from fedrepro.runs import executors, store
 
-# What notebooks import that takes long, and what runs them. Importing these starts no thread and no GPU.
+# What notebooks import that takes long, and what runs them. Importing these starts no thread, but perhaps a GPU.
 HEAVY = (
     "torch", "torch_geometric.data", "torch_geometric.utils", "pandas", "matplotlib.pyplot", "seaborn", "scipy.stats",
     "sklearn.metrics", "networkx", "ipywidgets", "ipykernel.kernelapp", "ipykernel.pylab.backend_inline",
@@ -94,8 +95,12 @@ def _first_figure() -> None:
 
 
 def processes() -> dict[str, Any]:
-    """Return how a pool starts processes that run notebooks: each forked from a warm one, where that is safe."""
-    if sys.platform != "linux":
+    """Return how a pool starts processes that run notebooks: each forked from a warm one, where that is safe.
+
+    It is not where there is a GPU. The import of torch_geometric asks a torch that is built for CUDA how it was built,
+    which starts the driver, and a process forked after that cannot use the GPU ("CUDA error: initialization error").
+    """
+    if sys.platform != "linux" or executors.has_driver():
         return {"mp_context": multiprocessing.get_context("spawn")}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fedrepro.reporting.warm"])

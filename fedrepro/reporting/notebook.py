@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -339,7 +339,7 @@ def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) ->
 
 def run_all(
     names: Sequence[str], parameters: Mapping[str, Any] | None = None, *, jobs: int = 1, again: bool = True
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Execute notebooks, `jobs` at a time, each in a separate process; yield each as it ends.
 
     On Linux these processes and their kernels are forked from one that has imported what notebooks need. If the caller

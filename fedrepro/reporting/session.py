@@ -98,7 +98,9 @@ class Notebook:
         """Return the runs of an exhibit under this notebook's profile and seeds."""
         return exhibits.find(exhibit_id).runs(self.profile, self.seeds)
 
-    def execute(self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int | str = 1) -> DataFrame:
+    def execute(
+        self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int | str | None = None
+    ) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
         Print how many runs failed or lack their graph, one line an error, and how many are no better than a constant
@@ -106,7 +108,8 @@ class Notebook:
 
         Args:
             runs: runs, or the ID of an exhibit for those of this profile.
-            side_by_side: how many training runs that differ only in their seed are trained as one batch, or `auto`.
+            side_by_side: how many training runs that differ only in their seed are trained as one batch, or `auto`;
+                by default one on the CPU, and ten on a GPU.
 
         Raises:
             FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
@@ -224,7 +227,7 @@ class Notebook:
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
         return state.settings(runs)
 
-    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int | str = 1) -> DataFrame:
+    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int | str | None = None) -> DataFrame:
         from fedrepro.runs import execute as engine
 
         runs = list(runs)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CACHE = 32 * 2**20  # bytes: the last-level cache of the processor on which side by side was measured
 HIDDEN = 16  # units of a model whose run does not say it
+# A GPU waits for the host most of a round of small clients: ten seeds take three times as long as one (EN-GPU).
+SEEDS_ON_GPU = 10
 IN_FLIGHT = 64  # on an executor that does not tell its number of workers
 
 
@@ -219,7 +221,7 @@ def execute(
     device: str = "cpu",
     progress: bool = True,
     workers: int | None = None,
-    side_by_side: int | str = 1,
+    side_by_side: int | str | None = None,
     retry: bool = True,
     strict: bool = False,
 ) -> DataFrame:
@@ -243,8 +245,9 @@ def execute(
             computed on the CPU.
         progress: show the time left, see `fedrepro.runs.progress`.
         workers: runs computed at once; default `$FEDREPRO_WORKERS`, else the number of cores.
-        side_by_side: how many training runs that differ in seed alone are trained as one batch; `auto` for as many as
-            `seeds_in_cache` says. Side by side a run is what it is alone up to rounding.
+        side_by_side: how many training runs that differ in seed alone are trained as one batch; by default one on the
+            CPU and `SEEDS_ON_GPU` on a GPU. `auto` is as many as `seeds_in_cache` says, or `SEEDS_ON_GPU`. Side by side
+            a run is what it is alone up to rounding.
         retry: compute runs again that failed before.
         strict: raise if a graph cannot be had, instead of leaving its runs out.
 
@@ -266,7 +269,7 @@ def execute(
     require(isinstance(store, Store), "store", "a Store", store)
     file_name(file)
     require(workers is None or is_whole(workers), "workers", "an integer >= 1", workers)
-    beside = side_by_side == "auto" or is_whole(side_by_side)
+    beside = side_by_side in (None, "auto") or is_whole(side_by_side)
     require(beside, "side_by_side", "an integer >= 1 or 'auto'", side_by_side)
     minutes = isinstance(budget, int | float) and not isinstance(budget, bool) and budget >= 0
     require(budget is None or minutes, "budget", "a number of minutes >= 0", budget)
@@ -277,6 +280,8 @@ def execute(
     missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]
     if missing and budget != 0:
         _check_names(missing)
+        if executor not in ("dask", "slurm") and executors.resolved(device) == "cuda" and not is_whole(side_by_side):
+            side_by_side = SEEDS_ON_GPU
     failed_before = {run.key: store.failure(run.key) for run in missing}
     claimed: set[str] = set()
     unavailable: list[dict[str, Any]] = []
@@ -309,7 +314,7 @@ def execute(
 
     try:
         compute_all(
-            _batches(missing, side_by_side),
+            _batches(missing, side_by_side or 1),
             keep,
             executor=executor,
             workers=workers,

@@ -51,7 +51,7 @@ def resolved(device: str) -> str:
 
     found = torch.cuda.is_available()
     require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
-    if not found and shutil.which("nvidia-smi"):
+    if not found and has_driver():
         _say_why_not(torch.__version__, torch.version.cuda)
     return "cuda" if found else "cpu"
 
@@ -62,6 +62,11 @@ def _say_why_not(version: str, cuda: str | None) -> None:
     why = f"is built for CUDA {cuda}, which the driver may be too old for" if cuda else "is built without CUDA"
     told = f"`nvidia-smi` is installed, but torch finds no GPU: torch {version} {why}. All is computed on the CPU."
     warnings.warn(told, stacklevel=3)
+
+
+def has_driver() -> bool:
+    """Return whether this machine seems to have a GPU of NVIDIA. It is found without torch."""
+    return shutil.which("nvidia-smi") is not None
 
 
 def gpus() -> list[str]:
@@ -79,7 +84,7 @@ def at_once(device: str, engine: str = "local") -> int:
     Of notebooks that share a GPU one computes on it, and the others read the store and draw.
     """
     # Importing torch takes seconds, and is not needed to know that a machine has no GPU.
-    elsewhere = engine != "local" or device == "cpu" or (device == "auto" and not shutil.which("nvidia-smi"))
+    elsewhere = engine != "local" or device == "cpu" or (device == "auto" and not has_driver())
     if elsewhere or resolved(device) == "cpu":
         return cores()
     return min(cores(), NOTEBOOKS * len(gpus()))

@@ -123,10 +123,12 @@ Tensor as_gpu(const Tensor& t) {
 
 // -- device asserts ---------------------------------------------------------------------------------------------------
 // An index out of range is found by a kernel, after which every call of the process fails.
-std::atomic<bool> asserted{false};
+std::atomic<bool> asserted{false}, forked{false};
 const std::set<std::string> INDEXED = {"aten::index", "aten::index_select", "aten::gather", "aten::nll_loss_forward", "aten::_index_put_impl_",
   "aten::index_add", "aten::index_copy", "aten::scatter", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
 void check_context() {
+  // A process that was forked from one that has asked the driver for its devices.
+  if (forked) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 3, "CUDA error: initialization error (simulated)");
   if (asserted) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 710, "CUDA error: device-side assert triggered (simulated)");
 }
 
@@ -282,6 +284,7 @@ int64_t device_held() { return held; }
 int64_t device_peak() { return peak; }
 void device_limit(int64_t n) { limit = n; }
 void device_assert(int now) { asserted = now != 0; }
+void device_forked() { forked = true; }
 void device_noise(double by) { noise = by; }
 void device_reset_peak() { peak = held.load(); }
 }

@@ -18,7 +18,8 @@ In such a process:
 
 It refuses two devices in one operation (tensors of dimension 0 excepted where CUDA takes them), generators of the CPU,
 NumPy, integer matrix products, gradients whose strides fused Adam does not take, and sparse layouts. An index out of
-range is a device assert, after which every operation of the process fails. Kernels, speed and streams are not tested.
+range is a device assert, after which every operation of the process fails. So does every operation of a process that
+was forked from one that had imported torch_geometric. Kernels, speed and streams are not tested.
 """
 
 from __future__ import annotations
@@ -94,8 +95,10 @@ def build() -> Path:
 
 def environment() -> dict[str, str]:
     """Return the variables under which every Python process has the device as soon as it imports torch."""
-    path = [str(HERE / "site"), str(HERE.parent), os.environ.get("PYTHONPATH")]
-    return {**os.environ, "SIMULATED_DEVICE": str(build()), "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    python = [str(HERE / "site"), str(HERE.parent), os.environ.get("PYTHONPATH")]
+    programs = [str(HERE / "site"), os.environ.get("PATH")]  # `nvidia-smi`, as wherever there is a driver
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, python)), "PATH": os.pathsep.join(filter(None, programs))}
+    return {**os.environ, **paths, "SIMULATED_DEVICE": str(build())}
 
 
 # -- in a process that has the device ---------------------------------------------------------------------------------
@@ -125,6 +128,12 @@ def install() -> None:
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+
+    def forked() -> None:
+        if "torch_geometric" in sys.modules:  # whose import makes a torch that is built for CUDA ask the driver
+            lib.device_forked()
+
+    os.register_at_fork(after_in_child=forked)
 
 
 def limit(size: int = MEMORY) -> None:

@@ -99,6 +99,15 @@ def test_side_by_side_does_not_fit(store: Store) -> None:
     assert [record["status"] for record in again] == ["ok"] * 4
 
 
+def test_seeds_side_by_side_by_default(store: Store) -> None:
+    """A GPU trains the seeds of a cell as one batch unless told otherwise, and the CPU one after the other."""
+    for hidden, (device, asked, sizes) in enumerate([("cuda", None, [3]), ("cpu", None, [1] * 3), ("cuda", 2, [2, 1])]):
+        runs = [trained(seed=seed, options={"hidden": 1 + hidden}) for seed in range(3)]
+        execute(runs, store=store, file="a", device=device, progress=False, workers=1, side_by_side=asked)
+        batches = {tuple(record["batch"]["seeds"]) for run in runs if (record := store.get(run.key))}
+        assert sorted(map(len, batches), reverse=True) == sizes
+
+
 def test_verified_where_it_was_computed(store: Store) -> None:
     """`verify` computes a record of a GPU on the GPU, to the last bit, and on the CPU within rounding."""
     execute([trained()], store=store, file="a", device="cuda", progress=False)

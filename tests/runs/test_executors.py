@@ -225,8 +225,10 @@ def test_lost_workers_and_a_gpu(store: Store, gpu: str) -> None:
 
 
 def test_training_takes_the_gpu(store: Store, gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one worker training runs one after the other in this process, and its records name the GPU."""
+    """Seeds train as one batch in this process, or one after the other if asked, and their records name the GPU."""
     calls = fake_training(monkeypatch)
     seeds = [Run("train", "p", "FedAvg", seed=s) for s in (0, 1)]
     engine.execute(seeds, store=store, file="a", device="auto", workers=1)
-    assert calls == [[0], [1]] and devices(store) == {gpu}
+    others = [seed.replace(options={"lr": 0.1}) for seed in seeds]
+    engine.execute(others, store=store, file="a", device="auto", workers=1, side_by_side=1)
+    assert calls == [[0, 1], [0], [1]] and devices(store) == {gpu}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedrepro import paths
 from fedrepro.reporting.checks import FAILS, HOLDS, ROUNDING, limit
 from fedrepro.reporting.exhibits import Grid
 from fedrepro.runs.run import Run, sweep
@@ -59,6 +60,15 @@ def regimes_table(frame: pd.DataFrame) -> pd.DataFrame:
 def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the same for each size and way, with the stack's chunk and the test accuracy (EN-4)."""
     return _costs(frame.sort_values(["hidden", "clients"]) if len(frame) else frame, COLUMNS)
+
+
+def gpu_table() -> pd.DataFrame:
+    """Return the milliseconds of a round on a GPU and on the CPU beside it, as `make gpu-report` has measured them.
+
+    Graph and rounds are those of `gpu`: a stand-in of Cora, and 64 hidden units. It is empty where none was measured.
+    """
+    measured = paths.figures() / "engine" / "EN-GPU.csv"
+    return pd.read_csv(measured) if measured.exists() else pd.DataFrame()
 
 
 def _costs(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
