@@ -57,7 +57,9 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
     if len(runs) > 1 and runs[0].task != "train":
         return [record for run in runs for record in compute([run], device)]
     device = _placed(runs, device)
-    with process.restored():
+    with process.restored(), warnings.catch_warnings():
+        # It adds whole numbers only, which give the same sum in any order, and torch would warn of each call.
+        warnings.filterwarnings("ignore", "_bincount_cuda does not have a deterministic", UserWarning)
         start = time.perf_counter()
         outputs: list[dict[str, Any]] | None = None
         try:

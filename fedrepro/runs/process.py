@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,8 +34,6 @@ def settle(device: str = "cpu") -> None:
         if device == "cuda":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read with the first product on the GPU
             torch.use_deterministic_algorithms(True, warn_only=True)
-            # bincount adds whole numbers only, which give the same sum in any order; torch warns of each call.
-            warnings.filterwarnings("ignore", "_bincount_cuda does not have a deterministic", UserWarning)
             torch.utils.deterministic.fill_uninitialized_memory = False  # each filling would be one more launch
             torch.set_float32_matmul_precision("highest")
     if sys.platform == "linux":
