@@ -19,11 +19,12 @@ moments that are kept, and averages are weighted by training nodes. One local ep
 FedSGD and FedStruct send one gradient a round by definition. GFL-APPNP takes plain gradient steps without weight decay,
 as its algorithm needs, and averages equally. Feras samples sub-graphs of the training graph, as its paper has it.
 
-Tuning. Every method has six points: three learning rates times two values of one option (`points`). The point with the
-highest validation accuracy is taken, and of equals the first. The seed is 100, which no table shows. Points are chosen
-for each graph on METIS parts with 10 clients and the split `MAIN`, and hold for all its columns. No test score takes
-part. GFL-APPNP and Feras are tuned in their own columns, and so are the methods compared with GFL-APPNP. Those compared
-with Feras have their points of METIS parts of Cora.
+Tuning. Every method has six points: three learning rates times two values of one option (`points`), which for
+FedSheafHN is its two dropouts at once. The point with the highest validation accuracy is taken, and of equals the
+first. The seed is 100, which no table shows. Points are chosen for each graph on METIS parts with 10 clients and the
+split `MAIN`, and hold for all its columns. No test score takes part. GFL-APPNP and Feras are tuned in their own
+columns, and so are the methods compared with GFL-APPNP. Those compared with Feras have their points of METIS parts of
+Cora.
 
 Score. A run is scored at its round of best validation accuracy. Methods with one global model are scored before local
 training, and personalized methods after it. For pFedGraph the better of the two on validation nodes counts. The row

@@ -25,6 +25,7 @@ from fedrepro.reporting.rule import WORDS as VERDICTS
 from fedrepro.reporting.session import COLUMNS
 
 RULE = "RULE.md"
+FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw beside the papers' lists
 FORMER = Path(__file__).with_name("former_rule.csv")
 FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, before its kept graphs had their variance
 TABLES = ("claims", "checks", "deviations")
@@ -118,6 +119,8 @@ def gallery(
     drawn = _drawn(folder)
     ids = [row["id"] for row in listed]
     extra = [one for name, one in sorted(drawn.items()) if name not in ids]
+    titles = {row["id"]: row["title"] for row in paths.read_csv(FURTHER)}
+    titles |= {one.id: one.exhibit.title for one in extra if one.exhibit}
     return files.page(
         "gallery.md",
         name=exhibits.papers().get(paper) or BESIDE.get(paper, paper),
@@ -130,7 +133,7 @@ def gallery(
         evidence=_evidence,
         causes=_causes(folder, paper),
         here=[(drawn[r["id"]], f"{r['id']}, {r['label']}: {r['title']}") for r in listed if r["id"] in drawn],
-        extra=[(one, f"{one.id}: {one.exhibit.title}" if one.exhibit else one.id) for one in extra],
+        extra=[(one, f"{one.id}: {titles[one.id]}" if one.id in titles else one.id) for one in extra],
         place=lambda known: os.path.relpath(paths.notebooks() / f"{known.notebook}.ipynb", folder),
         no_cause=readings.NO_CAUSE,
         origins=origins,

@@ -233,7 +233,8 @@ def compensation_error(run: Run) -> dict[str, Any]:
 
     h^ uses the average of the last exchange, h the client's current weights. rho_h is the largest norm of the Jacobian
     of h by the weights, at any sample and any client's weights (Assumption 5). Delta is the largest squared norm of a
-    gradient that was followed (Assumption 6). The result holds the largest of each over j, k and updates. Take the
+    gradient that was followed (Assumption 6). The result holds the largest of each over j, k and updates. Weights are
+    seen as each local step finds them, so what the last step before an exchange adds is not measured. Take the
     constants of a bound from other runs than the one it is for.
     """
     local, lr, rounds = int(run.options["local_epochs"]), float(run.options["lr"]), int(run.options["rounds"])

@@ -219,7 +219,8 @@ def test_prose_is_compared_with_the_tables() -> None:
     assert len(table) == 28
     agreeing = table[table["state"] == "agrees"]["prose"].tolist()
     assert agreeing == [16.94, 0.07]
-    assert table.set_index("line").loc["257", "tables"].round(2).tolist() == [43.70, 8.62, 16.94, 5.46]
+    gains = table[table["setting"].eq("Section 6")]["tables"]
+    assert gains.head(4).round(2).tolist() == [43.70, 8.62, 16.94, 5.46]
 
 
 def test_prose_is_compared_with_runs() -> None:

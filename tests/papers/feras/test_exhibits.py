@@ -257,6 +257,14 @@ def test_late_scores_compare_with_q_1() -> None:
     assert list(late.index) == [1, 10, 70]
 
 
+def test_late_scores_begin_at_epoch_50() -> None:
+    """Epoch 50 counts, as in the claims FR-H1 and FR-H7; a run of 60 epochs counts from its half on."""
+    late = curves.late_scores(scored("Feras", lambda t: float(t == 50), seeds=1))
+    assert late["F1-micro"].tolist() == pytest.approx([1 / 11])  # 50, 55, ..., 100
+    late = curves.late_scores(scored("Feras", lambda t: float(t == 30), seeds=1, epochs=60))
+    assert late["F1-micro"].tolist() == pytest.approx([1 / 31])  # 30, 31, ..., 60
+
+
 def checks(**verdicts: str) -> pd.DataFrame:
     """A check's frame with rows of these ids (`_` for `-`) and verdicts."""
     rows = [{"id": id.replace("_", "-"), "statement": "", "verdict": verdict} for id, verdict in verdicts.items()]

@@ -63,7 +63,7 @@ def prose_against_tables() -> pd.DataFrame:
         state = "no such cell" if math.isnan(gap) else "agrees" if abs(gap) < ROUNDED else "differs"
         if row["setting"].endswith("labelled") or row["setting"].startswith("best depth"):
             found, gap, state = math.nan, math.nan, "of a figure"  # another split or depth than the tables'
-        where = {name: row[name] for name in ("line", "setting", "dataset", "method", "partition", "clients")}
+        where = {name: row[name] for name in ("setting", "dataset", "method", "partition", "clients")}
         rows.append({**where, "prose": row["value_number"], "tables": found, "difference": gap, "state": state})
     return pd.DataFrame(rows)
 

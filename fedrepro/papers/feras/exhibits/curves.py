@@ -74,14 +74,14 @@ def pace(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def late_scores(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean score after epoch 50 for every graph and q, and its difference to q = 1 (FR-X1).
+    """Return the mean score from epoch 50 on for every graph and q, and its difference to q = 1 (FR-X1).
 
-    Runs with fewer than 100 epochs are averaged over the last half. The difference is paired over seeds.
+    Runs with fewer than 100 epochs are averaged from their half on. The difference is paired over seeds.
     """
     rows = []
     for dataset, group in points.groupby("dataset", sort=False):
         start = min(LATE, group["epoch"].max() / 2)
-        late = group[group["epoch"].gt(start) & group["epoch"].mod(5 if start == LATE else 1).eq(0)]
+        late = group[group["epoch"].ge(start) & group["epoch"].mod(5 if start == LATE else 1).eq(0)]
         wide = late.pivot_table(index="seed", columns="q", values="F1-micro")
         first = wide[1] if 1 in wide else wide.iloc[:, 0] * math.nan
         for q, scores in wide.items():
