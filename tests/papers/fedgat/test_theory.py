@@ -63,6 +63,15 @@ def test_theorem_4_fails_where_scores_fall_below_one_half(result: dict, verdicts
     assert by_psi == {"ReLU": "holds", "LeakyReLU": "holds", "ELU": "holds", "tanh": "fails", "identity": "fails"}
 
 
+def test_theorem_4_raises_one_of_two_opposed_neighbours() -> None:
+    """Their b_2 is an axis. The search must also go across it, where one score rises and the other one falls."""
+    layer, epsilon = trials.opposed_neighbours(), 0.01
+    e = np.exp(bounds.PSI["ELU"](layer.scores()))
+    moved = layer.embed(e + epsilon * np.array([1.0, -1.0])) - layer.embed(e)
+    apart = np.linalg.norm(moved, axis=-1).max() / bounds.attention_factor(epsilon)
+    assert theorems.embedding_ratio("ELU", epsilon, False) >= apart > 0.97
+
+
 def test_the_opposed_neighbours_satisfy_the_assumptions() -> None:
     """All vectors of the counterexample to Theorem 4 have norm 1, and both scores of a node are equal."""
     layer = trials.opposed_neighbours()

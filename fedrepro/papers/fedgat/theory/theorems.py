@@ -171,7 +171,7 @@ def embedding_ratio(psi: str, epsilon: float, corrected: bool, seed: int = 0) ->
     for layer, e, least in _usable(psi, epsilon, (*random_layers(seed), opposed_neighbours())):
         h = layer.embed(e)
         factor = bounds.attention_factor(epsilon, least[:, 0] if corrected else 1.0)
-        for direction in (layer.b2, *(_across(layer.b2, n) for n in range(layer.b2.shape[1] - 1))):
+        for direction in (layer.b2, *(_across(layer.b2, n) for n in range(layer.b2.shape[1]))):
             side = ((layer.near - h[:, None]) @ direction[..., None])[..., 0]
             for sign in (1.0, -1.0):
                 approximate = layer.embed(e + epsilon * np.where(side * sign > 0, 1.0, -1.0))
@@ -180,7 +180,7 @@ def embedding_ratio(psi: str, epsilon: float, corrected: bool, seed: int = 0) ->
 
 
 def _across(b: np.ndarray, n: int) -> np.ndarray:
-    """Return a direction at a right angle to b, from the n-th axis."""
+    """Return a direction at a right angle to b, from the n-th axis. It is zero if b lies on this axis."""
     axis = np.eye(b.shape[1])[n]
     rest = axis - (b * axis).sum(-1, keepdims=True) * b
     return np.asarray(rest / np.maximum(np.linalg.norm(rest, axis=-1, keepdims=True), 1e-9))
