@@ -98,6 +98,22 @@ def test_an_ablation_is_scored_in_one_view() -> None:
     assert set(found.percent) == {80.0} and set(found[found.row.eq(settings.BASE_MODEL)].other) == {50.0}
 
 
+def test_distances_of_a_stand_in_are_shown_where_its_graph_was_not_run() -> None:
+    """The row of ogbn-arxiv has the distance of the stand-in, or that of the graph once it has runs of its own."""
+    real = settings.cell(settings.OURS, settings.ARXIV, 20, [0])
+    for more, wanted in (([], 0.25), (real, 0.5)):
+        runs = [*settings.cell(settings.OURS, settings.STANDIN, 20, [0]), *more]
+        made = frame(runs, lambda run: {"facts.generated_spread": 0.5 if run.dataset == settings.ARXIV else 0.25})
+        made = made.assign(percent=70.0, row="w/ Sheaf diffusion")
+        table = ablations.with_distance(ablations.beside_published(made, "SH-T5"), made)
+        shown = table.dropna(subset=["generated_spread"])
+        assert shown[["dataset", "method", "clients"]].values.tolist() == [[settings.ARXIV, "w/ Sheaf diffusion", "20"]]
+        assert shown["generated_spread"].tolist() == [wanted] and shown["runs"].tolist() == [1]
+        assert (shown["why"].item() == "measured on a stand-in") == (not more)
+    empty = prepare(EMPTY, "SH-T5")
+    assert ablations.with_distance(ablations.beside_published(empty, "SH-T5"), empty)["generated_spread"].isna().all()
+
+
 def test_messages_are_summed_over_a_run_and_averaged_over_seeds() -> None:
     """SH-F2: by stage, direction and kind; a kind that a method never sends has no row."""
     sent = {"traffic.before.up.embedding": 10.0, "traffic.training.down.generated weights": 300.0}

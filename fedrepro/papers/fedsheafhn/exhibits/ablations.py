@@ -51,12 +51,18 @@ def beside_published(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
 
 
 def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 5 with how far the weights generated for different clients differ: mean, lowest and highest run."""
+    """Return Table 5 with how far the weights generated for different clients differ: mean, lowest and highest run.
+
+    As in `compare.table`, a stand-in is shown in the cells of its graph where no run on the real data exists.
+    """
     spread = "facts.generated_spread"
     rows = frame.reindex(columns=list(dict.fromkeys([*frame, "dataset", "clients", spread])))
     rows = rows.assign(method=rows["row"], clients=rows["clients"].astype(str), **{spread: rows[spread].astype(float)})
     names = {"mean": "generated_spread", "min": "generated_spread_low", "max": "generated_spread_high"}
-    return table.merge(rows.groupby(CELL)[spread].agg(list(names)).rename(columns=names).reset_index(), "left", on=CELL)
+    spreads = rows.groupby(CELL)[spread].agg(list(names)).rename(columns=names).reset_index()
+    graph = spreads["dataset"].astype(str).str.removesuffix("~standin")
+    spreads = spreads.assign(dataset=graph, standin=graph.ne(spreads["dataset"])).sort_values("standin")
+    return table.merge(spreads.drop_duplicates(CELL).drop(columns="standin"), "left", on=CELL)
 
 
 def reading_table(frame: pd.DataFrame) -> pd.DataFrame:
