@@ -73,6 +73,11 @@ def test_the_table_of_regimes(tmp_path: Path) -> None:
     }
 
 
+def test_the_tables_have_every_way_that_is_measured() -> None:
+    """The exhibits list the ways themselves, since a page without runs loads no torch."""
+    assert exhibits.WAYS == bench.WAYS
+
+
 def test_openfgl_is_left_out_where_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
