@@ -336,7 +336,7 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     nb = notebook.begin("gfl/5-experiments", profile="quick", device="cpu", seeds=0, engine="dask")
     assert nb.execute([], side_by_side=20) is nb.stored([]) is frame
     file = "gfl-5-experiments.jsonl"
-    assert asked == [(file, "dask", None, "cpu", 20), (file, "dask", 0.0, "cpu", 1)]
+    assert asked == [(file, "dask", None, "cpu", 20), (file, "dask", 0.0, "cpu", None)]
 
 
 def test_failed_runs_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
