@@ -1,4 +1,4 @@
-"""The runs behind the exhibits AX-1 to AX-13, which `protocol` lists."""
+"""The runs behind the exhibits AX-1 to AX-14, which `protocol` lists."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ def homophily() -> list[Run]:
     """Return the counts of every graph that is divided by METIS, among them its homophily."""
     graphs = [graph for graph in protocol.SEEDS if graph != "subCora"]
     return sweep(task="check", paper=protocol.PAPER, method="graph statistics", dataset=graphs, prepare=PREPARE)
+
+
+def twins() -> list[Run]:
+    """Return the counts of twins, and the runs that are scored with and without them."""
+    return [*protocol.twin_counts(), *protocol.twin_runs()]
 
 
 def first_column(run: Run) -> bool:
@@ -100,6 +105,7 @@ GRIDS = {
         per=("method", "optimizer_state", "local_epochs"),
         series=True,
     ),
+    "AX-14": Grid(twins, lambda run: run.dataset == "Chameleon" and run.seed == 0, smoke=small(twins), series=True),
 }
 CLAIMS = ()
 

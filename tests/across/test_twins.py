@@ -1,0 +1,121 @@
+"""Nodes with the same neighbours (AX-14), against plain sets, a graph made by hand, and planted predictions."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from stored import row_of
+from torch_geometric.data import Data
+
+from fedrepro.across import exhibits, protocol, twins
+from fedrepro.data import datasets
+from fedrepro.runs.run import Run
+
+
+def test_groups_are_those_of_plain_sets() -> None:
+    """Two nodes have one number exactly if their sets of neighbours are equal and large enough."""
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 12, (2, 20))
+    ends = np.concatenate([ends, [[20, 21, 20, 21, 22, 22], [0, 0, 3, 3, 5, 22]]], axis=1)  # 20 and 21 are twins
+    both = torch.from_numpy(np.concatenate([ends, ends[::-1], ends[:, :3]], axis=1))  # three edges stand twice
+    group = twins.groups(Data(edge_index=both, num_nodes=23))
+    sets = [{int(b) for a, b in both.T.tolist() if a == node and b != node} for node in range(23)]
+    assert group[20] == group[21] >= 0 and group[22] == -1  # a loop is no neighbour
+    for a, b in combinations(range(23), 2):
+        assert (group[a] == group[b] >= 0) == (sets[a] == sets[b] and len(sets[a]) >= twins.LEAST), (a, b)
+
+
+def by_hand(label: list[int]) -> Data:
+    """Return a graph in which nodes 2 to 7 have the neighbours 0 and 1, node 8 has 0 alone, and 2 and 3 are trained."""
+    ends = torch.tensor([(hub, node) for node in range(2, 8) for hub in (0, 1)] + [(0, 8)]).T
+    masks = torch.zeros(3, 9, dtype=torch.bool)
+    masks[0, [2, 3]], masks[1, [0, 1]], masks[2, [4, 5, 6, 7, 8]] = True, True, True
+    named = dict(zip(("train_mask", "val_mask", "test_mask"), masks, strict=True))
+    return Data(x=torch.eye(9), y=torch.tensor(label), edge_index=torch.cat([ends, ends.flip(0)], 1), **named)
+
+
+def test_counts_are_those_by_hand() -> None:
+    """Labels of twins agree or not, and copies of the training twins' most frequent label are counted."""
+    run = Run("check", "across", "twins", "copied pages", "", "public", "single", 1, 0, {})
+    datasets.register("copied pages", lambda: by_hand([1, 1, 0, 0, 0, 0, 0, 1, 1]))
+    found = twins.count(run)
+    assert found["series"]["nodes"] == [4, 5, 6, 7]
+    # Hubs 0 and 1 have the neighbours 2 to 7, but 0 has 8 besides. Of the 15 pairs of 2 to 7 those with 7 disagree.
+    expected = {"twins": 6 / 9, "same_label": 10 / 15, "chance": (10 + 6) / 36, "covered": 4 / 5}
+    assert found["result"] == pytest.approx(expected | {"same_client": 1.0, "copied": 3 / 4})
+    apart = run.replace(partition="one-node-per-client", clients=9)
+    assert twins.count(apart)["result"]["same_client"] == 0.0
+    datasets.register("copied pages", lambda: by_hand([1, 1, 0, 0, 1, 1, 1, 1, 1]))  # the training twins mislead
+    assert twins.count(run)["result"]["copied"] == 0.0
+
+
+def test_a_graph_without_twins_has_none() -> None:
+    """On a path nothing is covered, and shares of nothing are NaN."""
+    path = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
+    data = by_hand([0, 1] * 4 + [0])
+    datasets.register("a path", lambda: data.clone().update({"edge_index": torch.cat([path, path.flip(0)], 1)}))
+    found = twins.count(Run("check", "across", "twins", "a path", "", "public", "single", 1, 0, {}))
+    assert found["series"]["nodes"] == [] and found["result"]["covered"] == 0.0
+    assert math.isnan(found["result"]["copied"]) and math.isnan(found["result"]["same_client"])
+
+
+def planted(gain: dict[bool, float]) -> pd.DataFrame:
+    """Return stored rows in which FedGCN is right more often than Local by a gain on nodes with a twin or without."""
+    column = protocol.Column("Chameleon", protocol.METIS)
+    covered = list(range(40))
+    rows = []
+    for seed in range(3):
+        check = next(run for run in protocol.twin_counts() if run.dataset == "Chameleon" and run.seed == seed)
+        rows.append(row_of(check, {"series.nodes": covered}))
+        for name in ("Central", "Local", "FedGCN"):
+            run = protocol.cell(name, column, [seed], keep="predictions")[0]
+            lead = gain if name == "FedGCN" else {True: 0.0, False: 0.0}
+            right = [node % 10 < 5 + seed + 10 * lead[node < 40] for node in range(100)]
+            test = {"node": list(range(100)), "label": [1] * 100, "before": list(map(int, right))}
+            rows.append(row_of(run, {"series.predictions": {"test": test | {"after": test["before"]}, "val": {}}}))
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("where", [True, False])
+def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
+    """A lead planted on nodes with a twin is not shown on the others, nor the other way round."""
+    table = twins.scores(planted({where: 0.2, not where: 0.0}))
+    assert set(table["column"]) == {"Chameleon metis 10"}  # of the central run, too
+    assert table.groupby("nodes")["test nodes"].unique().to_dict() == {twins.WITH: [40], twins.WITHOUT: [60]}
+    found = twins.leads(table).set_index(["row", "nodes"])
+    lead = {True: twins.WITH, False: twins.WITHOUT}
+    assert found.loc[("FedGCN", lead[where]), "difference"] == pytest.approx(20)
+    assert found.loc[("FedGCN", lead[not where]), "difference"] == pytest.approx(0)
+    assert found.loc[("Local", twins.WITH), "accuracy"] == pytest.approx(60)
+    assert math.isnan(found.loc[("Local", twins.WITH), "difference"])
+    panels = twins.draw(twins.leads(table)).axes
+    assert [axes.get_title() for axes in panels] == ["Chameleon metis 10"]
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["Central", "Local", "FedGCN"]
+
+
+def test_both_kinds_of_nodes_together_give_the_runs_score() -> None:
+    """On a stand-in, correct predictions on both kinds of nodes add up to the stored test accuracy."""
+    from fedrepro.runs.execute import compute
+
+    runs = [run for run in exhibits.GRIDS["AX-14"].runs("smoke") if run.method in ("twins", "FedAvg")]
+    rows = []
+    for record in compute(runs[:1]) + compute(runs[1:]):
+        run = next(run for run in runs if run.key == record["key"])
+        series = {f"series.{name}": value for name, value in record["series"].items()}
+        best = record["result"].get("before", {}).get("best", {})
+        rows.append(row_of(run, {**series, "test": best.get("test")}))
+    table = twins.scores(pd.DataFrame(rows))
+    right = (table["accuracy"].fillna(0) * table["test nodes"]).sum() / table["test nodes"].sum()
+    assert right == pytest.approx(100 * rows[1]["test"])
+
+
+def test_without_runs_the_tables_are_empty() -> None:
+    """Before the first run there are no rows, and no figure."""
+    empty = pd.DataFrame(columns=["task"])
+    assert twins.counts(empty).empty and twins.leads(twins.scores(empty)).empty
+    assert twins.draw(twins.leads(twins.scores(empty))) is None
