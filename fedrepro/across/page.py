@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedrepro import paths
-from fedrepro.across import protocol, statistics, tables
+from fedrepro.across import protocol, statistics, tables, twins
 from fedrepro.reporting import checks, frames
 from fedrepro.reporting.statistics import discoveries
 
@@ -46,6 +46,7 @@ def sentences(
     leaks: pd.DataFrame | None = None,
     controls: Sequence[checks.Row] = (),
     read: pd.DataFrame | None = None,
+    leads: pd.DataFrame | None = None,
 ) -> list[str]:
     """Return the statements of the page, in their order.
 
@@ -54,6 +55,7 @@ def sentences(
         leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
         controls: the attacker's controls, see `tables.controls`. One that fails is told beside the leaks.
         read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
+        leads: leads over Local on test nodes with a training twin and on the others, as `twins.leads` gives them.
     """
     failed = [
         f"**Leaks, a control fails.** {one['id']}: {one['statement']}, is {one['measured']:.3g} and may be at most "
@@ -61,7 +63,15 @@ def sentences(
         for one in controls
         if one["verdict"] == checks.FAILS
     ]
-    told = [*_accuracy(table), *_bases(table), *_readings(read), *_cost(table), *_leaks(table, leaks), *failed]
+    told = [
+        *_accuracy(table),
+        *_bases(table),
+        *_readings(read),
+        *_twins(leads),
+        *_cost(table),
+        *_leaks(table, leaks),
+        *failed,
+    ]
     return [*told, *_open(table)]
 
 
@@ -117,6 +127,23 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
         told = [f"{name} {gap.difference:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]" for name, gap in gaps.items() if gap]
         if told:
             yield f"**FedAvg minus FedSGD in points, {label}.** {'; '.join(told)} (AX-13)."
+
+
+def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
+    """Yield for each column the methods whose 95% interval lies above Local, by the kind of nodes on which it does."""
+    if leads is None or leads.empty:
+        return
+    above = leads[(leads["low"] > 0) & (leads["row"] != "Central")]
+    for label in dict.fromkeys(leads["column"]):
+        part = above[above["column"] == label]
+        on = {nodes: set(part.loc[part["nodes"] == nodes, "row"]) for nodes in (twins.WITH, twins.WITHOUT)}
+        kinds = {
+            "only on test nodes with a training twin": on[twins.WITH] - on[twins.WITHOUT],
+            "only on the others": on[twins.WITHOUT] - on[twins.WITH],
+            "on both": on[twins.WITH] & on[twins.WITHOUT],
+        }
+        told = "; ".join(f"{kind}: {', '.join(tables.order(list(rows))) or 'none'}" for kind, rows in kinds.items())
+        yield f"**Duplicated pages, {label}.** Above Local {told} (AX-14)."
 
 
 def _cost(table: pd.DataFrame) -> Iterator[str]:

@@ -160,9 +160,8 @@ def draw(table: pd.DataFrame) -> Figure | None:
     if not labels:
         return None
     with style.style():
-        figure, panels = plt.subplots(
-            1, len(labels), figsize=(1.5 + 2.1 * len(labels), 2.8), sharey=True, squeeze=False
-        )
+        size = (1.5 + 2.1 * len(labels), 3.0)
+        figure, panels = plt.subplots(1, len(labels), figsize=size, sharex=True, sharey=True, squeeze=False)
         for axes, label in zip(panels[0], labels, strict=True):
             part = table[table["column"] == label]
             wide = part.pivot(index="row", columns="nodes", values="accuracy").reindex(tables.order(list(part["row"])))
@@ -172,6 +171,8 @@ def draw(table: pd.DataFrame) -> Figure | None:
                 axes.scatter(wide[nodes], places, marker=marker, label=nodes, zorder=2)
             axes.set(title=label, xlabel="accuracy, %", yticks=places, yticklabels=wide.index)
         panels[0][0].invert_yaxis()  # of all panels, which share it
-        panels[0][-1].legend(title="test nodes", loc="best")
+        figure.legend(
+            *panels[0][0].get_legend_handles_labels(), title="test nodes", loc="outside lower center", ncols=2
+        )
         plt.close(figure)
     return figure

@@ -12,9 +12,11 @@ import torch
 from stored import row_of
 from torch_geometric.data import Data
 
-from fedrepro.across import exhibits, protocol, twins
+from fedrepro.across import exhibits, page, protocol, tables, twins
 from fedrepro.data import datasets
 from fedrepro.runs.run import Run
+
+NOTHING = pd.DataFrame(columns=list(tables.MAIN_COLUMNS))
 
 
 def test_groups_are_those_of_plain_sets() -> None:
@@ -93,6 +95,9 @@ def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
     assert found.loc[("FedGCN", lead[not where]), "difference"] == pytest.approx(0)
     assert found.loc[("Local", twins.WITH), "accuracy"] == pytest.approx(60)
     assert math.isnan(found.loc[("Local", twins.WITH), "difference"])
+    kind = {True: "only on test nodes with a training twin", False: "only on the others"}
+    [told] = [one for one in page.sentences(NOTHING, leads=twins.leads(table)) if "Duplicated" in one]
+    assert f"{kind[where]}: FedGCN" in told and f"{kind[not where]}: none" in told and "on both: none" in told
     panels = twins.draw(twins.leads(table)).axes
     assert [axes.get_title() for axes in panels] == ["Chameleon metis 10"]
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["Central", "Local", "FedGCN"]
