@@ -42,6 +42,25 @@ def test_evaluation_leaves_its_argument_alone_and_keeps_its_shape() -> None:
     assert made.shape == (6, 2) and made.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_blocks_change_no_digit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Value and gradient of several blocks and a rest are those of one block, to the bit, for transposed values too."""
+    series = np.random.default_rng(3).normal(size=17)
+    given = torch.linspace(-1.1, 1.1, 7 * (chebyshev.BLOCK // 2 + 3), dtype=dtype).view(7, -1)
+
+    def both(t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t = t.detach().requires_grad_()
+        value = chebyshev.evaluate(t, series)
+        return value, torch.autograd.grad(value.sum(), t)[0]
+
+    value, slope = both(given)
+    turned_value, turned_slope = both(given.T)
+    monkeypatch.setattr(chebyshev, "BLOCK", given.numel())
+    one_value, one_slope = both(given)
+    assert torch.equal(value, one_value) and torch.equal(slope, one_slope)
+    assert torch.allclose(turned_value.T, one_value) and torch.allclose(turned_slope.T, one_slope)
+
+
 @pytest.mark.parametrize("f", [np.exp, score, lambda t: np.abs(t)], ids=["smooth", "kinked score", "absolute value"])
 def test_coefficients_are_the_integrals_of_the_series(f: Callable[[np.ndarray], np.ndarray]) -> None:
     """A coefficient is 2 / pi times the integral of f T_n / sqrt(1 - x^2), half of it for n = 0 (Eq. 22)."""
