@@ -166,6 +166,9 @@ def run_(
         float | None,
         typer.Option(metavar="MINUTES", help="compute missing runs for so long instead, small graphs first"),
     ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="with --budget: stale runs instead; the new results replace the old")
+    ] = False,
     side_by_side: Annotated[
         str,
         typer.Option(metavar="SEEDS", help="with --budget: seeds trained as one batch; auto: as many as fit the cache"),
@@ -177,8 +180,9 @@ def run_(
     given |= {name: check_parameter(name, value, 0) for name, value in chosen.items() if value is not None}
     if given.get("device") == "cuda" and given.get("engine", "local") == "local":
         executors.resolved("cuda")  # said before anything is started
+    require(budget is not None or not stale, "--stale", "given together with --budget", "no --budget")
     if budget is not None:
-        return fill(notebooks, budget, side_by_side, given)
+        return fill(notebooks, budget, side_by_side, given, only_stale=stale)
     at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
     ends = notebook.run_all(notebooks, given, jobs=at_once, again=again)
     return told(ends, notebook.built(given.get("profile", "")))

@@ -66,6 +66,7 @@ def test_an_error_is_one_line_and_status_2() -> None:
         (["fedgat", "-p", "profile"], "-p must be of the form name=value. Got 'profile'"),
         (["fedgat", "--profile", "quik"], "--profile must be one of 'smoke', 'quick', 'paper'. Got 'quik'"),
         (["fedgat", "--jobs", "0"], "jobs must be an integer >= 1. Got 0"),
+        (["fedgat", "--stale"], "--stale must be given together with --budget"),
         (["fedgat", "--budget", "0"], "--budget must be a number of minutes > 0. Got 0.0"),
         (["fedgat", "--budget", "1", "-p", "split=public"], "Got 'split'"),
         (["fedgat", "--budget", "1", "-p", "seeds=abc"], "seeds must be an integer >= 0"),
@@ -123,6 +124,25 @@ def test_budget_computes_what_is_missing(
     assert asked == [("fedgat-6-experiments.jsonl", exhibits[1:])]
     assert "7 of 7 missing runs computed" in capsys.readouterr().out
     assert not (paths.root() / "build" / "notebooks").exists()
+
+
+def test_stale_runs_are_computed_again(
+    exhibits: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `--stale` a budget computes stale runs instead of missing ones, and counts those with a new result."""
+    asked: list[tuple[list[Run], set[str]]] = []
+    old = "2020-01-01T00:00:00+00:00"
+
+    def execute(runs: list[Run], *, again: dict[str, str], **_: Any) -> pd.DataFrame:
+        asked.append((runs, set(again)))
+        return executed(runs).assign(when=["2100-01-01T00:00:00+00:00", old])
+
+    monkeypatch.setattr("fedrepro.runs.execute.execute", execute)
+    changed = [record(run, fingerprint="of other code", when=old) for run in exhibits[1:3]]
+    Store().append("fedgat-6-experiments", record(exhibits[0]), *changed)
+    assert cli.main(["run", "fedgat", "--profile", "paper", "--device", "cpu", "--budget", "2", "--stale"]) == 0
+    assert asked == [(exhibits[1:3], {run.key for run in exhibits[1:3]})]
+    assert "1 of 2 stale runs computed" in capsys.readouterr().out
 
 
 def test_a_failed_run_of_a_budget_is_status_1(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fedrepro import paths
 from fedrepro.errors import DamagedError, one_of, require
 from fedrepro.reporting import exhibits, notebook, terminal
 from fedrepro.reporting.session import check_parameter
-from fedrepro.runs import cache, codehash
+from fedrepro.runs import cache, codehash, verification
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import opened
 
@@ -67,10 +67,13 @@ def rewrite(papers: Sequence[str]) -> None:
         cache.save("report", now(), True)
 
 
-def fill(names: Sequence[str], minutes: float, beside: str, given: Mapping[str, Any]) -> int:
-    """Compute missing runs of the notebooks' exhibits until the time is up.
+def fill(
+    names: Sequence[str], minutes: float, beside: str, given: Mapping[str, Any], *, only_stale: bool = False
+) -> int:
+    """Compute missing runs of the notebooks' exhibits, or stale ones again, until the time is up.
 
     Args:
+        only_stale: compute stale runs instead of missing ones. Their new results take the places of the old.
         beside: number of seeds of a cell trained as one batch, or `auto`, see `execute.seeds_in_cache`.
 
     Returns:
@@ -85,7 +88,10 @@ def fill(names: Sequence[str], minutes: float, beside: str, given: Mapping[str, 
         default = settings[one_of("with --budget, a parameter", name, settings)]
         settings[name] = check_parameter(name, value, default)
     end = time.monotonic() + 60 * minutes
-    work = {source.name: _missing(source.name, settings) for source in notebook.select(names)}
+    stale = {str(record["key"]): record.get("when") for record in verification.stale(opened())} if only_stale else {}
+    work = {
+        source.name: _lacking(source.name, settings, stale if only_stale else None) for source in notebook.select(names)
+    }
     computed = failed = 0
     damaged: dict[str, None] = {}
     for name, runs in _portions(work, seeds):
@@ -93,23 +99,27 @@ def fill(names: Sequence[str], minutes: float, beside: str, given: Mapping[str, 
         if left > 0:
             at_work = notebook.begin(name, **settings)
             try:
-                frame = at_work.execute(runs, left, seeds)
+                frame = at_work.execute(runs, left, seeds, stale)
             except DamagedError as error:  # the runs of other graphs are computed all the same
                 damaged[str(error)] = None
                 frame = at_work.stored(runs)
             computed += len(frame)
+            if stale:
+                computed -= sum(stale.get(key) == when for key, when in zip(frame["key"], frame["when"]))
             failed += len(frame.attrs["failed"])
-    print(f"{computed} of {sum(map(len, work.values()))} missing runs computed")
+    wanted = "stale" if only_stale else "missing"
+    print(f"{computed} of {sum(map(len, work.values()))} {wanted} runs computed")
     for text in damaged:
         print(f"fedrepro: {text}", file=sys.stderr)
     return 1 if failed or damaged else 0
 
 
-def _missing(name: str, settings: dict[str, Any]) -> list[Run]:
+def _lacking(name: str, settings: dict[str, Any], stale: Collection[str] | None) -> list[Run]:
+    """Return the stale runs of a notebook's exhibits, or the missing ones if None is given."""
     store = opened()
     wanted = settings["profile"], settings["seeds"]
     runs = [run for exhibit in exhibits.drawn_by(name) for run in exhibit.runs(*wanted)]
-    return [run for run in dict.fromkeys(runs) if run.key not in store]
+    return [run for run in dict.fromkeys(runs) if (run.key not in store if stale is None else run.key in stale)]
 
 
 def _portions(work: dict[str, list[Run]], beside: int | str) -> list[tuple[str, list[Run]]]:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -99,7 +99,11 @@ class Notebook:
         return exhibits.find(exhibit_id).runs(self.profile, self.seeds)
 
     def execute(
-        self, runs: str | Sequence[Run], budget: float | None = None, side_by_side: int | str | None = None
+        self,
+        runs: str | Sequence[Run],
+        budget: float | None = None,
+        side_by_side: int | str | None = None,
+        again: Collection[str] = (),
     ) -> DataFrame:
         """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
@@ -110,13 +114,14 @@ class Notebook:
             runs: runs, or the ID of an exhibit for those of this profile.
             side_by_side: how many training runs that differ only in their seed are trained as one batch, or `auto`;
                 by default one on the CPU, and ten on a GPU.
+            again: keys of runs to compute although the store has them.
 
         Raises:
             FedreproError: a run failed in profile `smoke`, which has no run that is expected to.
             DamagedError: a file of a graph is damaged. The runs of other graphs are stored.
         """
         self._frames.clear()
-        frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side)
+        frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side, again)
         failed = _counted("failed", frame.attrs["failed"])
         for line in [*failed, *_counted("left out", frame.attrs["unavailable"]), *_constant(frame)]:
             print(terminal.shown(line))
@@ -227,7 +232,13 @@ class Notebook:
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
         return state.settings(runs)
 
-    def _engine(self, runs: Sequence[Run], budget: float | None, side_by_side: int | str | None = None) -> DataFrame:
+    def _engine(
+        self,
+        runs: Sequence[Run],
+        budget: float | None,
+        side_by_side: int | str | None = None,
+        again: Collection[str] = (),
+    ) -> DataFrame:
         from fedrepro.runs import execute as engine
 
         runs = list(runs)
@@ -242,6 +253,7 @@ class Notebook:
             budget=budget,
             device=self.device,
             side_by_side=side_by_side,
+            again=again,
             # Starting a worker takes longer than a smoke run, and two benchmarks at once measure each other.
             workers=1 if self.profile == "smoke" or any(run.task == "bench" for run in runs) else None,
         )

@@ -15,7 +15,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -226,6 +226,7 @@ def execute(
     side_by_side: int | str | None = None,
     retry: bool = True,
     strict: bool = False,
+    again: Collection[str] = (),
 ) -> DataFrame:
     """Compute the runs that the store lacks, and return the frame of all that it then has (`Store.frame`).
 
@@ -252,6 +253,8 @@ def execute(
             a run is what it is alone up to rounding.
         retry: compute runs again that failed before.
         strict: raise if a graph cannot be had, instead of leaving its runs out.
+        again: keys of runs to compute although the store has them, such as those of `verification.stale`. The new
+            record is then the run's result. If it fails, the old one stays.
 
     Returns:
         The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
@@ -279,23 +282,27 @@ def execute(
     one_of("device", device, ("auto", "cpu", "cuda"))
     wanted = list({run.key: run for run in runs}.values())
     store.refresh()
-    missing = [run for run in wanted if run.key not in store and (retry or store.failure(run.key) is None)]
+    lacking = [run for run in wanted if run.key not in store or run.key in again]
+    missing = [run for run in lacking if retry or store.failure(run.key) is None]
     if missing and budget != 0:
         _check_names(missing)
         if executor not in ("dask", "slurm") and executors.resolved(device) == "cuda" and not is_whole(side_by_side):
             side_by_side = SEEDS_ON_GPU
-    failed_before = {run.key: store.failure(run.key) for run in missing}
+    before = {run.key: (store.age(run.key), store.failure(run.key)) for run in missing}
     claimed: set[str] = set()
     unavailable: list[dict[str, Any]] = []
     lost: list[dict[str, Any]] = []
 
     def keep(records: list[Record]) -> None:
-        lost.extend(_trouble(record) for record in records if record["status"] == "lost")
+        lost.extend(_trouble(record) for record in records if record["status"] == "lost" or fails_again(record))
         unavailable.extend(_trouble(record) for record in records if record["status"] == "unavailable")
         if strict and unavailable:
             raise DataError(unavailable[0]["error"].partition(": ")[2])
         store.append(file, *(record for record in records if record["status"] not in ("unavailable", "lost")))
         release(record["key"] for record in records)
+
+    def fails_again(record: Record) -> bool:  # which the store does not tell of a run that has a result
+        return record["status"] == "failed" and record["key"] in store
 
     def release(keys: Iterable[str]) -> None:
         for key in list(keys):
@@ -303,7 +310,7 @@ def execute(
             claimed.discard(key)
 
     def ended(run: Run) -> bool:
-        return run.key in store or store.failure(run.key) != failed_before[run.key]
+        return (store.age(run.key), store.failure(run.key)) != before[run.key]
 
     def claim(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         wanted = [run for run in runs if not ended(run)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedrepro.errors import require
-from fedrepro.runs import lines
+from fedrepro.runs import lines, provenance, verification
 from fedrepro.runs.lines import Fault, Record
 from fedrepro.runs.store import Store
 
@@ -23,7 +23,8 @@ class Merged(NamedTuple):
 def merge(folder: Path | str, store: Store) -> Merged:
     """Append the finished records of another store that this one lacks, by key, to the files of the same names.
 
-    What is torn or damaged there is refused, and so is a record whose key is not that of its run and version.
+    A record that is stale here is replaced by one of the code as it is now. What is torn or damaged there is refused,
+    and so is a record whose key is not that of its run and version.
 
     Raises:
         ArgumentError: `folder` is not a folder with results.
@@ -33,12 +34,13 @@ def merge(folder: Path | str, store: Store) -> Merged:
     require(len(other) > 0, "folder", "a folder that holds finished results", str(folder))
     store.refresh()
     fresh: defaultdict[str, list[Record]] = defaultdict(list)
+    old = {record["key"] for record in verification.stale(store)}
     refused, present = other.faults, 0
     for record in other:
         key = str(record["key"])
         if not lines.fits(record):
             refused.append(Fault(other.file(key), 0, f"holds a key that is not its run's: {key}"))
-        elif key in store:
+        elif key in store and not (key in old and record["fingerprint"] == provenance.current(*lines.cell_of(record))):
             present += 1
         else:
             environment = other.environments.get(str(record.get("environment")))

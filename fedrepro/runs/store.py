@@ -182,6 +182,10 @@ class Store:
         """Return the last failed record of a key that has no finished one, or None."""
         return self._failed[key][1] if key in self._failed and key not in self._done else None
 
+    def age(self, key: str) -> tuple[str, str, int] | None:
+        """Return when the record that `get` returns was computed, its file and its line; None if there is none."""
+        return self._done[key][0] if key in self._done else None
+
     def file(self, key: str) -> str:
         """Return the name of the file that holds the record that `get` returns."""
         return self._done[key][0][1]

@@ -318,6 +318,31 @@ def test_computed_elsewhere_meanwhile(store: Store, tmp_path: Path) -> None:
     assert len(frame) == 3 and len(computed(tmp_path / "log")) == 3
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_computed_again_has_its_new_result(store: Store, tmp_path: Path, workers: int) -> None:
+    """Of the runs whose keys are given all are computed again, once, and no other; the file keeps the old lines."""
+    wanted = logging_runs(tmp_path, 3)
+    engine.execute(wanted, store=store, file="a", workers=1)
+    old = {record["key"]: record for record in store}
+    again = [run.key for run in wanted[1:]]
+    store.append("a", old[again[0]] | {"result": {"score": {"test": 0.0}}})  # a result that the code would not give
+    frame = engine.execute(wanted, store=store, file="b", workers=workers, progress=False, again=again)
+    assert list(frame["score.test"]) == [(run.seed + 1) / 7 for run in wanted]
+    assert sorted(computed(tmp_path / "log")[3:]) == sorted(again)
+    assert {store.file(key) for key in again} == {"b.jsonl"} and store.file(wanted[0].key) == "a.jsonl"
+    assert len((store.folder / "a.jsonl").read_bytes().splitlines()) == 4
+
+
+def test_a_run_that_fails_when_computed_again_keeps_its_result(store: Store) -> None:
+    """The failure is told and the old result stays, so that nothing stored is lost."""
+    (run,) = runs("fails", 1)
+    before = engine.compute(runs("quick", 1))[0]
+    store.append("a", before | {"key": run.key, "run": run.to_dict()})
+    frame = engine.execute([run], store=store, file="a", workers=1, again=[run.key])
+    assert list(frame["score.test"]) == [1 / 7]
+    assert [failure["error"] for failure in frame.attrs["failed"]] == ["KeyError: 'seed 0'"]
+
+
 def test_a_store_that_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk stops the execution with an error that says so, and ends the workers."""
     wanted = runs("logged", 30, options={"log": os.devnull, "pause": 0.05})

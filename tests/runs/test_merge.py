@@ -9,7 +9,7 @@ import pytest
 
 from fedrepro import cli
 from fedrepro.errors import ArgumentError
-from fedrepro.runs import lines
+from fedrepro.runs import lines, verification
 from fedrepro.runs.execute import execute
 from fedrepro.runs.lines import Fault
 from fedrepro.runs.merge import merge
@@ -42,6 +42,17 @@ def test_what_is_missing_is_added(tmp_path: Path) -> None:
     assert {here.file(record["key"]) for record in here} == {"p-1.jsonl"}
     assert all(record["environment"] in here.environments for record in here)
     assert merge(there.folder, here) == (0, 4, [])
+
+
+def test_a_stale_record_is_replaced(tmp_path: Path) -> None:
+    """A record of code that has changed since is replaced by one of the code of now; one as stale as itself is not."""
+    here, there = Store(tmp_path / "here"), fill(tmp_path / "there", range(2))
+    first, second = there
+    old = {"fingerprint": "of other code", "environment": there.environments[str(first["environment"])]}
+    here.append("p-1", *(record | old | {"when": "2020-01-01T00:00:00+00:00"} for record in (first, second)))
+    there.append("p-1", second | old | {"when": "2100-01-01T00:00:00+00:00"})
+    assert merge(there.folder, here) == (1, 1, [])
+    assert here.get(str(first["key"])) == first and verification.stale(here) == [here.get(str(second["key"]))]
 
 
 def test_a_key_of_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
