@@ -118,7 +118,10 @@ class _Group(NamedTuple):
 
 def _compute(group: _Group) -> list[Record]:
     registry.REGISTRY.update(group.entries)  # a worker has not seen what was registered by hand
-    return compute(group.runs, executors.resolved(group.device))
+    try:
+        return compute(group.runs, executors.resolved(group.device))
+    finally:
+        executors.return_freed_memory()
 
 
 def compute_all(

@@ -71,7 +71,7 @@ from fedrepro.engine.nn import layers, random
 from fedrepro.engine.nn.models import GAT
 from fedrepro.engine.nn.sparse import Edges
 from fedrepro.errors import one_of, require
-from fedrepro.papers.fedgat import chebyshev
+from fedrepro.papers.fedgat import attention, chebyshev
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class FedGAT(DistGAT):
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
         """Return the logits `[nodes, classes]`: layer 1 by Eq. 7, layer 2 an exact GAT layer."""
         h, score, edges = self._first(weights, fed)
-        heads = layers.attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
+        heads = attention.attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
         return self.model.second_layer(weights, fed, heads)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
