@@ -26,11 +26,19 @@ code (https://github.com/GuanchengWan/FGGP, fedced9) predicts by the vote (3). T
 local networks, and they vote on embeddings of the averaged one. So both are the method's own, and the classifier is
 shown next to the vote only for information (SH-B5).
 
-This is the public code with six changes. The bank starts empty, and not with random vectors of class 0. Every class has
-its own slots, where the code has one ring for all classes. Prototypes are keyed by class, and not by their position
-among the present classes. A client's classifier stays with it instead of being reset. The confidence takes no gradient.
-An embedding is the output of the last layer but one before its ReLU, where the code's is after it (`FGGPActivated`). We
-leave out the parts that the code computes without using them, which are a distillation and a second contrast.
+This is the public code with seven changes, of which the first five concern the vote:
+
+- The bank starts empty, and not with random vectors of class 0.
+- Every class has its own slots, where the code has one ring for all classes.
+- Prototypes are keyed by class, and not by their position among the present classes.
+- An embedding is the output of the last layer but one before its ReLU, where the code's is after it (`FGGPActivated`).
+- The prototypes that a client sends have the labels and confidences of its trained network without dropout. The code
+  takes these from the logits before the last step, with dropout.
+- A client's classifier stays with it instead of being reset.
+- The confidence takes no gradient.
+
+The network is the one that is given, and the code's has batch normalization. We leave out the parts that the code
+computes without using them, which are a distillation and a second contrast.
 
 Training multiplies rounding more than in any other method that was measured: the same code with other instructions of
 the processor may choose another round, and its accuracy then moves by points (`runs/rounding.csv`).
