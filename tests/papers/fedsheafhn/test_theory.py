@@ -80,7 +80,7 @@ def test_theorem_1_and_lemmas() -> None:
     result = compute("check", "FedSheafHN-convergence", rounds=256)
     found = verdicts(result)
     printed = {"SH-L2-printed", "SH-L4-printed", "SH-Th1-printed"}
-    assert controls(found) == {f"SH-{name}-control" for name in ("L1", "L3", "Th1-noise", "Th1-start")}
+    assert controls(found) == {f"SH-{name}-control" for name in ("L1", "L3", "L3-drift", "Th1-noise", "Th1-start")}
     first = next(row for row in result["checks"] if row["id"] == "SH-Th1-start")
     assert first["measured"] > 0.4 * first["bound"]  # met within a factor of 2.5, so that a smaller bound would show
     assert {name for name, verdict in found.items() if verdict == "fails"} == {"SH-Th1-floor"} | printed
