@@ -20,7 +20,13 @@ The checks show where the printed statements fail:
     Lemma 4    It lost the factor b3^2 of the noise, which reaches eta through the Jacobian, and so did Theorem 1. Both
                fail if b3 is large. Both hold with b3^2 sigma^2 for sigma^2 (in Theorem 1 with L1 left out there).
 
-The last step of Theorem 1 also needs beta <= 1 / (8 L L1 T_c), that is T >= 256 N (L L1)^2. The text does not say so.
+The proof of Theorem 1 also needs conditions on T that the text does not state:
+
+    T >= 256 N (L L1)^2                      Its last step takes beta <= 1 / (8 L L1 T_c).
+    T >= 4 N T_c^2                           It bounds the heads' squared move (beta T_c b1)^2 by beta b1^2.
+    T >= 4 N^3 T_c^2 (L7 b3)^4 / (L L1)^2    It drops the drift of the noise. With the first, this one is enough.
+
+B.1 prints b1 and b2 both for gradients by the head. We take b2 for the gradient by the backbone, as the proofs do.
 """
 
 from __future__ import annotations
