@@ -18,7 +18,8 @@ Before training the server draws the proxy and sends it to all clients (`FedPub.
 The paper leaves these decisions open, or its public code takes them otherwise:
 
 - The code computes both penalties from detached copies, so that their gradient is 0 (`penalties="coded"`).
-- The code does not square the norm of the proximal term, which it takes of each tensor (`norm="plain"`).
+- The code does not square the norm of the proximal term, which it takes of each tensor (`norm="plain"`). We take this
+  norm under both `penalties`, also the printed ones.
 - The first round starts from one common model and has no proximal term.
 - A client without training nodes takes no step and enters no average. It still sends its embedding and receives one.
 """
@@ -59,8 +60,8 @@ class FedPub(Method):
             average is uniform.
         sparsity: l1, weight of the masks' L1 norm. Mask entries below it count as 0 in evaluation.
         proximal: l2, weight of the distance to the received weights.
-        penalties: "printed", or "coded" (without gradient, as in the authors' public code).
-        norm: norm of the proximal term, for each tensor: "plain" or "squared".
+        penalties: "printed" (with their gradient), or "coded" (without it, as in the authors' public code).
+        norm: norm of the proximal term, for each tensor: "plain" (as in the code, under both `penalties`) or "squared".
         masks: whether weights are masked.
         proxies: number of random graphs that form the proxy.
         proxy_nodes: nodes of each of them.
