@@ -213,7 +213,10 @@ class PFedHN(Method):
         rule.step(network, {n: g.mul_(scale).add_(network[n], alpha=decay) for n, g in grads.items()}, moments)
 
     def _count(self, fed: Federation, update: Update) -> None:
-        """Count the generated weights down and the trained ones up, for every client that trains."""
+        """Count the generated weights down and the trained ones up, for every client that trains.
+
+        A client that does not train is given weights too, which is not counted (SH-CNT).
+        """
         size = sum(w[0].numel() for name, w in update.after.items() if name not in self.heads)
         trained = torch.bincount(fed.run[update.active], minlength=fed.runs).cpu().numpy()
         fed.traffic.send("down", "weights", trained * size, round=update.round)

@@ -356,7 +356,7 @@ class FedSheafHN(Method):
     # -- traffic and facts --------------------------------------------------------------------------------------------
 
     def _count_messages(self, fed: Federation, update: Update) -> None:
-        """Count a round's messages: generated weights down, their change up, and embeddings in their rounds."""
+        """Count a round's messages. A client that does not train gets weights too, which is not counted (SH-CNT)."""
         clients, t = _per_run(fed, update.active), update.round
         scalars = sum(int(np.prod(shape)) for _, shape in self.shapes)
         fed.traffic.send("down", "generated weights", clients * scalars, round=t)
