@@ -1,12 +1,13 @@
 """Malicious clients that send forged embeddings (FedSheafHN, Section 4.4, Figure 7).
 
 A malicious client trains honestly and sends another vector instead of its embedding `[width]`. The paper attacks both
-FedSheafHN and FED-PUB in two ways, each drawn anew for every client and every message:
+FedSheafHN and FED-PUB in two ways:
 
     same        a 1, with one number a ~ N(0, tau^2) in all entries
     gaussian    N(0, tau^2 I), independent entries
 
-The paper does not state tau, nor which clients are malicious.
+The paper does not state tau, nor which clients are malicious, nor how often a vector is drawn. We draw the clients once
+for each seed, and a vector anew for every client and every message (SH-F7).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ The first k_v rows of X^_v are new neighbours of v, where k_v is n^_v rounded. F
 over the training nodes (`NeighGen.losses`):
 
     L_d      smooth-L1(n^_v, n_v)                                                                                (4)
-    L_f      sum over the k_v rows of the least squared distance to a row of U_v, a mean over features           (5)
+    L_f      1/q sum over the k_v rows of the least squared distance to a row of U_v, a mean over features       (5)
     L_c      cross-entropy of a GraphSAGE on the graph with the generated neighbours                             (6)
     L_f(j)   L_f with neighbours of random nodes of client j in place of U_v                                     (7)
 
@@ -27,7 +27,7 @@ what the paper and the public codes do differently:
 1. "original" (the authors' code): `epochs` of L_d + L_f + L_c, then `epochs` of that and the sum of L_f(j) over the
    number of clients, in which only fGen moves.
 2. "fedstruct" (FedStruct's code): `epochs` of L_d + L_f + L_c and the mean of L_f(j), in which all weights move. There
-   L_f is a mean over generated rows.
+   L_f and L_f(j) are means over the generated rows, in place of 1/q and the mean over nodes.
 
 The authors' code truncates n^_v, and we round it. As in that code, the first k_v rows are kept, and the noise is added
 in evaluation too.
