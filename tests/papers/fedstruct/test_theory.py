@@ -11,6 +11,7 @@ from graphs import block_model, unequal_parts
 
 from fedrepro.data import partition
 from fedrepro.errors import ArgumentError
+from fedrepro.papers.fedstruct import network
 from fedrepro.papers.fedstruct.theory import algorithms, exchange, gradients, properties, setup
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
@@ -38,6 +39,25 @@ def test_gradients_are_those_of_automatic_differentiation(seed: int) -> None:
     assert max(found[name] for name in right) < 1e-12
     assert min(value for name, value in found.items() if name not in right) > 1e-2
     assert len(found) == 11 and found["prop1_outside"] == 0
+
+
+def test_the_check_of_proposition_1_sees_a_method_that_reads_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method whose clients add the mean of all structure embeddings fails the check of Proposition 1."""
+    plain = network.client_rows
+
+    def leaky(fed: Any, got: Any) -> Any:
+        rows = plain(fed, got)
+
+        class Leaky:
+            def __matmul__(self, g: torch.Tensor) -> torch.Tensor:
+                z = rows @ g
+                return z + z.mean(0)
+
+        return Leaky()
+
+    assert gradients.proposition1(0)["prop1_outside"] == 0
+    monkeypatch.setattr(network, "client_rows", leaky)
+    assert gradients.proposition1(0)["prop1_outside"] > 1e-6
 
 
 def test_proposition_4_as_printed_holds_for_one_client_alone() -> None:
