@@ -1,7 +1,7 @@
 """Compare FedStruct's propositions with automatic differentiation, each with a control that must fail.
 
-`gradients` has Lemma 1 and Propositions 1 to 4, `polynomial_filter` Equations 11 and 12, and `counting` the argument of
-Appendix G.1 on sums that hide structure features.
+`gradients` has Lemma 1 and Propositions 1 to 4, `polynomial_filter` Equations 11 and 12, `counting` the argument of
+Appendix G.1 on sums that hide structure features, and `colluding` its condition on a graph.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fedrepro.papers.fedstruct.theory.setup import (
     FEATURES,
     NODES,
     gap,
+    graph_and_parts,
     local_operator,
     small_federation,
     small_graph,
@@ -140,8 +141,8 @@ def proposition1(seed: int) -> dict[str, float]:
     `prop1_outside` is that from changed rows of all other clients, and `prop1_inside` that from rows of its own.
     """
     fed = small_federation(seed)
-    model, sizes = DGCN(fed.features, fed.classes, hidden=5), {"width": 6, "prune": 5}
-    method = FedStruct(model=model, structure_hidden=(4,), **sizes)
+    model = DGCN(fed.features, fed.classes, hidden=5)
+    method = FedStruct(model=model, structure_hidden=(4,), width=6, prune=5)
     fed, state = method.start(fed)
     before, worst = client_gradients(method, fed, state), {"prop1_outside": 0.0, "prop1_inside": 0.0}
     for client, part in enumerate(fed.sources[0].parts):
@@ -206,6 +207,8 @@ def polynomial_filter(run: Run) -> dict[str, Any]:
 def counting(run: Run) -> dict[str, Any]:
     """Decide if client 1 can solve for client 2's structure features from the sums that it receives (FS-I5, FS-Q17).
 
+    In the paper client 1 stands for all clients but client 2, who collude.
+
     Options: observers |V~_1| (8), unknowns m (12 nodes of client 2 with weight in the sums), head ("direct": s_u has c
     entries, Eq. 49; "mlp": d_s = 5 entries behind a linear g, Eq. 47), queries (1: rounds with other weights of g).
 
@@ -232,3 +235,41 @@ def counting(run: Run) -> dict[str, Any]:
     result: dict[str, Any] = {"equations": equations, "unknowns": unknowns, "prevented": unknowns > equations}
     result |= {"rank": rank, "nullity": unknowns - rank, "recovered": float(known.mean())}
     return {"result": result | {"error": float(np.linalg.norm(guess - s) / np.linalg.norm(s))}}
+
+
+def colluding(run: Run) -> dict[str, Any]:
+    """Evaluate G.1's condition for Hop2Vec, m > |V~_1|, on a graph and its partition (FS-I5-graphs).
+
+    Every client in turn is client 2. Client 1 is all other clients together, as in the paper, or one of them.
+
+    Options: prune (30), structure_depth (10), budget ("matrix").
+
+    Returns:
+        For `together` and `alone`, means over the pairs of clients 1 and 2. `labelled`: |V~_1|. `hidden`: m, the nodes
+        of client 2 with weight in the sums. `broken`: the share of pairs for which the condition fails. `rank`: of the
+        weights. `determined`: the share of hidden nodes whose features follow from one round.
+    """
+    options = run.options
+    prune, depth = int(options.get("prune", 30)), int(options.get("structure_depth", 10))
+    data, parts = graph_and_parts(run)
+    rule = [0.0] * depth + [1.0], prune, str(options.get("budget", "matrix"))
+    abar, labelled = powers.combined(data, parts, *rule)[0], [part[data.train_mask[part]].numpy() for part in parts]
+    found: dict[str, list[dict[str, float]]] = {"together": [], "alone": []}
+    for target, part in enumerate(parts):
+        others = [v for client, v in enumerate(labelled) if client != target]
+        for name, groups in (("together", [np.concatenate(others)]), ("alone", others)):
+            found[name] += [solvable(abar[v][:, part.numpy()].toarray()) for v in groups]
+    return {"result": {k: {n: float(np.mean([one[n] for one in each])) for n in each[0]} for k, each in found.items()}}
+
+
+def solvable(weights: np.ndarray) -> dict[str, float]:
+    """Return what sums with some weights, `[labelled nodes, nodes]`, tell of the nodes, as `colluding` does."""
+    system = weights[:, (weights != 0).any(0)]
+    labelled, hidden = system.shape
+    told = {"labelled": float(labelled), "hidden": float(hidden), "broken": float(0 < hidden <= labelled)}
+    if not system.size:
+        return {**told, "rank": 0.0, "determined": 0.0}
+    _, sizes, v = np.linalg.svd(system)
+    rank = int((sizes > sizes[0] * max(system.shape) * np.finfo(float).eps).sum())
+    known = (v[:rank] ** 2).sum(0) > 1 - 1e-8  # the unit vector of the node lies in the row space
+    return {**told, "rank": float(rank), "determined": float(known.mean())}
