@@ -8,7 +8,8 @@ the label of a node v from its own subgraph, and from the position of v in the w
     f       a GNN on the client's own subgraph, the option `model` (a decoupled GCN in the paper); f(v) is `[classes]`
     S       structure features, a row s_u `[columns]` for each node u of the whole graph (`structure`)
     g       a network on s_u with `classes` outputs (`network.structure_network`)
-    A-      sum_l beta_l A^^l over l = 0, ..., L_s with A^ = D~^-1 (A+I), `[nodes, nodes]` (Eq. 2, `powers`)
+    A-      sum_l beta_l A^^l over l = 0, ..., L_s with A^ = D~^-1 (A+I), `[nodes, nodes]`; Section 5.2 sums from l = 0,
+            and Eq. 2 from l = 1 (`powers`)
 
 A client holds only the rows of A- of its own nodes, and no other client's edges, features or labels. Algorithms 1 and 2
 differ in S: generators of Algorithm 1 fix S before training, Hop2Vec (Algorithm 2) trains S together with f and g.
@@ -18,16 +19,17 @@ Algorithms 1 and 2, line by line:
     1. The clients exchange blocks of powers for their rows of A-   (Algorithm 3)    `StructureMethod._obtain`, `powers`
     2. Every client computes and shares its rows of S                                `structure.features`, `hop2vec`
     3. In each round the server sends the weights, and S moves along (Eq. 14)        `FedSGD`
-    4.   A client computes its predictions (Eq. 10) and its mean loss (Eq. 4)        `StructureMethod.local_loss`
+    4.   A client computes its predictions (Eq. 10) and its loss (Eq. 4)             `StructureMethod.local_loss`
     5.   It sends the gradient of its loss by the weights (Propositions 2 and 3)     automatic differentiation
     6.   The server adds the gradients and takes one step (Eq. 5)                    `StructureMethod.aggregate`
 
-Weights are equal at all clients, so they exist once per run. All clients draw the same dropout masks for g from a seed
-that they share, so g(s_u) is one number for all of them. Three methods differ in what is sent for z_v = sum_u A-_vu
-g(s_u):
+The loss of Eq. 4 is a sum over the labelled nodes V~_i. Here it is divided by |V~_i|, and the server weighs each client
+by |V~_i|. Weights are equal at all clients, so they exist once per run. All clients draw the same dropout masks for g
+from a seed that they share, so g(s_u) is one number for all of them. Three methods differ in what is sent for z_v =
+sum_u A-_vu g(s_u):
 
     `FedStruct`             every client holds S and g                                                (Section 5)
-    `variants.SharedSums`   clients send each other parts of z_v and of its Jacobian, and never S     (Appendix G.1)
+    `variants.SharedSums`   clients send each other parts of z_v and of its Jacobian in place of S    (Appendix G.1)
     `variants.KnownGraph`   the server knows all edges, and sends z_v and its Jacobian (Algorithm 4)  (Appendix H)
 
 Sums of parts are the sums themselves. `SharedSums` therefore trains exactly as `FedStruct` does, and only its messages

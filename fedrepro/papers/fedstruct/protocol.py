@@ -7,11 +7,11 @@ return the same numbers in less time.
 Algorithm 3, for client i:
 
     1. compute its rows of A^ from its own edges                      (line 3)         `Client.begin`
-    2. for each further power l: compute B_jk from the last power     (line 8, Eq. 35) `Client.block`
+    2. for each further power l: compute B_jk from the last power     (line 9, Eq. 35) `Client.block`
     3.   send the blocks, pruned, to the clients                      (Appendix D)     `_pruned`, `_send`
     4.   add the received blocks, scale by D~^-1, add beta_l times    (Eq. 36, 37)     `Client.collect`
 
-The paper prints [A^_j^[K]] for [A^_j^[k]] in line 8. Its example contains more misprints (FS-Q13), which
+The paper prints [A^_j^[K]] for [A^_j^[k]] in line 9. Its example contains more misprints (FS-Q13), which
 `fedrepro.papers.fedstruct.theory.exchange` lists.
 """
 

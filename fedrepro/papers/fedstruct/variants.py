@@ -39,6 +39,9 @@ class SharedSums(FedStruct):
 
     Client i sends its entries of A- once. In a round client j then sends, for each labelled node v of i, the part of
     z_v over its own nodes u (Eq. 47 and 49) and the Jacobian of that part by the weights of g (Eq. 48).
+
+    The ledger counts too much for a Hop2Vec: all of S goes down to every client in each round. In G.1 the server
+    returns to a client only what concerns the rows of its own nodes. No stored exhibit counts this.
     """
 
     def __post_init__(self) -> None:

@@ -94,6 +94,18 @@ def test_counting_takes_the_measured_unknowns() -> None:
     assert counts.edge_attacks(pd.DataFrame({"prune": [0, 30]}))["pruning"].tolist() == ["full", "p = 30"]
 
 
+def test_collusion_is_told_for_all_others_and_for_one() -> None:
+    """Means over seeds, one row for each graph and client 1."""
+    sides = {"together": 240.0, "alone": 27.0}
+    runs = [
+        {"dataset": "Cora"}
+        | {f"{side}.{name}": value + seed for side, value in sides.items() for name in counts.COLLUDED}
+        for seed in (0, 2)
+    ]
+    table = counts.colluding(pd.DataFrame(runs))
+    assert table["client_1"].tolist() == ["all but one", "one"] and table["hidden"].tolist() == [241, 28]
+
+
 def rows(scores: dict[str, list[float]], **more: object) -> pd.DataFrame:
     cells = [(name, seed, value) for name, values in scores.items() for seed, value in enumerate(values)]
     return pd.DataFrame(cells, columns=["method", "seed", "percent"]).assign(dataset="Cora", **more)

@@ -60,6 +60,7 @@ def test_every_listed_exhibit_has_a_grid() -> None:
         "FS-T6-readings",
         "FS-T8-readings",
         "FS-Q5",
+        "FS-I5-graphs",
         "FS-Q18-edges",
         "FS-Q18-labels",
     }

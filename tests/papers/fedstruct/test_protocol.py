@@ -164,6 +164,7 @@ def test_powers_are_checked_on_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert some["relative_error"] > 0.05 and full["relative_error"] < 1e-14
     assert 0 < some["row_sum"] < 1 and abs(full["row_sum"] - 1) < 1e-14
     assert some["bound"] == 4 * CLIENTS * 4 * NODES and some["text_bound"] == 4 * 4 * NODES
+    assert some["blocks"] / CLIENTS <= some["text_bound"]  # the text's number is for one client (D.1)
     assert some["blocks"] < full["blocks"] and some["indices"] == 2 * some["blocks"] and full["indices"] == 0
     whole = exchange.powers(run.replace(options={"prune": 4, "structure_depth": 4, "budget": "matrix"}))["result"]
     assert whole["kept_per_node"] <= 4 and whole["difference"] is None

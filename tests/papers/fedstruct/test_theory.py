@@ -11,6 +11,7 @@ from graphs import block_model, unequal_parts
 
 from fedrepro.data import partition
 from fedrepro.errors import ArgumentError
+from fedrepro.papers.fedstruct import network, powers
 from fedrepro.papers.fedstruct.theory import algorithms, exchange, gradients, properties, setup
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
@@ -38,6 +39,25 @@ def test_gradients_are_those_of_automatic_differentiation(seed: int) -> None:
     assert max(found[name] for name in right) < 1e-12
     assert min(value for name, value in found.items() if name not in right) > 1e-2
     assert len(found) == 11 and found["prop1_outside"] == 0
+
+
+def test_the_check_of_proposition_1_sees_a_method_that_reads_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method whose clients add the mean of all structure embeddings fails the check of Proposition 1."""
+    plain = network.client_rows
+
+    def leaky(fed: Any, got: Any) -> Any:
+        rows = plain(fed, got)
+
+        class Leaky:
+            def __matmul__(self, g: torch.Tensor) -> torch.Tensor:
+                z = rows @ g
+                return z + z.mean(0)
+
+        return Leaky()
+
+    assert gradients.proposition1(0)["prop1_outside"] == 0
+    monkeypatch.setattr(network, "client_rows", leaky)
+    assert gradients.proposition1(0)["prop1_outside"] > 1e-6
 
 
 def test_proposition_4_as_printed_holds_for_one_client_alone() -> None:
@@ -74,6 +94,41 @@ def test_counting_equations(options: dict[str, Any], prevented: bool, recovered:
     assert found["prevented"] is prevented and found["recovered"] == recovered
     assert (found["nullity"] == 0) == (recovered == 1.0) and (found["error"] < 1e-9) == (recovered == 1.0)
     assert found["rank"] + found["nullity"] == found["unknowns"]
+
+
+def test_colluding_clients_have_the_labelled_nodes_of_all_but_one(small: None) -> None:
+    """Every count equals one by a plain loop, together and for each client alone (FS-I5-graphs)."""
+    run = check("colluding", structure_depth=2, prune=4).replace(dataset="Cora~standin", clients=4)
+    found = gradients.colluding(run)["result"]
+    abar = powers.combined(DATA, PARTS, (0.0, 0.0, 1.0), 4)[0].toarray()
+    labelled = [[v for v in part.tolist() if DATA.train_mask[v]] for part in PARTS]
+    for name in ("together", "alone"):
+        pairs = []
+        for target, part in enumerate(PARTS):
+            others = [v for client, v in enumerate(labelled) if client != target]
+            for v1 in [[v for each in others for v in each]] if name == "together" else others:
+                seen = [u for u in part.tolist() if any(abar[v, u] > 0 for v in v1)]
+                rank = np.linalg.matrix_rank(abar[np.ix_(v1, seen)]) if seen else 0
+                pairs.append((len(v1), len(seen), 0 < len(seen) <= len(v1), rank))
+        expected = dict(zip(("labelled", "hidden", "broken", "rank"), np.mean(pairs, 0)))
+        assert {key: found[name][key] for key in expected} == pytest.approx(expected)
+    assert found["together"]["labelled"] == pytest.approx(3 * found["alone"]["labelled"])
+
+
+@pytest.mark.parametrize(
+    ("weights", "rank", "determined", "broken"),
+    [
+        ([[0.5, 0.25, 0.0]], 1, 0.0, 0.0),  # one equation for two unknowns; nobody asks for the third
+        ([[0.5, 0.25, 0.0], [1 / 3, 1 / 3, 0.0]], 2, 1.0, 1.0),
+        ([[0.5, 0.25, 0.0], [1.0, 0.5, 0.0]], 1, 0.0, 1.0),  # the same equation twice
+        ([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]], 2, 1 / 3, 0.0),
+        ([[0.0, 0.0, 0.0]], 0, 0.0, 0.0),
+    ],
+)
+def test_sums_that_determine_nodes(weights: list[list[float]], rank: int, determined: float, broken: float) -> None:
+    """A node is determined if some combination of the sums has it alone, by hand."""
+    found = gradients.solvable(np.array(weights))
+    assert (found["rank"], found["determined"], found["broken"]) == (rank, pytest.approx(determined), broken)
 
 
 def test_the_figure_of_combined_matrices(small: None) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from fedrepro import registry
 from fedrepro.data import datasets
+from fedrepro.errors import ArgumentError
 from fedrepro.papers.feras.theory import convergence
 from fedrepro.papers.feras.theory import model as theory
 from fedrepro.runs.run import Run
@@ -75,6 +76,7 @@ def test_lemma_42_fails_by_hand() -> None:
     assert theory.radius(m1) <= lam / 2 and eta == pytest.approx(4 / (3 * lam))
     assert 1 - eta * lam / 2 == pytest.approx(1 / 3)
     assert theory.lipschitz(m1, eta, lam) == pytest.approx(1.0)
+    assert eta * (lam + theory.radius(m1)) == pytest.approx(2)  # the one case in which the step does not contract
     mended = theory.allowed(lam, theory.radius(m1), theory.radius(m2))
     assert theory.lipschitz(m1, mended, lam) <= 1 - mended * lam / 2 + 1e-12
 
@@ -162,6 +164,25 @@ def test_rates_are_distances_to_the_fixed_point(results: dict[str, dict[str, Any
         assert each["bound"] == pytest.approx([each["distance"][0] * (1 - decay / 2) ** t for t in each["iteration"]])
         assert all(b <= a for a, b in zip(each["distance"], each["distance"][1:]))
     assert rate["q1"]["shift"] == 0 < rate["q5"]["shift"] < rate["q10"]["shift"]
+
+
+def test_rates_are_measured_after_the_start(results: dict[str, dict[str, Any]]) -> None:
+    """Distance and bound are equal at the start by definition, so the checks' ratios are below 1."""
+    rows = {row["id"]: row["measured"] for row in results["feras-rate"]["checks"]}
+    for id, name in (("FR-Th3", "q1"), ("FR-X1-q5", "q5"), ("FR-X1-q10", "q10")):
+        curve = results["feras-rate"]["rate"][name]
+        ratios = np.divide(curve["distance"], curve["bound"])
+        assert ratios[0] == 1 and rows[id] == pytest.approx(ratios[1:].max()) and rows[id] < 0.995, id
+    with pytest.raises(ArgumentError, match="steps must be at least the largest q, 10"):
+        convergence.rate(Run("check", "feras", "feras-rate", options={"steps": 9}))
+
+
+def test_the_control_of_theorem_41_turns_its_starts() -> None:
+    """An orthogonal map of any draw has one fixed point, and no start comes nearer to it."""
+    for seed in range(20):
+        rows = convergence.banach(np.random.default_rng(0), np.random.default_rng(seed))
+        holds, turned = (row["measured"] for row in rows)
+        assert holds < 1e-12 and 10 < turned < 1e5
 
 
 def test_fixed_points_rest() -> None:

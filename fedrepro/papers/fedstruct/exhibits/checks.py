@@ -47,6 +47,12 @@ CHECKS: dict[str, dict[str, tuple[str, str]]] = {
         "FS-I2": ("blocks put together without pruning equal the central power", "full_difference"),
         "FS-I2-quick": ("Algorithm 3 executed line by line equals the form used in training", "difference"),
     },
+    "FS-I5-graphs": {
+        "FS-I5-graphs": (
+            "G.1 with Hop2Vec: m > |V~_1| where all clients but one collude (share of clients without it)",
+            "together.broken",
+        ),
+    },
     "FS-A3": {"FS-A3": ("the same with pruned blocks (ceil(p/K) n_i of each)", "difference")},
     "FS-A5": {
         "FS-A5": ("predictions from shared sums equal those from S (Eq. 45 to 49)", "prediction"),

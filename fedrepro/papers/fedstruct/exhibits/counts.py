@@ -143,6 +143,7 @@ def marks(measured: pd.DataFrame) -> pd.DataFrame:
 # --- privacy -----------------------------------------------------------------------------------------------------
 
 SOLVED = ["equations", "unknowns", "prevented", "rank", "nullity", "error", "recovered"]
+COLLUDED = ["labelled", "hidden", "broken", "rank", "determined"]
 RANKED = ["auc", "precision", "density", "self", "between"]
 READ = ["train", "other", "gradient", "nearest", "majority", "test"]
 HEADS = {"direct": "Hop2Vec (Eq. 49)", "mlp": "with g (Eq. 47)"}
@@ -154,6 +155,16 @@ def counting(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.groupby(["head", "queries", "observers"], as_index=False)[
         [name for name in held if name in frame]
     ].mean()
+
+
+def colluding(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return means over seeds of what G.1's client 1 solves for on each graph, all together or alone (FS-I5-graphs)."""
+    sides = {"all but one": "together", "one": "alone"}
+    long = pd.concat(
+        frame[["dataset"]].assign(client_1=who, **{name: frame[f"{side}.{name}"] for name in COLLUDED})
+        for who, side in sides.items()
+    )
+    return long.groupby(["dataset", "client_1"], as_index=False, sort=False).mean()
 
 
 def edge_attacks(frame: pd.DataFrame) -> pd.DataFrame:

@@ -117,6 +117,20 @@ def labels() -> list[Run]:
     ]
 
 
+def colluding() -> list[Run]:
+    """Return G.1's condition where all clients but one collude, with the powers of each graph (FS-I5-graphs)."""
+    shared: dict[str, Any] = {"task": "check", "method": "fedstruct-colluding", "seed": range(3)}
+    return [
+        run
+        for dataset in ATTACKED
+        for run in on_graph(
+            **shared,
+            dataset=dataset,
+            options={"prune": 30, "structure_depth": SETTINGS[dataset].structure_depth, "budget": "matrix"},
+        )
+    ]
+
+
 # --- the exhibits ------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +284,7 @@ GRIDS = {
         partial(check, method="fedstruct-counting", seed=seeded, options=_counting),
         per=("observers", "head", "queries"),
     ),
+    "FS-I5-graphs": Grid(colluding, _some("Cora"), smoke={"structure_depth": 2}),
     **dict.fromkeys(("FS-T1", "FS-F2"), _messages),
     **dict.fromkeys(("FS-T9", "FS-F5"), _known),
     **dict.fromkeys(("FS-F3a", "FS-F3b"), _combined),

@@ -34,7 +34,7 @@ def powers(run: Run) -> dict[str, Any]:
         `difference`: of the literal form and the form used in training. `full_difference`: of the unpruned literal form
         and the dense power, on graphs of up to 6000 nodes. `relative_error`: to the full power, Frobenius. `row_sum`:
         the mean that pruning leaves. `kept_per_node`: entries. `blocks`, `indices`: scalars from client to client.
-        `bound`: L_s K p n (Table 1). `text_bound`: L_s p n (D.1).
+        `bound`: L_s K p n in total (Table 1). `text_bound`: L_s p n for each client (D.1).
     """
     prune, depth, budget, data, parts = _requested(run, "blocks")
     n, beta = int(data.num_nodes), [0.0] * depth + [1.0]
@@ -146,7 +146,7 @@ def example(run: Run) -> dict[str, Any]:
         misprint("Eq. 38: known entries", printed, known)
     crossing = sorted([int(u) + 1, int(v) + 1] for u, v in zip(*a.nonzero()) if u // 3 != v // 3 and u < v)
     misprint("text: edges between clients", [[2, 4], [4, 9], [3, 6]], crossing)
-    misprint("Algorithm 3, line 8", "[A^_j^[K]]", "[A^_j^[k]]")
+    misprint("Algorithm 3, line 9", "[A^_j^[K]]", "[A^_j^[k]]")
     clients[1].collect({(j, k): clients[k].block(1, j) for j in range(3) for k in range(3)}, 1.0)
     second = np.concatenate([block.toarray() for block in clients[1].power], 1).astype(int)
     transposed = [name for name in wrong if np.array_equal(np.transpose(right[name]), PRINTED[name])]

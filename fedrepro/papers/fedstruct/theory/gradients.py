@@ -1,21 +1,26 @@
 """Compare FedStruct's propositions with automatic differentiation, each with a control that must fail.
 
-`gradients` has Lemma 1 and Propositions 1 to 4, `polynomial_filter` Equations 11 and 12, and `counting` the argument of
-Appendix G.1 on sums that hide structure features.
+`gradients` has Lemma 1 and Propositions 1 to 4, `polynomial_filter` Equations 11 and 12, `counting` the argument of
+Appendix G.1 on sums that hide structure features, and `colluding` its condition on a graph.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from fedrepro.engine.nn import random
+from fedrepro.engine.nn.models import DGCN
+from fedrepro.engine.training import client_gradients
 from fedrepro.papers.fedstruct import powers
+from fedrepro.papers.fedstruct.method import FedStruct
 from fedrepro.papers.fedstruct.theory.setup import (
     BETA,
     CLASSES,
@@ -23,6 +28,7 @@ from fedrepro.papers.fedstruct.theory.setup import (
     FEATURES,
     NODES,
     gap,
+    graph_and_parts,
     local_operator,
     small_federation,
     small_graph,
@@ -55,17 +61,16 @@ class Setting:
         """Return V~_i, the training nodes of a client."""
         return self.parts[client][self.data.train_mask[self.parts[client]]]
 
-    def logits(self, w: dict[str, Tensor], v: Tensor, head: str, abar: Tensor | None = None) -> Tensor:
+    def logits(self, w: dict[str, Tensor], v: Tensor, head: str) -> Tensor:
         """Return q_v of Eq. 10 ("mlp"), Eq. 15 ("direct") or Eq. 51 ("layer"), `[nodes v, classes]`."""
-        abar = self.abar if abar is None else abar
-        z = abar[v] @ (w["direct"] if head == "direct" else torch.tanh(w["s"] @ w["theta_s"]))
+        z = self.abar[v] @ (w["direct"] if head == "direct" else torch.tanh(w["s"] @ w["theta_s"]))
         h = torch.tanh(self.hidden[v] @ w["theta_f"])
         return z @ w["theta_c_s"] + h @ w["theta_c_f"] if head == "layer" else z + h
 
-    def automatic(self, names: tuple[str, ...], client: int, head: str, abar: Tensor | None = None) -> list[Tensor]:
+    def automatic(self, names: tuple[str, ...], client: int, head: str) -> list[Tensor]:
         """Return the gradients of L_i, a sum over V~_i (Eq. 4), by automatic differentiation."""
         leaves, v = {name: w.clone().requires_grad_() for name, w in self.w.items()}, self.labelled(client)
-        loss = F.cross_entropy(self.logits(leaves, v, head, abar), self.data.y[v], reduction="sum")
+        loss = F.cross_entropy(self.logits(leaves, v, head), self.data.y[v], reduction="sum")
         return list(torch.autograd.grad(loss, [leaves[name] for name in names]))
 
     def residual(self, v: Tensor, head: str) -> Tensor:
@@ -88,8 +93,7 @@ def gradients(run: Run) -> dict[str, Any]:
         Largest absolute differences over all clients, by name:
 
         - `lemma1`. Its control applies softmax twice.
-        - `prop1_outside`, `prop1_inside`: the change of a client's gradients if the rows of A- of all other clients
-          change, or its own.
+        - `prop1_outside`, `prop1_inside`: as `proposition1` returns them.
         - `prop2`. Its control has A-^T for A-, which is not symmetric.
         - `prop3`. Its control sums over the client's own nodes only.
         - `prop4`. Its control leaves out Theta_c. `prop4_printed` sums over all labelled nodes V~, as printed, instead
@@ -112,13 +116,6 @@ def gradients(run: Run) -> dict[str, Any]:
     for client, part in enumerate(at.parts):
         v, names = at.labelled(client), ("theta_f", "theta_s")
         by_f, by_g = at.automatic(names, client, "mlp")
-        outside, inside = 1.7 * at.abar, at.abar.clone()
-        outside[part] = at.abar[part]
-        inside[part] *= 1.7
-        for name, abar in (("prop1_outside", outside), ("prop1_inside", inside)):
-            for changed, gradient in zip(at.automatic(names, client, "mlp", abar), (by_f, by_g)):
-                compare(name, changed, gradient)
-
         residual = at.residual(v, "direct")
         (by_s,) = at.automatic(("direct",), client, "direct")
         compare("prop2", at.abar[v].T @ residual, by_s)  # Eq. 16
@@ -135,7 +132,28 @@ def gradients(run: Run) -> dict[str, Any]:
             formula = proposition4(at, nodes, of_g, of_f, with_layer=name != "prop4_control")
             for by_formula, by_weight in zip(formula, automatic, strict=True):
                 compare(name, by_formula, by_weight)
-    return {"result": dict(worst)}
+    return {"result": dict(worst) | proposition1(run.seed)}
+
+
+def proposition1(seed: int) -> dict[str, float]:
+    """Change rows of A- in FedStruct with a Hop2Vec, and return the largest change of a client's gradients by it.
+
+    `prop1_outside` is that from changed rows of all other clients, and `prop1_inside` that from rows of its own.
+    """
+    fed = small_federation(seed)
+    model = DGCN(fed.features, fed.classes, hidden=5)
+    method = FedStruct(model=model, structure_hidden=(4,), width=6, prune=5)
+    fed, state = method.start(fed)
+    before, worst = client_gradients(method, fed, state), {"prop1_outside": 0.0, "prop1_inside": 0.0}
+    for client, part in enumerate(fed.sources[0].parts):
+        own = np.isin(np.arange(NODES), part.numpy())
+        for name, rows in (("prop1_outside", ~own), ("prop1_inside", own)):
+            changed = state.more.exchanged.matrices[0].toarray()
+            changed[rows] *= 1.7
+            exchanged = state.more.exchanged._replace(matrices=(csr_matrix(changed),))
+            after = client_gradients(method, fed, replace(state, more=state.more._replace(exchanged=exchanged)))
+            worst[name] = max(worst[name], *(gap(after[key][client], w[client]) for key, w in before.items()))
+    return worst
 
 
 def proposition4(at: Setting, v: Tensor, of_g: Tensor, of_f: Tensor, *, with_layer: bool = True) -> list[Tensor]:
@@ -189,6 +207,8 @@ def polynomial_filter(run: Run) -> dict[str, Any]:
 def counting(run: Run) -> dict[str, Any]:
     """Decide if client 1 can solve for client 2's structure features from the sums that it receives (FS-I5, FS-Q17).
 
+    In the paper client 1 stands for all clients but client 2, who collude.
+
     Options: observers |V~_1| (8), unknowns m (12 nodes of client 2 with weight in the sums), head ("direct": s_u has c
     entries, Eq. 49; "mlp": d_s = 5 entries behind a linear g, Eq. 47), queries (1: rounds with other weights of g).
 
@@ -215,3 +235,41 @@ def counting(run: Run) -> dict[str, Any]:
     result: dict[str, Any] = {"equations": equations, "unknowns": unknowns, "prevented": unknowns > equations}
     result |= {"rank": rank, "nullity": unknowns - rank, "recovered": float(known.mean())}
     return {"result": result | {"error": float(np.linalg.norm(guess - s) / np.linalg.norm(s))}}
+
+
+def colluding(run: Run) -> dict[str, Any]:
+    """Evaluate G.1's condition for Hop2Vec, m > |V~_1|, on a graph and its partition (FS-I5-graphs).
+
+    Every client in turn is client 2. Client 1 is all other clients together, as in the paper, or one of them.
+
+    Options: prune (30), structure_depth (10), budget ("matrix").
+
+    Returns:
+        For `together` and `alone`, means over the pairs of clients 1 and 2. `labelled`: |V~_1|. `hidden`: m, the nodes
+        of client 2 with weight in the sums. `broken`: the share of pairs for which the condition fails. `rank`: of the
+        weights. `determined`: the share of hidden nodes whose features follow from one round.
+    """
+    options = run.options
+    prune, depth = int(options.get("prune", 30)), int(options.get("structure_depth", 10))
+    data, parts = graph_and_parts(run)
+    rule = [0.0] * depth + [1.0], prune, str(options.get("budget", "matrix"))
+    abar, labelled = powers.combined(data, parts, *rule)[0], [part[data.train_mask[part]].numpy() for part in parts]
+    found: dict[str, list[dict[str, float]]] = {"together": [], "alone": []}
+    for target, part in enumerate(parts):
+        others = [v for client, v in enumerate(labelled) if client != target]
+        for name, groups in (("together", [np.concatenate(others)]), ("alone", others)):
+            found[name] += [solvable(abar[v][:, part.numpy()].toarray()) for v in groups]
+    return {"result": {k: {n: float(np.mean([one[n] for one in each])) for n in each[0]} for k, each in found.items()}}
+
+
+def solvable(weights: np.ndarray) -> dict[str, float]:
+    """Return what sums with some weights, `[labelled nodes, nodes]`, tell of the nodes, as `colluding` does."""
+    system = weights[:, (weights != 0).any(0)]
+    labelled, hidden = system.shape
+    told = {"labelled": float(labelled), "hidden": float(hidden), "broken": float(0 < hidden <= labelled)}
+    if not system.size:
+        return {**told, "rank": 0.0, "determined": 0.0}
+    _, sizes, v = np.linalg.svd(system)
+    rank = int((sizes > sizes[0] * max(system.shape) * np.finfo(float).eps).sum())
+    known = (v[:rank] ** 2).sum(0) > 1 - 1e-8  # the unit vector of the node lies in the row space
+    return {**told, "rank": float(rank), "determined": float(known.mean())}
