@@ -376,6 +376,8 @@ def test_the_claim_on_errors_counts_printed_and_corrected_bounds() -> None:
 
     checks = theorems.theorems(Run("check", "fedgat", "FedGAT-theorems"))["result"]["checks"]
     assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": checks}])}) == "holds in part"
+    told = {row["id"]: "corrected" in row["statement"] for row in checks}
+    assert told["FG-Th5-17"] and not told["FG-Th5-17-identity"]
     fulfilled = [row | {"verdict": "holds"} for row in checks]
     assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": fulfilled}])}) == "holds"
 
