@@ -1,4 +1,4 @@
-"""Approximate a score by a Chebyshev series (FedGAT, Eq. 22) and evaluate it by the three-term recurrence.
+"""Approximate a score by a Chebyshev series (FedGAT, Appendix B) and evaluate it by the three-term recurrence.
 
     s_p(t) = sum_{n <= p} c_n T_n(t),    T_0 = 1,  T_1 = t,  T_{n+1} = 2 t T_n - T_{n-1},    t in [-1, 1]
 
@@ -25,8 +25,9 @@ BLOCK = 32_768
 def coefficients(f: Callable[[np.ndarray], np.ndarray], degree: int, points: int = 4096) -> np.ndarray:
     """Return the truncated Chebyshev series of `f` on [-1, 1], `[degree + 1]`.
 
-    The integral of Eq. 22 is computed as a sum over Chebyshev nodes. The sum is exact for polynomials of degree below
-    `2 * points - degree`. For the scores of a GAT, which have a kink at 0, its error at 4096 points is below 1e-7.
+    The integrals are those that stand without a number behind Eq. 22, the orthogonality. They are computed as sums over
+    Chebyshev nodes, which are exact for polynomials of degree below `2 * points - degree`. For the scores of a GAT,
+    which have a kink at 0, their error at 4096 points is below 1e-7.
 
     Raises:
         ArgumentError: the degree is negative.

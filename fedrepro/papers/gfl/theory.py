@@ -233,9 +233,10 @@ def compensation_error(run: Run) -> dict[str, Any]:
 
     h^ uses the average of the last exchange, h the client's current weights. rho_h is the largest norm of the Jacobian
     of h by the weights, at any sample and any client's weights (Assumption 5). Delta is the largest squared norm of a
-    gradient that was followed (Assumption 6). The result holds the largest of each over j, k and updates. Weights are
-    seen as each local step finds them, so what the last step before an exchange adds is not measured. Take the
-    constants of a bound from other runs than the one it is for.
+    gradient that was followed (Assumption 6). The result holds the largest error over all pairs j != k and updates; a
+    client estimates its own h by its own weights (Eq. 18), so that the left side is zero at j = k. Weights are seen as
+    each local step finds them, so what the last step before an exchange adds is not measured. Take the constants of a
+    bound from other runs than the one it is for.
     """
     local, lr, rounds = int(run.options["local_epochs"]), float(run.options["lr"]), int(run.options["rounds"])
     largest = {"largest_error": 0.0, "rho_h": 0.0, "Delta": 0.0}
@@ -250,6 +251,7 @@ def compensation_error(run: Run) -> dict[str, Any]:
             error = encode(graph.x, (first, second)) - encode(graph.x, average)
             means = error.new_zeros(len(error), len(graph.a), error.shape[2])
             means.index_add_(1, graph.node, graph.share[None, :, None] * error)
+            means[torch.arange(len(means)), graph.train] = 0  # j = k
             flat = torch.cat([first.flatten(1), second.flatten(1)], 1)
             measured = {
                 "largest_error": float(means.square().sum(2).max()),

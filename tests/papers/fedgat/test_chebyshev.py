@@ -63,7 +63,7 @@ def test_blocks_change_no_digit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("f", [np.exp, score, lambda t: np.abs(t)], ids=["smooth", "kinked score", "absolute value"])
 def test_coefficients_are_the_integrals_of_the_series(f: Callable[[np.ndarray], np.ndarray]) -> None:
-    """A coefficient is 2 / pi times the integral of f T_n / sqrt(1 - x^2), half of it for n = 0 (Eq. 22)."""
+    """A coefficient is 2 / pi times the integral of f T_n / sqrt(1 - x^2), half of it for n = 0."""
     made = chebyshev.coefficients(f, 8)
 
     def integral(n: int) -> float:

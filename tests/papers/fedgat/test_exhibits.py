@@ -223,6 +223,7 @@ def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[
     shared: dict[str, Any] = {"dataset": "Cora", "whole": 5, "in_blocks": 1}
     frame = pd.DataFrame([shared | good, shared | good | {"matrix": error}])
     outcomes = tables.protocol_checks(frame).set_index("id")["verdict"]
+    assert set(outcomes.index) == {"FG-A1", "FG-A1-control", "FG-A3", "FG-A3-control"}  # each number stands once
     assert outcomes[["FG-A1", "FG-A1-control"]].tolist()[: len(verdicts)] == verdicts
     assert outcomes["FG-A3"] == "holds"
     missed = tables.protocol_checks(frame.assign(matrix_control=0.0)).set_index("id")["verdict"]
@@ -376,6 +377,8 @@ def test_the_claim_on_errors_counts_printed_and_corrected_bounds() -> None:
 
     checks = theorems.theorems(Run("check", "fedgat", "FedGAT-theorems"))["result"]["checks"]
     assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": checks}])}) == "holds in part"
+    told = {row["id"]: "corrected" in row["statement"] for row in checks}
+    assert told["FG-Th5-17"] and not told["FG-Th5-17-identity"]
     fulfilled = [row | {"verdict": "holds"} for row in checks]
     assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": fulfilled}])}) == "holds"
 
@@ -383,4 +386,15 @@ def test_the_claim_on_errors_counts_printed_and_corrected_bounds() -> None:
 def test_every_data_set_of_the_table_is_judged() -> None:
     """The evidence of the first claim names each data set in both readings."""
     evidence = judge(store(10, 10)).loc["FG-C1", "evidence"]
-    assert all(f"{dataset}, non-iid, {reading}" in evidence for dataset in DATASETS for reading in ("text", "code"))
+    parts = ("any partition, code", "non-iid, text", "iid, text")
+    assert all(f"{dataset}, {part}" in evidence for dataset in DATASETS for part in parts)
+
+
+def test_a_number_that_no_partition_changes_is_one_part() -> None:
+    """As coded FedGAT and central models have one number for all partitions, FedGCN and DistGAT one for each."""
+    judged = judge(store(10, 10))["evidence"]
+    assert judged["FG-C1"].startswith("9 shown") and judged["FG-C3"].startswith(f"{12 + 9 + 6} shown")
+    assert judged["FG-C2-DistGAT"].startswith("12 shown") and "iid, code, over GCN" not in judged["FG-C3"]
+    rows = [{"method": "FedGAT", "degree": n, "seed": s, "percent": 80 + 0.01 * s} for n in (8, 16) for s in range(3)]
+    evidence = judge(lambda name: in_both_readings(rows if "F5" in name else [])).loc["FG-C5", "evidence"]
+    assert evidence.startswith("4 shown") and evidence.count(", code") == 1

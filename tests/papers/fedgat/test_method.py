@@ -54,7 +54,7 @@ def literal(weights: Weights, data: Data, method: FedGAT) -> np.ndarray:
 
 @pytest.mark.parametrize("interval", [1.0, 4.0])
 def test_series_is_that_of_the_score(interval: float) -> None:
-    """The coefficients equal the integrals of Eq. 22 for exp(LeakyReLU(x)), by quadrature split at the kink."""
+    """The coefficients equal the integrals behind Eq. 22 for exp(LeakyReLU(x)), by quadrature split at the kink."""
     series = FedGAT(model=gat(), degree=9, interval=interval).series
     for n in range(10):
 

@@ -59,7 +59,30 @@ def test_theorem_4_fails_where_scores_fall_below_one_half(result: dict, verdicts
     """The identity as psi breaks it by a factor near 2. ReLU, LeakyReLU and ELU do not break it."""
     found = result["counterexamples"]
     assert 1.9 * found["embedding bound"] < found["embedding"] < found["embedding corrected"]
+    score = math.exp(-1 - math.cos(math.radians(52)))  # at the angle of the largest error
+    assert found["embedding corrected"] == pytest.approx(0.002 / score / (1 - 0.001 / score), rel=1e-12)
     by_psi = {psi: verdicts[f"FG-Th4-{psi}"] for psi in bounds.PSI}
+    assert by_psi == {"ReLU": "holds", "LeakyReLU": "holds", "ELU": "holds", "tanh": "fails", "identity": "fails"}
+
+
+def test_equation_17_fails_by_hand(verdicts: dict[str, str]) -> None:
+    """Two opposed neighbours that move apart and to one side break it as printed, with psi the identity."""
+    a, s, delta = math.radians(63.4), 1.225, 0.001
+
+    def layer(along: float, across: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return scores and embedding of neighbours at -b cos a and both sides of it, with the node itself at -b."""
+        near = (1 - delta) * np.array([[-math.cos(a), math.sin(a)], [-math.cos(a), -math.sin(a)]])
+        near += np.array([[along, across], [-along, across]])
+        e = np.exp(-(1 - delta) + near[:, 0])
+        return e, e @ near / e.sum()
+
+    (e, h), (e_hat, h_hat) = layer(0.0, 0.0), layer(delta * math.cos(s), delta * math.sin(s))
+    epsilon = np.abs(e_hat - e).max()
+    ratio = np.linalg.norm(h_hat - h) / (2 * epsilon / (1 - epsilon) + delta)
+    assert ratio > 1.07
+    measured = theorems.propagation_ratios("identity", delta)
+    assert ratio < measured["embeddings measured"] + 1e-3 and measured["embeddings"] < 1
+    by_psi = {psi: verdicts[f"FG-Th5-17-{psi}"] for psi in bounds.PSI}
     assert by_psi == {"ReLU": "holds", "LeakyReLU": "holds", "ELU": "holds", "tanh": "fails", "identity": "fails"}
 
 
@@ -247,6 +270,7 @@ def test_what_fails_as_printed(verdicts: dict[str, str]) -> None:
     """Theorem 3 holds only for ReLU, Eq. 15 holds for no psi, and Lemma 1 does not hold below zero."""
     assert [psi for psi in bounds.PSI if verdicts[f"FG-Th3-{psi}"] == "holds"] == ["ReLU"]
     assert {verdicts[f"FG-Th5-15-{psi}"] for psi in bounds.PSI} == {"fails"}
+    assert verdicts["FG-Th1-work"] == "not tested"  # the exponent of a formula
     assert verdicts["FG-L1-printed"] == verdicts["FG-Th1-count"] == verdicts["FG-Th5-section"] == "fails"
 
 

@@ -88,6 +88,33 @@ def test_claims_without_runs_cannot_be_checked() -> None:
     assert set(judged.verdict) == {"cannot be checked here"}
 
 
+def by_degree(endings: tuple[str, ...], sign: float, spread: float) -> pd.DataFrame:
+    """Return runs on GFL-F2a's graphs, a point apart in the order of `sign`, with a spread between repetitions."""
+    rows = []
+    for ending in endings:
+        for place, degree in enumerate(grids.DEGREES):
+            for run in grids.cell(grids.TEN, f"csbm-d{degree}{ending}", "code", range(6)):
+                score = 0.9 - 0.01 * sign * place + spread * ((3 * run.seed + 2 * place) % 5 - 2)
+                rows.append({**run.to_dict(), **run.options, tables.SCORE: score})
+    return pd.DataFrame(rows).drop(columns="options")
+
+
+@pytest.mark.parametrize(
+    ("sign", "spread", "verdict"), [(1, 1e-4, "holds"), (1, 0.2, "undecided"), (-1, 1e-4, "fails")]
+)
+def test_connectivity_is_judged_on_graphs_drawn_anew(sign: float, spread: float, verdict: str) -> None:
+    """One graph a degree, on which each lead is sure, decides nothing about GFL-C5 and is told."""
+    held = {
+        "GFL-F2a": tables.prepare(by_degree(("",), 1, 1e-4), "GFL-F2a"),
+        "GFL-T2-redrawn": tables.prepare(by_degree((" redrawn",), sign, spread), "GFL-T2-redrawn"),
+    }
+    evidence, found = CLAIMS[4].judge(lambda name: held[name])
+    assert found == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
+    assert set(held["GFL-T2-redrawn"]["column"]) <= {run.dataset.removesuffix(" redrawn") for run in grids.redrawn()}
+    held["GFL-T2-redrawn"] = pd.DataFrame()
+    assert CLAIMS[4].judge(lambda name: held[name])[1] == "cannot be checked here"
+
+
 def with_scores(frame: pd.DataFrame, **cells: list[float]) -> pd.DataFrame:
     """Return the prepared frame with the scores of DNC's GFL-APPNP at I = 10 in some readings."""
     frame = frame.copy()
@@ -289,19 +316,23 @@ def test_any_descent_by_small_steps_gives_one_half(clients: int, updates: int) -
 
 
 def test_privacy_rows_say_after_how_many_rounds() -> None:
-    """Each row has the rounds it speaks of; noise on the gradient is judged with and without the clean h."""
+    """Each row has the rounds it speaks of; noise is judged with and without the clean h, and by each attack."""
     rows = []
     for run in grids.privacy():
         o = run.options
         rounds = o["updates"] // o["local_epochs"]
         far = {"cosine_of_difference": 0.4 if o["noise"] or (rounds == 1 and o["neighbours"] == 64) else 1.0}
         near = {"cosine": 0.8 if o["noise"] else 1.0, "cosine_with_h": 1.0 if rounds >= 120 else 0.85}
+        if o.get("party") == "client" and o["noise"]:  # one leaf over all rounds, and no other
+            near = dict.fromkeys(near, 0.95 if (o["neighbours"], rounds) == (1, 600) else 0.4)
         rows.append({**o, **(near if "party" in o else far), "seed": run.seed, "rounds": rounds})
     told = {
         row["id"]: row for row in gfl_theory.privacy_checks(gfl_theory.rebuilt(gfl_theory.attacks(pd.DataFrame(rows))))
     }
     verdicts = {name.removeprefix("GFL-privacy-"): row["verdict"] for name, row in told.items()}
-    rebuilt = dict.fromkeys(("server", "V1", "client"), "rebuilt")
+    rebuilt = dict.fromkeys(("server", "V1", "client", "client-V1-sums"), "rebuilt")
     hidden = dict.fromkeys(("client-one-round", "client-V1"), "hidden")
     assert verdicts == {**rebuilt, **hidden, "V1-gradients": "rebuilt in part"}
     assert all("round" in row["statement"] or "V1" in row["statement"] for row in told.values())
+    assert told["GFL-privacy-client-V1-sums"]["measured"] == pytest.approx(0.95)
+    assert "this attack's control" in told["GFL-privacy-client-V1"]["statement"]

@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.method import State
 from fedrepro.engine.nn.models import MLP
 from fedrepro.papers.gfl import theory
 from fedrepro.papers.gfl.clients import FIRST, SECOND
@@ -60,6 +62,30 @@ def test_jacobian_norm_is_that_of_automatic_differentiation() -> None:
     whole = torch.autograd.functional.jacobian(h, torch.cat([first.flatten(), second.flatten()]))
     norm = theory.jacobian_norms(x, first[None], second[None])
     assert float(norm) == pytest.approx(float(torch.linalg.matrix_norm(whole, 2)))
+
+
+def test_the_lemma_leaves_out_what_a_client_knows_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest error is that over all pairs of different clients by brute force, below that with j = k (GFL-L1)."""
+    errors = []
+
+    class Recorded(GFLAPPNP):
+        def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> torch.Tensor:
+            assert isinstance(fed.x, torch.Tensor)
+            mine = {name: w.detach() for name, w in weights.items()}
+            first, second = self.first_layers(mine, fed, state), mine[SECOND]
+            average = [state.shared[name][0] for name in (FIRST, SECOND)]
+            for j in range(10):
+                x = fed.x[(fed.batch.batch == j) & fed.batch.train_mask]
+                clean = (F.relu(x @ average[0]) @ average[1]).mean(0)
+                for k in range(10):
+                    moved = (F.relu(x @ first[k]) @ second[k]).mean(0)
+                    errors.append((j, k, float((moved - clean).square().sum())))
+            return super().local_loss(weights, fed, state, t)
+
+    monkeypatch.setattr(theory, "GFLAPPNP", Recorded)
+    measured = check(theory.compensation_error, "csbm-n10x40", local_epochs=4, lr=0.5, rounds=2)["largest_error"]
+    assert measured == pytest.approx(max(error for j, k, error in errors if j != k), rel=1e-9)
+    assert measured < max(error for _, _, error in errors)
 
 
 def test_descent_stays_below_the_first_term_and_climbing_does_not() -> None:

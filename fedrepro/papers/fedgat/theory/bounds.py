@@ -65,7 +65,7 @@ def exp_leaky_relu(x: np.ndarray, slope: float = 0.2) -> np.ndarray:
 
 
 def chebyshev_error(f: Function, degree: int, radius: float = 1.0) -> float:
-    """Return `||s_p(f) - f||_inf` on [-radius, radius], the largest error of the truncated series (Eq. 22).
+    """Return `||s_p(f) - f||_inf` on [-radius, radius], the largest error of the truncated series.
 
     Args:
         f: the score, elementwise.

@@ -20,11 +20,12 @@ from fedrepro.papers.fedgat.chebyshev import coefficients
 from fedrepro.papers.fedgat.theory import bounds
 from fedrepro.papers.fedgat.theory.bounds import PSI
 from fedrepro.papers.fedgat.theory.trials import Layer, largest, opposed_neighbours, random_layers, shares
-from fedrepro.reporting.checks import Row, control, row
+from fedrepro.reporting.checks import NOT_TESTED, Row, control, row
 from fedrepro.runs.run import Run
 
 EPSILONS, DELTAS = (0.01, 0.05, 0.2), (0.001, 0.01, 0.05)
 QUARTER = 0.25
+EQUAL = 1e-9  # what rounding may add to a ratio of two equal sides, of 0.001 and with 20 neighbours
 RADIUS = 4.0  # of the interval on which float32 is tried
 
 
@@ -76,7 +77,7 @@ def _theorem1() -> tuple[list[Row], dict[str, Any]]:
     ratio = max(count / bounds.appendix_d(n, features) for n, count in zip(g, sent["matrix"]))
     loose = "Matrix FedGAT sends O(K B_L d B^3) scalars (exponent of B measured; loose: it is 2)"
     counted = "Appendix D: 4 deg^2 d scalars a node (scalars sent over that; M1 and M2 are two)"
-    built = "the server's work is O(K B_L d (B^2 + B^3)) (exponent of the products that build M1, M2)"
+    built = "the server's work is O(K B_L d (B^2 + B^3)) (exponent of B, counted from the formula)"
     near = "Vector FedGAT sends O(K B_L d B^2) scalars (exponent measured; loose: it is near 1)"
     apart = "Matrix FedGAT's scalars against an exponent of 1, that of Vector FedGAT"
     rows = [
@@ -84,7 +85,7 @@ def _theorem1() -> tuple[list[Row], dict[str, Any]]:
         row("FG-Th1-appendix", "Appendix D: O(K B_L d B^2) scalars (exponent of B measured)", round(matrix, 3), 2.0),
         row("FG-Th1-count", counted, ratio, 1.0),
         row("FG-Th1-vector", near, vector, 2.0),
-        row("FG-Th1-work", built, round(work, 3), 3.0),
+        row("FG-Th1-work", built, round(work, 3), 3.0) | {"verdict": NOT_TESTED},
         control("FG-Th1", apart, matrix, 1.5),
     ]
     return rows, {"theorem1.g": g, **{f"theorem1.{form}": count for form, count in sent.items()}}
@@ -197,11 +198,15 @@ def _theorem5(seed: int) -> list[Row]:
         text = f"Eq. 16, psi = {psi}, epsilon the error of the scores, as printed"
         rows.append(_bound(f"FG-Th5-15-{psi}", f"Eq. 15, psi = {psi}, as printed", ratios["scores"]))
         rows.append(_bound(f"FG-Th5-16-{psi}", text, ratios["attention measured"]))
+        # Where no score changes, both sides of Eq. 17 are delta.
+        ratio, text = ratios["embeddings measured"], f"Eq. 17, psi = {psi}, epsilon the error of the scores, as printed"
+        within = ratio <= 1 + EQUAL
+        rows.append(row(f"FG-Th5-17-{psi}", f"{text} (largest error over bound)", ratio, 1.0, holds=within))
     worst = largest(by_psi)
     for id, name, text in (
         ("FG-Th5-15", "scores corrected", "Eq. 15 with the factor exp(psi(x_ij)), any psi: corrected (FG-Q10)"),
         ("FG-Th5-16", "attention", "Eq. 16 with epsilon = 2 c kappa_psi delta, any psi: corrected"),
-        ("FG-Th5-17", "embeddings", "Eq. 17 with epsilon = 2 c kappa_psi delta, any psi"),
+        ("FG-Th5-17", "embeddings", "Eq. 17 with epsilon = 2 c kappa_psi delta, any psi: corrected"),
     ):
         rows += [_bound(id, text, worst[name]), _control(id, worst[name])]
     after = bounds.after_layers(0.01, 2)
@@ -217,9 +222,11 @@ def propagation_ratios(psi: str, delta: float, seed: int = 0) -> dict[str, float
     Returns:
         "scores" is Eq. 15 as printed, and "scores corrected" has the factor e_ij. "attention" is Eq. 16 with epsilon =
         2 c kappa delta, and "attention measured" with epsilon the error of the scores, as Theorem 5 defines it.
-        "embeddings" is Eq. 17. "growth" is the largest factor by which the error grew.
+        "embeddings" and "embeddings measured" are Eq. 17 with the same two. "growth" is the largest factor by which the
+        error grew.
     """
-    return largest(_one_layer(psi, delta, *pair) for layer in random_layers(seed) for pair in _moved(layer, delta))
+    pairs = [pair for layer in random_layers(seed) for pair in _moved(layer, delta)]
+    return largest(_one_layer(psi, delta, *pair) for pair in (*pairs, *_turned(delta)))
 
 
 def _one_layer(psi: str, delta: float, layer: Layer, moved: Layer) -> dict[str, float]:
@@ -235,6 +242,7 @@ def _one_layer(psi: str, delta: float, layer: Layer, moved: Layer) -> dict[str, 
         "attention": relative / bounds.attention_factor(bounds.score_bound(delta)),
         "attention measured": relative / np.maximum(measured, 1e-12),
         "embeddings": embedding / bounds.embedding_bound(delta),
+        "embeddings measured": embedding / (measured[:, 0] + delta),
         "growth": embedding / delta,
     }
     return {name: float(ratio.max()) for name, ratio in ratios.items()}
@@ -254,6 +262,19 @@ def _moved(layer: Layer, delta: float) -> Iterator[tuple[Layer, Layer]]:
             apart = np.full((1, neighbours, 1), -toward)
             apart[:, j] = toward
             yield inner, inner._replace(own=own, near=inner.near + apart * delta * layer.b2[:, None])
+
+
+def _turned(delta: float) -> Iterator[tuple[Layer, Layer]]:
+    """Yield pairs of opposed neighbours, and the same ones moved by `delta` in directions from b_2 to across it.
+
+    Along b_2 they move to opposite sides, so that one score rises and one falls. Across it they move to one side, which
+    carries the embedding along. The identity as psi breaks Eq. 17 as printed between the two.
+    """
+    layer = opposed_neighbours()
+    inner = layer._replace(own=(1 - delta) * layer.own, near=(1 - delta) * layer.near)
+    for angle in np.linspace(0.0, np.pi / 2, 46):
+        along, across = np.cos(angle), np.sin(angle)
+        yield inner, inner._replace(near=inner.near + delta * np.array([[along, across], [-along, across]]))
 
 
 # -- Lemma 1, and float32 ---------------------------------------------------------------------------------------------
@@ -304,12 +325,13 @@ def counterexamples() -> dict[str, float]:
     "attention" breaks Theorem 3 with 20 neighbours at x = -2, LeakyReLU(0.2) and epsilon = 0.05, where one score is
     raised and the others are lowered. "scores" breaks Eq. 15 with ReLU at x = 2, where both embeddings move by 0.01
     along their vectors. "embedding" breaks Theorem 4 with two neighbours as in `opposed_neighbours`, psi the identity
-    and epsilon = 0.001, where one score is raised and one lowered.
+    and epsilon = 0.001, where one score is raised and one lowered, at the angle of the largest error.
     """
     e = np.exp(PSI["LeakyReLU"](np.full(20, -2.0)))
     layer = opposed_neighbours()
     opposed = np.exp(layer.scores())
-    moved = layer.embed(opposed + 0.001 * np.array([1.0, -1.0])) - layer.embed(opposed)
+    moved = np.linalg.norm(layer.embed(opposed + 0.001 * np.array([1.0, -1.0])) - layer.embed(opposed), axis=-1)
+    worst = int(moved.argmax())
     return {
         "attention": float(bounds.worst_attention_error(e, 0.05)[0]),
         "attention bound": float(bounds.attention_factor(0.05) / 20),
@@ -317,7 +339,7 @@ def counterexamples() -> dict[str, float]:
         "scores": abs(math.exp(2.0 + 2 * 0.01) - math.exp(2.0)),
         "scores bound": float(bounds.score_bound(0.01)),
         "scores corrected": float(bounds.score_bound(0.01, score=math.exp(2.0))),
-        "embedding": float(np.linalg.norm(moved, axis=-1).max()),
+        "embedding": float(moved[worst]),
         "embedding bound": float(bounds.attention_factor(0.001)),
-        "embedding corrected": float(bounds.attention_factor(0.001, math.exp(-2.0))),
+        "embedding corrected": float(bounds.attention_factor(0.001, opposed[worst].min())),
     }

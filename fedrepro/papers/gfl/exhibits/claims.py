@@ -65,18 +65,28 @@ def compensation(get: Get) -> Parts:
     return parts
 
 
-def connectivity(get: Get) -> Parts:
-    """Return each graph's lead over the next less connected one."""
-    frame = get("GFL-F2a")
+def leads_by_degree(frame: pd.DataFrame, readings: Sequence[str]) -> Parts:
+    """Return each mean degree's lead over the next smaller one."""
 
     def percent(degree: int, reading: str) -> pd.Series:
         return frames.scores(frame, {"column": f"csbm-d{degree}", "reading": reading}, "percent")
 
     return {
         f"{r}, d = {a} over {b}": (statistics.common(percent(a, r), percent(b, r)), 0.0, math.inf)
-        for r in READINGS
+        for r in readings
         for a, b in pairwise(grids.DEGREES)
     }
+
+
+def connectivity(get: Get) -> tuple[str, str]:
+    """Judge GFL-C5 on graphs drawn anew, and tell what one graph a degree shows.
+
+    The claim speaks of graphs, so its interval must hold the spread between them. The repetitions of GFL-F2a share one
+    graph, whose parts are told and judge nothing.
+    """
+    anew, verdict = claims.judge_claim(leads_by_degree(get("GFL-T2-redrawn"), ["redrawn"]))
+    fixed, _ = claims.judge_claim(leads_by_degree(get("GFL-F2a"), READINGS))
+    return f"graphs drawn anew: {anew}; one graph a degree, which judges nothing: {fixed}", verdict
 
 
 def rate(get: Get) -> tuple[str, str]:
@@ -102,7 +112,7 @@ CLAIMS = claims.read(
         "GFL-C2": [rows_apart([TEN], grids.CENTRAL_ROWS, -2.0)],
         "GFL-C3": [Derived(over_mlps)],
         "GFL-C4": [Derived(compensation)],
-        "GFL-C5": [Derived(connectivity)],
+        "GFL-C5": connectivity,
         "GFL-C6": rate,
     },
 )

@@ -158,12 +158,13 @@ def readings() -> list[Run]:
 
 
 def redrawn() -> list[Run]:
-    """Return Table 2's synthetic columns in the code's reading, with graph, u and split drawn anew per repetition.
+    """Return the synthetic columns in the code's reading, with graph, u and split drawn anew per repetition.
 
     These repetitions are independent, and their interval holds the spread between graphs. SNC has only I = 1, as its
-    other rows agree with the printed numbers on our graph.
+    other rows agree with the printed numbers on our graph. The graphs of GFL-F2a have only I = 10, for GFL-C5.
     """
     runs = [run for d in ("csbm-DNC", "csbm-SC") for row in rows_of(d) for run in cell(row, f"{d} redrawn", "code")]
+    runs += [run for d in DEGREES for run in cell(TEN, f"csbm-d{d} redrawn", "code")]
     return runs + cell(GFL_ROWS[0], "csbm-SNC redrawn", "code")
 
 
@@ -279,8 +280,9 @@ def is_quick_reading(run: Run) -> bool:
 
 
 def is_quick_redrawn(run: Run) -> bool:
-    """Keep two repetitions of GFL-APPNP on DNC and of FedMLP on SC, with I = 10."""
-    ours = run.dataset == "csbm-DNC redrawn" and not {"noise", "compensation"} & set(run.options)
+    """Keep two repetitions of GFL-APPNP on DNC and on GFL-F2a's graphs, and of FedMLP on SC, with I = 10."""
+    shown = run.dataset == "csbm-DNC redrawn" or run.dataset.startswith("csbm-d")
+    ours = shown and not {"noise", "compensation"} & set(run.options)
     return run.seed < 2 and run.options.get("local_epochs") == 10 and (ours or run.method == "FedMLP")
 
 
