@@ -97,7 +97,7 @@ def across(
 
 def _drawn(seeds: int | Iterable[int]) -> list[int]:
     """Return the seeds of the runs that are shown."""
-    drawn = list(range(seeds)) if is_whole(seeds) else list(seeds) if isinstance(seeds, Iterable) else []
+    drawn = list(seeds) if isinstance(seeds, Iterable) else list(range(seeds if is_whole(seeds) else 0))
     held = bool(drawn) and all(is_whole(seed, 0) and seed != TUNING_SEED for seed in drawn)
     allowed = f"an integer >= 1, or integers >= 0 other than {TUNING_SEED}, the seed of tuning"
     require(held, "seeds", allowed, seeds)
