@@ -228,6 +228,8 @@ def status_(
     rows = state.rows(_faulty(Index()), profile, names or ())
     if not paths.CHECKOUT:
         print(f"fedrepro: an installed copy has the results that it computed, in {paths.store()}", file=sys.stderr)
+    elif paths.elsewhere():
+        print(f"fedrepro: these are the results in {paths.store()}, which FEDREPRO_STORE names", file=sys.stderr)
     if as_json:
         print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
         return
@@ -282,13 +284,14 @@ def show_(
             print(f"\n# a run and the command that computes it again:\nfedrepro show {stored.iloc[0]}")
         return
     found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
-    require(bool(found), "KEY", "the start of a stored key, or an exhibit", key)
+    where = f" in {paths.store()}" if paths.elsewhere() else ""
+    require(bool(found), "KEY", f"the start of a key that is stored{where}, or an exhibit", key)
     if len(found) > 1:
         first = ", ".join(record["key"][:16] for record in found[:5])
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
-    where = cells.environment(record)
-    whole = record | {"environment": where} if where else record
+    machine = cells.environment(record)
+    whole = record | {"environment": machine} if machine else record
     print(terminal.shown(json.dumps(whole, indent=1, ensure_ascii=False)))
     if old := cells.why_stale(record):
         print(terminal.shown(f"\n# stale: {old}"))
@@ -347,6 +350,8 @@ def report_(
     ] = None,
 ) -> None:
     """Rewrite the gallery and the state of every exhibit."""
+    paths.require_checkout("report")
+    paths.require_own_figures()
     rewrite(papers or ())
 
 

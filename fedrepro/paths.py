@@ -47,6 +47,22 @@ def store() -> Path:
     return Path(os.environ.get("FEDREPRO_STORE") or root() / "data" / "results")
 
 
+def elsewhere() -> bool:
+    """Return whether `$FEDREPRO_STORE` names another folder of results than `data/results`."""
+    return store().resolve() != (root() / "data" / "results").resolve()
+
+
+def require_own_figures() -> None:
+    """Raise if the gallery, which is of `data/results`, would be rewritten from another store.
+
+    Raises:
+        ArgumentError: `$FEDREPRO_STORE` names another folder, and `$FEDREPRO_FIGURES` none.
+    """
+    apart = not elsewhere() or bool(os.environ.get("FEDREPRO_FIGURES"))
+    allowed = f"set too, since FEDREPRO_STORE is {store()} and the gallery in {figures()} is of data/results"
+    require(apart, "FEDREPRO_FIGURES", allowed, "")
+
+
 def personal() -> Path:
     """Return the folder of results that belong to no paper: `$FEDREPRO_STORE`, else `build/mine`."""
     return Path(os.environ.get("FEDREPRO_STORE") or root() / "build" / "mine")

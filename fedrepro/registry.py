@@ -98,6 +98,11 @@ def register(task: str, name: str, target: Any, version: int = 1, options: Mappi
     _own[task, name] = target
 
 
+def by_hand(task: str, name: str) -> bool:
+    """Return whether a name is none of the package's own."""
+    return (task, name) not in _BUILT_IN
+
+
 def generator(dataset: str) -> str | None:
     """Return the `"module:function"` that makes a graph of this name, or None if the package does not generate it.
 

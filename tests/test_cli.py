@@ -242,6 +242,21 @@ def test_the_gallery_is_written_once(exhibits: list[Run], capsys: pytest.Capture
         page.unlink()
 
 
+def test_another_store_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`status` and `show` say of which folder they speak if it is not the suite's, and `report` keeps the gallery."""
+    assert cli.main(["status", "FG-A1"]) == 0 and str(paths.store()) in capsys.readouterr().err
+    assert cli.main(["show", "abc"]) == 2 and f"stored in {paths.store()}" in capsys.readouterr().err
+    monkeypatch.delenv("FEDREPRO_FIGURES")
+    assert cli.main(["report"]) == 2
+    told = capsys.readouterr().err
+    assert "FEDREPRO_FIGURES must be set too, since FEDREPRO_STORE is" in told and len(told.splitlines()) == 1
+    for folder in ("", str(paths.root() / "data" / "results")):
+        monkeypatch.setenv("FEDREPRO_STORE", folder)
+        paths.require_own_figures()
+        assert cli.main(["show", "0" * 64]) == 2 and "a key that is stored, or" in capsys.readouterr().err
+        assert not paths.elsewhere()
+
+
 def test_outside_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,4 +64,7 @@ def test_show_lists_the_keys_of_an_exhibit(capsys: pytest.CaptureFixture[str]) -
     text = capsys.readouterr().out
     assert all(run.key[:16] in text for run in runs) and f"fedrepro show {runs[0].key}" in text
     assert cli.main(["show", "FG-A1", "nothing"]) == 2
-    assert "Got 'nothing'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the cell of FG-A1 must be one of " in told and "'Cora'" in told and "Got 'nothing'" in told
+    assert cli.main(["show", "FG-A1", "cora"]) == 2
+    assert "Did you mean 'Cora'?" in capsys.readouterr().err

@@ -11,9 +11,22 @@
     pictures.py    a picture of the protocol
     yours.py       the protocol run for a method or a graph of the user
 
-`fedrepro.across(method="MyMethod")` runs the protocol for a registered method, see `yours.across`.
+`fedrepro.across(method="MyMethod")` runs the protocol for a registered method, and `fedrepro.across(dataset="mine")` on
+a graph. Both return a table of scores, a row a method. The arguments are those of `yours.across`, which says more:
+
+    method       a registered method
+    dataset      a graph of the protocol, or one of yours
+    partitions   how the graph is divided among clients
+    clients      their number
+    split        `public`, or percentages such as `20/40/40`
+    beside       methods that must stand beside it
+    seeds        number of runs a cell, or their seeds
+    store        where runs are kept
+    metric       `accuracy`, `macro_f1` or `auc`
+    and options  such as `rounds=2`, in place of the protocol's
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -27,6 +40,13 @@ class _Room(ModuleType):
         from fedrepro.across.yours import across
 
         return across(*arguments, **named)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """Return the arguments of the call; they are looked up here, since `yours` takes long to import."""
+        from fedrepro.across.yours import across
+
+        return inspect.signature(across)
 
 
 sys.modules[__name__].__class__ = _Room

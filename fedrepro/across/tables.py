@@ -64,14 +64,20 @@ def name_of(registered: str) -> str:
     return next((name for name, row in METHODS.items() if row.registered == registered), registered)
 
 
+def _score(run: dict[str, Any], name: str) -> float:
+    """Return a score of a run; NaN if it has none, such as an AUC on one class."""
+    value = run.get(name)
+    return math.nan if value is None else float(value)
+
+
 def _views(run: dict[str, Any], entry: str) -> Iterator[tuple[str, str]]:
     name = name_of(run["method"])
     view = protocol.view(name)
     if view == "better":
-        val = {v: run.get(f"{v}.{BEST}.{entry}", math.nan) for v in ("before", "after")}
+        val = {v: _score(run, f"{v}.{BEST}.{entry}") for v in ("before", "after")}
         view = max(val, key=lambda v: -math.inf if math.isnan(val[v]) else val[v])
     # Of gradients there is no model after local training.
-    held = f"{view}.{BEST}.val" in run and not math.isnan(run[f"{view}.{BEST}.val"])
+    held = not math.isnan(_score(run, f"{view}.{BEST}.val"))
     yield name, view if held else "before"
     if name == "FedAvg":
         yield FINE_TUNED, "after"
@@ -80,9 +86,7 @@ def _views(run: dict[str, Any], entry: str) -> Iterator[tuple[str, str]]:
 def _row(run: dict[str, Any], name: str, view: str, validation: str) -> dict[str, Any]:
     column = Column(run["dataset"], run["partition"], run["clients"], run["split"])
     entries = {**SCORES, "validation": validation}
-    values: dict[str, Any] = {
-        score: 100 * run.get(f"{view}.{BEST}.{entry}", math.nan) for score, entry in entries.items()
-    }
+    values: dict[str, Any] = {score: 100 * _score(run, f"{view}.{BEST}.{entry}") for score, entry in entries.items()}
     kept = run.get(f"series.{view}.clients")
     each = [v for v in kept if v is not None] if isinstance(kept, list | tuple) else []
     values |= {"worst": 100 * min(each), "spread": 100 * float(np.std(each))} if each else {}

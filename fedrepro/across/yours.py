@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.across import protocol, statistics, tables
-from fedrepro.across.protocol import FINE_TUNED, METIS, TUNING_SEED, Column
-from fedrepro.errors import FedreproError, one_of, require
+from fedrepro.across.protocol import CLIENTS, FINE_TUNED, MAIN, METIS, TUNING_SEED, Column
+from fedrepro.data import datasets
+from fedrepro.errors import FedreproError, is_whole, one_of, require
 from fedrepro.reporting import frames
 from fedrepro.runs.execute import execute
 from fedrepro.runs.run import Run
@@ -24,9 +25,11 @@ def across(
     method: str = "",
     *,
     dataset: str = "Cora",
-    partitions: Sequence[str] = (METIS,),
-    beside: Sequence[str] = ("Local", "FedAvg"),
-    seeds: int = 5,
+    partitions: str | Sequence[str] = (METIS,),
+    clients: int = CLIENTS,
+    split: str = "",
+    beside: str | Sequence[str] = ("Local", "FedAvg"),
+    seeds: int | Iterable[int] = 5,
     store: Store | None = None,
     metric: str = "accuracy",
     **options: Any,
@@ -40,10 +43,14 @@ def across(
     Args:
         method: a registered method; empty to compare the methods of `beside` only.
         dataset: a graph of the protocol, or one of yours (see `fedrepro.data.own`).
-        partitions: how the graph is divided among 10 clients.
-        beside: methods that must stand beside it.
-        seeds: number of runs a cell.
-        store: where runs are kept; by default the suite's own store, in its file `across-yours`.
+        partitions: how the graph is divided among clients, in one way or several.
+        clients: the number of clients.
+        split: `public`, or percentages of training, validation and test nodes. By default a graph of yours with a split
+            of its own has this one, `public`, and its features as they are. All others have the protocol's 20/40/40.
+        beside: methods that must stand beside it, or one of them.
+        seeds: number of runs a cell, or their seeds.
+        store: where runs are kept, in its file `across-yours`; by default the suite's own store for a graph of the
+            protocol, and `paths.personal()` for another.
         metric: what tuning chooses by on validation nodes, and what differences and order are of: `accuracy`,
             `macro_f1` or `auc`. The points that the suite has chosen are those of accuracy, so that with another metric
             all methods of `beside` are tuned, and stand in the table alone.
@@ -56,16 +63,18 @@ def across(
 
     Raises:
         ArgumentError: a method is not registered, the metric is not known, or there are no seeds.
-        FedreproError: a run failed.
+        FedreproError: a run failed, or its graph cannot be had.
     """
+    beside, partitions = ([given] if isinstance(given, str) else list(given) for given in (beside, partitions))
     wanted = [tables.name_of(name) for name in dict.fromkeys([*beside, *([method] if method else [])])]
     for name in wanted:
         registered = protocol.METHODS[name].registered if name in protocol.METHODS else ""
         one_of("method", registered or name, registry.names("train"))
-    require(seeds >= 1, "seeds", "at least 1", seeds)
+    drawn = _drawn(seeds)
     one_of("metric", metric, tables.METRICS)
-    kept = opened() if store is None else store
-    columns = [Column(dataset, partition) for partition in partitions]
+    kept = store if store is not None else opened() if dataset in protocol.SEEDS else Store(paths.personal())
+    split = split or ("public" if _has_split(dataset) else MAIN)
+    columns = [Column(dataset, partition, clients, split) for partition in partitions]
     runs: list[Run] = []
     for name in wanted:
         known = metric == "accuracy" and (dataset, name) in protocol.chosen()
@@ -74,22 +83,40 @@ def across(
             run
             for column in columns
             if not protocol.why_not(name, column)
-            for run in protocol.cell(name, column, range(seeds), point, **options)
+            for run in protocol.cell(name, column, drawn, point, **options)
         ]
     frame = _computed(runs, kept)
     if dataset in protocol.SEEDS and not options and metric == "accuracy":
-        others = [run for run in protocol.table([dataset]) if run.seed < seeds]
-        frame = pd.concat([frame, execute(others, store=kept, file=FILE, budget=0.0)]).drop_duplicates("key")
+        others = [run for run in protocol.table([dataset]) if run.seed in drawn]
+        frame = pd.concat([frame, execute(others, store=kept, file=FILE, budget=0.0, quiet=True)]).drop_duplicates(
+            "key"
+        )
     table = tables.scored(frames.with_series(frame, kept), metric)
     return beside_others(table[table["column"].isin([column.label for column in columns])], metric)
 
 
+def _drawn(seeds: int | Iterable[int]) -> list[int]:
+    """Return the seeds of the runs that are shown."""
+    drawn = list(seeds) if isinstance(seeds, Iterable) else list(range(seeds if is_whole(seeds) else 0))
+    held = bool(drawn) and all(is_whole(seed, 0) and seed != TUNING_SEED for seed in drawn)
+    allowed = f"an integer >= 1, or integers >= 0 other than {TUNING_SEED}, the seed of tuning"
+    require(held, "seeds", allowed, seeds)
+    return drawn
+
+
+def _has_split(dataset: str) -> bool:
+    """Return whether a graph is one of the user's with a split of its own."""
+    mine = dataset in datasets._own and registry.generator(dataset) is None
+    return mine and "public" in datasets.load(dataset)
+
+
 def _computed(runs: list[Run], store: Store) -> pd.DataFrame:
     """Return runs as a table. A run that fails is an error, since its row would be missing in silence."""
-    frame = execute(runs, store=store, file=FILE)
-    for run in runs:
-        if failure := store.failure(run.key):
-            raise FedreproError(f"A run of {run.method} on {run.dataset} failed: {failure['error']}")
+    frame = execute(runs, store=store, file=FILE, quiet=True)
+    for trouble in [*frame.attrs["failed"], *frame.attrs["unavailable"]]:
+        raise FedreproError(
+            f"A run of {trouble['run']['method']} on {trouble['run']['dataset']} failed: {trouble['error']}"
+        )
     return frame
 
 
@@ -129,7 +156,7 @@ def summary(frame: pd.DataFrame, attacked: pd.DataFrame) -> pd.DataFrame:
     shown = pd.DataFrame({"method": table["row"]})
     for value, name in (("accuracy", "accuracy"), ("F1", "macro-F1"), ("AUC", "AUC")):
         half = table[f"{value} ±"].map(lambda wide: "" if wide != wide else f" ± {wide:.1f}")
-        shown[name] = table[value].map("{:.1f}".format) + half
+        shown[name] = table[value].map(lambda score: "" if score != score else f"{score:.1f}") + half
     known = tables.leaks(attacked).set_index("row") if len(attacked) else pd.DataFrame()
     failed = {tables.name_of(one["run"]["options"]["of"]): one["error"] for one in attacked.attrs.get("failed", ())}
 

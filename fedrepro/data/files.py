@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedrepro.errors import ArgumentError, DataError, one_of, require
 
 ARRAYS = ("x", "y", "edge_index")
 NAMED = ("id", "label", "split")  # columns that are no features
+IDS = ("node_id", "node", "name")  # other words for `id`, which would be features
 
 
 def graph(
@@ -34,9 +36,9 @@ def graph(
         file: an .npz file with the arrays `x` `[nodes, features]`, `y` `[nodes]` and `edge_index` `[2, edges]`, and
             perhaps `train_mask`, `val_mask` and `test_mask` `[nodes]`.
         nodes: in place of `file`, a CSV table with a heading and one row a node. The column `label` holds its class, a
-            number or a word, and classes are numbered in sorted order. A column `id` names the node; without one, nodes
-            are numbered by row from 0. A column `split` holds train, val, test or nothing. All other columns are
-            features.
+            number or a word such as NA, and classes are numbered in sorted order. A column `id` names the node; without
+            one, nodes are numbered by row from 0. A column `split` holds train, val, test or nothing. All other columns
+            are features.
         edges: a CSV table with a heading, whose first two columns name the nodes of an edge.
         name: how the name begins; default the name of the file. The checksum of the files follows, so that a changed
             file is another data set, and no result of the former is shown for it.
@@ -81,7 +83,7 @@ def _arrays(path: Path) -> Data:
 
 def _tables(nodes: Path, edges: Path) -> Data:
     table = _read(nodes, dict.fromkeys(NAMED, str))
-    one_of(f"the column of classes in {nodes}", "label", list(table))
+    _check_heading(nodes, list(table))
     empty = table["label"].isna()
     if empty.any():
         raise DataError(f"{nodes} has no label in row {_row(empty)}.")
@@ -112,11 +114,39 @@ def _tables(nodes: Path, edges: Path) -> Data:
     return data
 
 
+def _check_heading(path: Path, columns: list[str]) -> None:
+    """Raise if a column of nodes lacks, or if one seems to be meant that would be read as a feature."""
+    _check_named(path, columns)
+    meant = dict.fromkeys(NAMED) if "id" in columns else dict.fromkeys((*NAMED, *IDS))
+    for column in columns:
+        plain = column.strip().lower()
+        if plain in meant and column not in NAMED:
+            name = "id" if plain in IDS else plain
+            told = "or, if it is a feature, something else"
+            raise DataError(f"{path} has a column {column!r}, which would be a feature. Call it {name!r} {told}.")
+    if "label" not in columns:
+        has = ", ".join(map(repr, columns))
+        raise DataError(f"{path} must have a column 'label', separated by commas. It has {has}.")
+
+
+def _check_named(path: Path, columns: list[str]) -> None:
+    """Raise if a column has no name, as the index that pandas writes."""
+    for column in columns:
+        if re.fullmatch(r"Unnamed: \d+", column):
+            told = "pandas writes its index so; `to_csv(..., index=False)` leaves it out"
+            raise DataError(f"{path} must have a name for each column. Got {column!r}: {told}.")
+
+
 def _ends(path: Path, ids: pd.Series) -> torch.Tensor:
     table = _read(path, str)
     require(
         table.shape[1] >= 2, "edges", f"a table of at least two columns, such as source and target, {path}", list(table)
     )
+    ends_at = list(table.columns[:2])
+    _check_named(path, ends_at)
+    if set(ends_at) <= set(ids):
+        told = f"Its first line names two nodes, {ends_at[0]!r} and {ends_at[1]!r}"
+        raise DataError(f"{path} must have a heading, such as source,target, which names no nodes. {told}.")
     place = pd.Series(np.arange(len(ids)), index=ids)
     ends = [place.reindex(table[column]) for column in table.columns[:2]]
     for column, end in zip(table.columns, ends):
@@ -130,7 +160,7 @@ def _ends(path: Path, ids: pd.Series) -> torch.Tensor:
 
 def _read(path: Path, dtype: type | dict[str, type]) -> pd.DataFrame:
     try:
-        table = pd.read_csv(path, dtype=dtype, skipinitialspace=True)
+        table = pd.read_csv(path, dtype=dtype, skipinitialspace=True, keep_default_na=False, na_values=[""])
     except (ValueError, OSError) as error:  # of which pandas' own errors are kinds
         raise DataError(f"{path} is no table of CSV: {' '.join(str(error).split())}") from error
     if table.empty:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
-from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.errors import one_of, require
 from fedrepro.reporting import exhibits, state
 from fedrepro.reporting.session import begin, main_runs
 from fedrepro.runs import cache, changes, codehash, records, verification
@@ -67,11 +67,13 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
         rows = [[*fields, told[key], key] for key, fields in runs.items()]
         frame = pd.DataFrame(rows, columns=[*state.FIELDS, "state", "key"])
     text = frame.drop(columns=["seed", "key"]).astype(str)
+    names = [name for name in text if name != "when" and not pd.api.types.is_float_dtype(frame[name])]
     for value in cell:
         chosen = text.eq(str(value)).any(axis=1)
         if not chosen.any():
-            known = sorted({entry for name in text if text[name].dtype == object for entry in text[name]})
-            raise ArgumentError(f"The cell of {exhibit_id} must be named by {', '.join(known)}. Got {value!r}.")
+            known = sorted({entry for name in names for entry in text[name]} - {""})
+            require(bool(known), f"the cells of {exhibit_id}", f"among stored runs in {paths.store()}", value)
+            one_of(f"the cell of {exhibit_id}", str(value), known)
         frame, text = frame[chosen], text[chosen]
     return frame
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro import paths
 from fedrepro.errors import DamagedError, FedreproError, is_whole, one_of, require
 from fedrepro.reporting import exhibits, shown, state, terminal
-from fedrepro.runs import verification
+from fedrepro.runs import notices, verification
 from fedrepro.runs.executors import ENGINES, resolved
 from fedrepro.runs.provenance import commit
 from fedrepro.runs.store import Store, opened
@@ -108,7 +107,7 @@ class Notebook:
         """Compute what the store lacks, for `budget` minutes at most, and return the frame, one row a run.
 
         Print how many runs failed or lack their graph, one line an error, and how many are no better than a constant
-        prediction.
+        prediction. Warn of results of an own method that other code of it computed.
 
         Args:
             runs: runs, or the ID of an exhibit for those of this profile.
@@ -122,11 +121,10 @@ class Notebook:
         """
         self._frames.clear()
         frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side, again)
-        failed = _counted("failed", frame.attrs["failed"])
-        for line in [*failed, *_counted("left out", frame.attrs["unavailable"]), *_constant(frame)]:
+        for line in [*notices.troubles(frame), *notices.constant(frame)]:
             print(terminal.shown(line))
-        if failed and self.profile == "smoke":
-            raise FedreproError("; ".join(failed))
+        if (failed := frame.attrs["failed"]) and self.profile == "smoke":
+            raise FedreproError("; ".join(notices.counted("failed", failed)))
         for trouble in frame.attrs["unavailable"]:
             kind, _, text = trouble["error"].partition(": ")
             if kind == DamagedError.__name__:
@@ -254,6 +252,7 @@ class Notebook:
             device=self.device,
             side_by_side=side_by_side,
             again=again,
+            quiet=True,
             # Starting a worker takes longer than a smoke run, and two benchmarks at once measure each other.
             workers=1 if self.profile == "smoke" or any(run.task == "bench" for run in runs) else None,
         )
@@ -348,23 +347,6 @@ def _styled(table: Any) -> str:
     from fedrepro.reporting import outcome
 
     return outcome.styled(table)
-
-
-def _counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one line for each error, such as `3 runs failed: RuntimeError: ...`."""
-    counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
-    return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
-
-
-def _constant(frame: DataFrame) -> list[str]:
-    """Return a line that counts the runs which are no better than a constant prediction, by method and graph."""
-    if "note" not in frame:
-        return []
-    told = frame[frame["note"].ne("")]
-    counts = told.groupby(["method", "dataset"], sort=False).size()
-    listed = ", ".join(f"{method} on {dataset} ({count})" for (method, dataset), count in counts.items())
-    runs = "1 run is" if len(told) == 1 else f"{len(told)} runs are"
-    return [f"{runs} no better than a constant prediction, see the column `note`: {listed}"]
 
 
 def begin(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import DataError, is_whole, one_of, require
-from fedrepro.runs import executors, lanes, options, process, records
+from fedrepro.runs import executors, lanes, notices, options, process, records
 from fedrepro.runs import progress as progress_
 from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run
@@ -72,7 +72,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
             if device == "cuda" and "CUDA error" in str(error):
                 raise executors.DeviceLostError(records.describe(error)) from None
             if len(runs) == 1:
-                told = records.describe(error) + records.largest_option(runs[0], error)
+                told = notices.described(error) + records.largest_option(runs[0], error)
                 lost = device == "cuda" and type(error).__name__ == "OutOfMemoryError"
                 outputs = [{"error": told, "unavailable": isinstance(error, DataError), "lost": lost}]
         if device == "cuda":
@@ -230,6 +230,7 @@ def execute(
     retry: bool = True,
     strict: bool = False,
     again: Collection[str] = (),
+    quiet: bool = False,
 ) -> DataFrame:
     """Compute the runs that the store lacks, and return the frame of all that it then has (`Store.frame`).
 
@@ -258,6 +259,8 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
         again: keys of runs to compute although the store has them, such as those of `verification.stale`. The new
             record is then the run's result. If it fails, the old one stays.
+        quiet: leave it to the caller to tell of runs that failed or were left out. Otherwise a warning for each kind
+            of error does.
 
     Returns:
         The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
@@ -283,6 +286,7 @@ def execute(
     require(budget is None or minutes, "budget", "a number of minutes >= 0", budget)
     executors.check(executor)
     one_of("device", device, ("auto", "cpu", "cuda"))
+    again = set(again)  # in a column of a frame Python would look among the numbers of its rows
     wanted = list({run.key: run for run in runs}.values())
     store.refresh()
     lacking = [run for run in wanted if run.key not in store or run.key in again]
@@ -345,6 +349,8 @@ def execute(
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
     frame.attrs["failed"] = [_trouble(failure) for failure in failures] + lost
     frame.attrs["unavailable"] = unavailable
+    for line in [*([] if quiet else notices.troubles(frame)), *notices.edited(store.records(frame["key"]))]:
+        warnings.warn(line, stacklevel=2)
     return frame
 
 

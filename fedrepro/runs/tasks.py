@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -82,8 +83,22 @@ def check(run: Run) -> None:
     if run.partition:
         partition.parse(run.partition)
     if run.task == "train":
+        _check_class(run)
         rounds = method(run, FEATURES, CLASSES)[1]["rounds"]
         require(rounds >= 1, "option 'rounds'", "an integer >= 1", rounds)
+
+
+def _check_class(run: Run) -> None:
+    """Raise unless a run's method is a dataclass derived from `Method` that has the options which the class declares.
+
+    What trains does not come here, so that this is no part of its code.
+    """
+    kind = registry.load("train", run.method)
+    derived = isinstance(kind, type) and issubclass(kind, Method) and is_dataclass(kind)
+    require(derived, f"the method {run.method!r}", "a dataclass derived from fedrepro.engine.method.Method", kind)
+    for name in inspect.get_annotations(kind).keys() - {f.name for f in fields(kind)}:
+        allowed = f"a field of {kind.__name__}: write @dataclass(frozen=True, kw_only=True) above the class"
+        require(name not in run.options, f"option {name!r}", allowed, run.options.get(name))
 
 
 def _taken(options: dict[str, Any], kind: type[Model]) -> dict[str, Any]:

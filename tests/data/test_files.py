@@ -66,6 +66,15 @@ def test_rows_have_numbers_and_a_split(tmp_path: Path) -> None:
     assert datasets.split(data, "public").val_mask.tolist() == [part == "val" for part in split]
 
 
+def test_na_and_none_are_words(tmp_path: Path) -> None:
+    """A class or a node that is called NA, None or null is one like any other; beside `id` a name is a feature."""
+    (tmp_path / "n.csv").write_text("id,label,node\nNA,US,1\nnull,NA,2\nx,None,3\n")
+    (tmp_path / "e.csv").write_text("a,b\nNA,null\nnull,x\n")
+    data = fr.load(fr.graph(nodes=tmp_path / "n.csv", edges=tmp_path / "e.csv"))
+    assert data.y.tolist() == [2, 0, 1] and data.num_features == 1
+    assert data.edge_index.T.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
+
+
 def test_a_changed_file_is_another_data_set(tmp_path: Path) -> None:
     """The name holds the checksum of the files, so that no stored result of the former graph is served."""
     nodes, edges = tables(tmp_path)
@@ -86,6 +95,10 @@ def replaced(column: str, value: object) -> Callable[[Path, Path], None]:
     return change
 
 
+def renamed(path: Path, old: str, new: str) -> None:
+    pd.read_csv(path).rename(columns={old: new}).to_csv(path, index=False)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -98,7 +111,22 @@ def replaced(column: str, value: object) -> Callable[[Path, Path], None]:
         (lambda n, e: e.write_text("a\na0\n"), r"edges must be a table of at least two columns"),
         (lambda n, e: e.write_text(""), r"edges.csv is no table of CSV: No columns"),
         (lambda n, e: e.write_text("a,b\n"), r"edges.csv must have at least one row below its heading"),
-        (lambda n, e: n.write_text("id,age,class\na0,1,0\n"), r"must be one of 'id', 'age', 'class'. Got 'label'"),
+        (
+            lambda n, e: n.write_text("id;age;label\na0;1;0\n"),
+            r"must have a column 'label', separated by commas. It has 'id;age;label'",
+        ),
+        (
+            lambda n, e: pd.read_csv(n).to_csv(n),
+            r"nodes.csv must have a name for each column. Got 'Unnamed: 0': pandas",
+        ),
+        (
+            lambda n, e: pd.read_csv(e).to_csv(e),
+            r"edges.csv must have a name for each column. Got 'Unnamed: 0': pandas",
+        ),
+        (lambda n, e: renamed(n, "id", "ID"), r"nodes.csv has a column 'ID', which would be a feature. Call it 'id'"),
+        (lambda n, e: renamed(n, "id", "node_id"), r"has a column 'node_id', which would be a feature. Call it 'id'"),
+        (lambda n, e: renamed(n, "label", "Label "), r"has a column 'Label ', .* Call it 'label'"),
+        (lambda n, e: e.write_text("a0,a1\na1,a2\n"), r"edges.csv must have a heading, .* two nodes, 'a0' and 'a1'"),
         (lambda n, e: n.write_text("id,label\na0,1\n"), r"nodes must be a table with columns of features"),
         (lambda n, e: n.unlink(), r"nodes must be a file. Got '.*nodes.csv'"),
     ],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import inspect
 import json
+import linecache
 import os
 import threading
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_tasks
+import pandas as pd
 import pytest
 import torch
 from fake_training import fake_training
@@ -103,7 +106,7 @@ def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     """Training runs that differ in seed alone are computed as batches; one that fails does not fail the others."""
     calls = fake_training(monkeypatch)
     wanted = sweep(task="train", paper="p", method=["FedAvg", "Local"], seed=range(6))
-    frame = engine.execute(wanted, store=store, file="a", workers=1, side_by_side=3)
+    frame = engine.execute(wanted, store=store, file="a", workers=1, side_by_side=3, quiet=True)
     assert calls == [[0, 1, 2], [0], [1], [2]] * 2 + [[3, 4, 5]] * 2
     assert sorted(frame["seed"]) == [0, 0, 1, 1, 3, 3, 4, 4] and list(frame["seed_was"]) == list(frame["seed"])
     assert {trouble["error"] for trouble in frame.attrs["failed"]} == {
@@ -130,7 +133,7 @@ def test_seeds_stand_side_by_side_if_their_weights_fit_the_cache(monkeypatch: py
     assert [engine.seeds_in_cache(run) for run in (small, middle, large)] == [12, 3, 1]
     assert engine.seeds_in_cache(small.replace(dataset="csbm-SNC")) == 1
     assert engine.seeds_in_cache(small.replace(task="check", method="gfl-weights", options={})) == 1
-    engine.execute(wanted, store=store, file="a", workers=1, side_by_side="auto", progress=False)
+    engine.execute(wanted, store=store, file="a", workers=1, side_by_side="auto", progress=False, quiet=True)
     assert sorted(map(len, calls)) == [1, 1, 1, 1, 1, 3, 4]
 
 
@@ -168,11 +171,16 @@ def test_order(store: Store, tmp_path: Path) -> None:
 def test_failures_do_not_stop_others(store: Store) -> None:
     """Failed runs are kept with their error, left out of the frame, told in its attrs, and tried again."""
     wanted = [*runs("fails", 2), *runs("quick", 2)]
-    frame = engine.execute(wanted, store=store, file="a", workers=2)
+    with pytest.warns(UserWarning) as said:
+        frame = engine.execute(wanted, store=store, file="a", workers=2)
     assert list(frame["method"]) == ["quick", "quick"]
-    assert [trouble["error"] for trouble in frame.attrs["failed"]] == ["KeyError: 'seed 0'", "KeyError: 'seed 1'"]
+    line = inspect.getsourcelines(fake_tasks.fails)[1] + 1
+    errors = [f"KeyError: 'seed {seed}' (fake_tasks.py:{line})" for seed in range(2)]
+    assert [trouble["error"] for trouble in frame.attrs["failed"]] == errors
+    assert [str(one.message) for one in said] == [f"1 run failed: {error}" for error in errors]
+    assert {one.filename for one in said} == {__file__}
     registry.register("check", "fails", "fake_tasks:quick")  # mended
-    assert len(engine.execute(wanted, store=store, file="a", workers=1, retry=False)) == 2
+    assert len(engine.execute(wanted, store=store, file="a", workers=1, retry=False, quiet=True)) == 2
     frame = engine.execute(wanted, store=store, file="a", workers=1)
     assert len(frame) == 4 and frame.attrs["failed"] == []
 
@@ -180,7 +188,8 @@ def test_failures_do_not_stop_others(store: Store) -> None:
 def test_unavailable_data(store: Store) -> None:
     """Runs whose graph cannot be had are left out and reported, not kept as failures; strict raises."""
     wanted = [*runs("absent", 2, dataset="Reddit"), *runs("quick", 1)]
-    frame = engine.execute(wanted, store=store, file="a", workers=2)
+    with pytest.warns(UserWarning, match="^2 runs left out: DataError: put the files of Reddit"):
+        frame = engine.execute(wanted, store=store, file="a", workers=2)
     assert len(frame) == 1 and frame.attrs["failed"] == []
     told = {trouble["error"] for trouble in frame.attrs["unavailable"]}
     assert told == {"DataError: put the files of Reddit into data/raw"} and len(frame.attrs["unavailable"]) == 2
@@ -192,9 +201,10 @@ def test_unavailable_data(store: Store) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_ends_its_program_is_a_failed_run(store: Store, workers: int) -> None:
     """A run that calls `sys.exit` fails with that as its error, and the sweep goes on."""
-    frame = engine.execute(runs("leaves", 6), store=store, file="a", workers=workers, progress=False)
+    frame = engine.execute(runs("leaves", 6), store=store, file="a", workers=workers, progress=False, quiet=True)
     assert sorted(frame["seed"]) == [1, 2, 3, 4, 5]
-    assert [trouble["error"] for trouble in frame.attrs["failed"]] == ["SystemExit: 0"]
+    (trouble,) = frame.attrs["failed"]
+    assert trouble["error"].startswith("SystemExit: 0 (fake_tasks.py:")
     assert (store.folder / "a.jsonl").read_bytes().count(b"\n") == 6
 
 
@@ -214,7 +224,7 @@ def test_lost_worker_once(store: Store, tmp_path: Path) -> None:
 
 def test_lost_worker_always(store: Store) -> None:
     """A run that always ends its worker fails after three attempts, and takes no other with it."""
-    frame = engine.execute(runs("kills", 5), store=store, file="a", workers=2)
+    frame = engine.execute(runs("kills", 5), store=store, file="a", workers=2, quiet=True)
     assert sorted(frame["seed"]) == [0, 2, 3, 4]
     (trouble,) = frame.attrs["failed"]
     assert trouble["run"]["seed"] == 1 and trouble["error"].startswith("BrokenProcessPool")
@@ -223,7 +233,7 @@ def test_lost_worker_always(store: Store) -> None:
 def test_broken_executor_of_the_caller(store: Store) -> None:
     """A pool that was given and breaks is replaced by one of our own."""
     with executors.executor("local", workers=2) as given:
-        frame = engine.execute(runs("kills", 3), store=store, file="a", executor=given)
+        frame = engine.execute(runs("kills", 3), store=store, file="a", executor=given, quiet=True)
     assert sorted(frame["seed"]) == [0, 2]
 
 
@@ -324,8 +334,8 @@ def test_a_run_computed_again_has_its_new_result(store: Store, tmp_path: Path, w
     wanted = logging_runs(tmp_path, 3)
     engine.execute(wanted, store=store, file="a", workers=1)
     old = {record["key"]: record for record in store}
-    again = [run.key for run in wanted[1:]]
-    store.append("a", old[again[0]] | {"result": {"score": {"test": 0.0}}})  # a result that the code would not give
+    again = pd.Series([run.key for run in wanted[1:]], index=[7, 8])  # as a column of a frame
+    store.append("a", old[again[7]] | {"result": {"score": {"test": 0.0}}})  # a result that the code would not give
     frame = engine.execute(wanted, store=store, file="b", workers=workers, progress=False, again=again)
     assert list(frame["score.test"]) == [(run.seed + 1) / 7 for run in wanted]
     assert sorted(computed(tmp_path / "log")[3:]) == sorted(again)
@@ -338,9 +348,10 @@ def test_a_run_that_fails_when_computed_again_keeps_its_result(store: Store) -> 
     (run,) = runs("fails", 1)
     before = engine.compute(runs("quick", 1))[0]
     store.append("a", before | {"key": run.key, "run": run.to_dict()})
-    frame = engine.execute([run], store=store, file="a", workers=1, again=[run.key])
+    frame = engine.execute([run], store=store, file="a", workers=1, again=[run.key], quiet=True)
     assert list(frame["score.test"]) == [1 / 7]
-    assert [failure["error"] for failure in frame.attrs["failed"]] == ["KeyError: 'seed 0'"]
+    (trouble,) = frame.attrs["failed"]
+    assert trouble["error"].startswith("KeyError: 'seed 0'")
 
 
 def test_a_store_that_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,3 +367,24 @@ def test_a_store_that_cannot_be_written(store: Store, monkeypatch: pytest.Monkey
         with pytest.raises(StoreError, match="the disk is full"):
             engine.execute(wanted, store=store, file="a", workers=1)
     assert len(Store(store.folder)) == 0 and threading.active_count() <= before
+
+
+def test_results_of_other_code_of_an_own_method_are_told(store: Store) -> None:
+    """A method that a script changed gives its stored results with a warning; computed again they have none."""
+
+    def take(result: int) -> None:
+        body = f"def edited(run):\n    return {{'result': {{'value': {result}}}}}"
+        Path(store.folder.parent / "mine.py").write_text(body)
+        linecache.clearcache()
+        space: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(body, str(store.folder.parent / "mine.py"), "exec"), space)
+        registry.register("check", "edited", space["edited"])
+
+    take(1)
+    wanted = runs("edited", 2)
+    engine.execute(wanted, store=store, file="a")
+    take(2)
+    with pytest.warns(UserWarning, match=r"^2 results of 'edited' were computed by other code of it: raise `version`"):
+        frame = engine.execute(wanted, store=store, file="a")
+    assert list(frame["value"]) == [1, 1]
+    assert list(engine.execute(wanted, store=store, file="a", again=frame["key"])["value"]) == [2, 2]

@@ -61,7 +61,7 @@ def test_dask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
         monkeypatch.setenv("FEDREPRO_ADDRESS", cluster.scheduler_address)
-        frame = engine.execute([*runs(seeds=3), *runs("fails", 1)], store=store, file="a", executor="dask")
+        frame = engine.execute([*runs(seeds=3), *runs("fails", 1)], store=store, file="a", executor="dask", quiet=True)
     assert list(frame["seed"]) == [0, 1, 2] and len(frame.attrs["failed"]) == 1
 
 
@@ -219,7 +219,7 @@ def test_rounds_are_timed_on_the_device(store: Store, gpu: str, monkeypatch: pyt
 
 def test_lost_workers_and_a_gpu(store: Store, gpu: str) -> None:
     """The record of a run that ended its worker names the CPU as well."""
-    engine.execute(runs("kills", 2), store=store, file="a", device="cuda", workers=2)
+    engine.execute(runs("kills", 2), store=store, file="a", device="cuda", workers=2, quiet=True)
     failure = store.failure(runs("kills", 2)[1].key)
     assert failure is not None and store.environments[failure["environment"]]["device"] == "cpu"
 

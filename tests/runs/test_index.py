@@ -37,7 +37,7 @@ def filled(folder: Path) -> tuple[Store, list[Run]]:
     runs = [
         run for method in ("quick", "fails") for run in sweep(task="check", paper="p", method=method, seed=range(3))
     ]
-    execute(runs, store=store, file="a", workers=1, progress=False)
+    execute(runs, store=store, file="a", workers=1, progress=False, quiet=True)
     older(folder)
     return Store(folder), runs
 

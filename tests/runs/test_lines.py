@@ -24,7 +24,7 @@ def filled(folder: Path, seeds: int = 4) -> Store:
     store = Store(folder)
     for file, method in (("a", "quick"), ("b", "fails")):
         runs = sweep(task="check", paper="p", method=method, seed=range(seeds))
-        execute(runs, store=store, file=file, workers=1, progress=False)
+        execute(runs, store=store, file=file, workers=1, progress=False, quiet=True)
     return store
 
 

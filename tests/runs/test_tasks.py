@@ -14,6 +14,7 @@ from graphs import block_model, largest_difference
 from torch_geometric.data import Data
 
 import fedrepro
+from fedrepro import registry
 from fedrepro.data import datasets
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.fedsgd import FedSGD
@@ -236,3 +237,24 @@ def test_series_keeps_the_entries_it_names() -> None:
         assert np.mean([v for v in made["series"][f"{view}.clients"] if v is not None]) == pytest.approx(picked)
     with pytest.raises(ArgumentError, match=r"option 'series' must be .*Got \('tets',\)"):
         tasks.method(run(series=("tets",)), 7, 3)
+
+
+class Undecorated(FedAvg):
+    """A method whose author forgot `@dataclass`."""
+
+    beta: float = 0.5
+
+
+def test_a_method_is_a_dataclass_with_its_options() -> None:
+    """What is no method at all, or has an option that is no field, is refused before anything is computed."""
+    registry.register("train", "Function", lambda run: {})
+    registry.register("train", "Class", Data)
+    for name in ("Function", "Class"):
+        with pytest.raises(ArgumentError, match=f"the method '{name}' must be a dataclass derived from .*Method"):
+            tasks.check(run(name))
+    registry.register("train", "Undecorated", Undecorated)
+    tasks.check(run("Undecorated"))
+    with pytest.raises(
+        ArgumentError, match=r"'beta' must be a field of Undecorated: write @dataclass\(frozen=True, kw"
+    ):
+        tasks.check(run("Undecorated", beta=0.1))

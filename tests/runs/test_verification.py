@@ -265,7 +265,7 @@ def test_recomputing_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
         assert row["verdict"] == "damaged" and row["error"] == "DamagedError: x has the wrong checksum"
         patch.setattr(fake_tasks, "quick", fake_tasks.fails)
         (row,) = verification.verify(store, 1, workers=1).to_dict("records")
-        assert row["verdict"] == "failed" and row["error"] == "KeyError: 'seed 0'"
+        assert row["verdict"] == "failed" and row["error"].startswith("KeyError: 'seed 0'")
     assert len(verification.stale(store)) == 1 and store.get(runs(seeds=1, dataset="Cora")[0].key) is not None
 
 

@@ -1,0 +1,85 @@
+"""Say of finished runs what a reader of their frame would miss: failures, old code, constant predictions."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro import registry
+from fedrepro.errors import FedreproError
+from fedrepro.runs import provenance, records
+from fedrepro.runs.lines import Record, cell_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return one line for each error, such as `3 runs failed: RuntimeError: ...`."""
+    counts = Counter(trouble["error"].partition("\n")[0] for trouble in troubles)
+    return [f"{count} run{'s' if count > 1 else ''} {what}: {error}" for error, count in counts.items()]
+
+
+def troubles(frame: DataFrame) -> list[str]:
+    """Return one line for each error of the runs that a frame of `execute` lacks."""
+    return [*counted("failed", frame.attrs["failed"]), *counted("left out", frame.attrs["unavailable"])]
+
+
+def constant(frame: DataFrame) -> list[str]:
+    """Return a line that counts the runs which are no better than a constant prediction, by method and graph."""
+    if "note" not in frame:
+        return []
+    told = frame[frame["note"].ne("")]
+    counts = told.groupby(["method", "dataset"], sort=False).size()
+    listed = ", ".join(f"{method} on {dataset} ({count})" for (method, dataset), count in counts.items())
+    runs = "1 run is" if len(told) == 1 else f"{len(told)} runs are"
+    return [f"{runs} no better than a constant prediction, see the column `note`: {listed}"]
+
+
+def edited(results: Iterable[Record]) -> list[str]:
+    """Return a line for each method registered by hand, some results of which were computed by other code of it.
+
+    Of the package's own methods `fedrepro status` tells this.
+    """
+    own = [record for record in results if registry.by_hand(*cell_of(record)[:2])]
+    now = {cell: provenance.current(*cell) for cell in {cell_of(record) for record in own}}
+    old = Counter(cell_of(record)[1] for record in own if record["fingerprint"] != now[cell_of(record)])
+    mend = "raise `version` in `register`, or give `execute` their keys as `again`"
+    return [
+        f"{count} result{'s' if count > 1 else ''} of {name!r} {'were' if count > 1 else 'was'} "
+        f"computed by other code of it: {mend}."
+        for name, count in old.items()
+    ]
+
+
+def described(error: BaseException) -> str:
+    """Return type and message of an error, and in its first line the code that an unexpected one came from.
+
+    That is the last line outside Python and its installed packages that the error went through. Errors that this
+    package raises on purpose have sentences that need none.
+    """
+    first, *more = records.describe(error).split("\n")
+    frames = [] if isinstance(error, FedreproError) else traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if not _installed(frame.filename)]
+    return "\n".join([f"{first} ({_file(ours[-1].filename)}:{ours[-1].lineno})" if ours else first, *more])
+
+
+def _installed(file: str) -> bool:
+    standard = sysconfig.get_paths()["stdlib"]
+    elsewhere = "site-packages" in Path(file).parts or Path(file).is_relative_to(standard) or file.startswith("<frozen")
+    return elsewhere and not Path(file).is_relative_to(PACKAGE)
+
+
+def _file(path: str) -> str:
+    """Return the name of a file; of one of this package the way to it."""
+    if re.search(r"ipykernel_\d+|<ipython-input", path):
+        return "a cell"
+    place = Path(path)
+    return place.relative_to(PACKAGE.parent).as_posix() if place.is_relative_to(PACKAGE) else place.name
