@@ -53,16 +53,10 @@ def sentences(
     Args:
         table: as `tables.scored` gives it.
         leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
-        controls: the attacker's controls, see `tables.controls`. One that fails is told beside the leaks.
+        controls: the attacker's controls, see `tables.controls`. They are told beside the leaks.
         read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
         leads: leads over Local on test nodes with a training twin and on the others, as `twins.leads` gives them.
     """
-    failed = [
-        f"**Leaks, a control fails.** {one['id']}: {one['statement']}, is {one['measured']:.3g} and may be at most "
-        f"{one['bound']:g}. Smaller leaks are not told from chance."
-        for one in controls
-        if one["verdict"] == checks.FAILS
-    ]
     told = [
         *_accuracy(table),
         *_bases(table),
@@ -70,7 +64,7 @@ def sentences(
         *_twins(leads),
         *_cost(table),
         *_leaks(table, leaks),
-        *failed,
+        *_controls(controls),
     ]
     return [*told, *_open(table)]
 
@@ -177,6 +171,16 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
         yield (
             f"**Leaks, {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
             f"at most {least['worst']:.0%} of the way from chance to everything."
+        )
+
+
+def _controls(controls: Sequence[checks.Row]) -> Iterator[str]:
+    for one in controls:
+        fails = one["verdict"] == checks.FAILS
+        yield (
+            f"**Leaks, a control {'fails' if fails else 'holds'}.** {one['id']}: {one['statement']}, is "
+            f"{one['measured']:.3g} and may be at most {one['bound']:g}."
+            f"{' Smaller leaks are not told from chance.' if fails else ''}"
         )
 
 

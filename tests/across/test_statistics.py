@@ -191,11 +191,19 @@ def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
     assert any("as in AX-1 +12.0" in one for one in page.sentences(table(SCORES), read=swapped))
 
 
-def test_a_control_that_fails_stands_beside_the_leaks() -> None:
-    """One that holds is not told."""
+def test_controls_stand_beside_the_leaks_whether_they_hold_or_fail() -> None:
+    """The one that fails says what it takes from the leaks, and the one that holds says that it does."""
     rows = [checks.row("AX-K1", "noise gives chance", 0.2, 0.1), checks.row("AX-K2", "plain data give 1", 0.0, 1e-6)]
-    told = [one for one in page.sentences(table(SCORES), None, rows) if "control" in one]
-    assert len(told) == 1 and "AX-K1" in told[0] and "0.1" in told[0]
+    fails, holds = (one for one in page.sentences(table(SCORES), None, rows) if "control" in one)
+    assert "a control fails.** AX-K1" in fails and "0.1" in fails and fails.endswith("not told from chance.")
+    assert "a control holds.** AX-K2" in holds and "chance" not in holds
+
+
+def test_the_control_of_noise_says_how_often_it_was_drawn() -> None:
+    """The draws are those of the stored runs; runs that do not say theirs are told without."""
+    run = {f"{kind}.{goal}": 1.0 for kind in ("noise", "chance", "plain") for goal in tables.GOALS}
+    new, old = (tables.controls(pd.DataFrame([run | more]))[0] for more in ({"draws": 400}, {}))
+    assert "400 draws for labels without rows" in new["statement"] and "draws" not in old["statement"]
 
 
 def test_a_cell_without_all_its_seeds_is_open() -> None:
