@@ -124,20 +124,26 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
 
 
 def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
-    """Yield for each column the methods whose 95% interval lies above Local, by the kind of nodes on which it does."""
+    """Yield for each column the methods above Local, by the kind of nodes on which their lead is shown to be larger.
+
+    A method is above Local if its 95% interval is, on one kind of nodes or on both. That a lead is shown on one kind
+    alone does not say that it is larger there, which is a test of its own (see `twins.leads`).
+    """
     if leads is None or leads.empty:
         return
     above = leads[(leads["low"] > 0) & (leads["row"] != "Central")]
     for label in dict.fromkeys(leads["column"]):
         part = above[above["column"] == label]
-        on = {nodes: set(part.loc[part["nodes"] == nodes, "row"]) for nodes in (twins.WITH, twins.WITHOUT)}
         kinds = {
-            "only on test nodes with a training twin": on[twins.WITH] - on[twins.WITHOUT],
-            "only on the others": on[twins.WITHOUT] - on[twins.WITH],
-            "on both": on[twins.WITH] & on[twins.WITHOUT],
+            "larger on test nodes with a training twin": part["larger"].eq(twins.WITH),
+            "larger on the others": part["larger"].eq(twins.WITHOUT),
+            "above Local, not shown to depend on twins": ~part["larger"].isin([twins.WITH, twins.WITHOUT]),
         }
-        told = "; ".join(f"{kind}: {', '.join(tables.order(list(rows))) or 'none'}" for kind, rows in kinds.items())
-        yield f"**Duplicated pages, {label}.** Above Local {told} (AX-14)."
+        told = "; ".join(
+            f"{kind}: {', '.join(tables.order(list(part.loc[chosen, 'row']))) or 'none'}"
+            for kind, chosen in kinds.items()
+        )
+        yield f"**Duplicated pages, {label}.** Leads over Local, {told} (AX-14)."
 
 
 def _cost(table: pd.DataFrame) -> Iterator[str]:
