@@ -16,7 +16,8 @@ from fedrepro.reporting import checks, frames
 from fedrepro.reporting.statistics import discoveries
 
 CLOSE = 2.0  # points below the best mean within which a method is still considered
-COLUMN = protocol.Column("Cora", protocol.METIS).label
+GRAPH = "Cora"  # whose leaks the page tells
+COLUMN = protocol.Column(GRAPH, protocol.METIS).label
 PAGE = "WHICH.md"
 
 
@@ -96,17 +97,16 @@ def _bases(table: pd.DataFrame) -> Iterator[str]:
     found = statistics.differences(table)
     for base in statistics.BASES:
         part = found[(found["base"] == base) & (found["row"] != "Central")]
-        columns = part["column"].nunique()
-        if not columns:
+        if part.empty:
             continue
+        columns = part["row"].value_counts()  # of each method, as few run in all
         counts = part.groupby("row", sort=False)["verdict"].value_counts().unstack(fill_value=0)
         counts = counts.reindex(columns=["above", "below"], fill_value=0)
         for side in ("above", "below"):
-            names = [
-                f"{name} ({n})" for name, n in counts[side].sort_values(ascending=False, kind="stable").items() if n
-            ]
+            sizes = counts[side].sort_values(ascending=False, kind="stable")
+            names = [f"{name} ({n} of {columns[name]})" for name, n in sizes.items() if n]
             told = ", ".join(names) or "no method"
-            yield f"**{base} as the measure.** Shown {side} {base}, in so many of {columns} columns: {told}."
+            yield f"**{base} as the measure.** Shown {side} {base}, in so many of its columns: {told}."
 
 
 def _readings(read: pd.DataFrame | None) -> Iterator[str]:
@@ -169,13 +169,14 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     held = leaks.assign(worst=leaks[["features", "edges", "labels"]].max(axis=1), accuracy=leaks["row"].map(means))
     for goal in ("features", "edges", "labels"):
         top = held.sort_values(goal, ascending=False, kind="stable").iloc[0]
-        yield f"**Leaks, {goal}.** {top['row']} reveals most: {top[goal]:.0%} of the way from chance to everything."
+        most = f"{top['row']} reveals most: {top[goal]:.0%} of the way from chance to everything"
+        yield f"**Leaks on {GRAPH}, {goal}.** {most}."
     held = held.dropna(subset=["accuracy"])
     near = held[held["accuracy"] >= held["accuracy"].max() - CLOSE] if len(held) else held
     if len(near):
         least = near.sort_values("worst", kind="stable").iloc[0]
         yield (
-            f"**Leaks, {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
+            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
             f"at most {least['worst']:.0%} of the way from chance to everything."
         )
 
@@ -199,11 +200,21 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
         yield f"Columns that are not complete: {', '.join(lacking['column'])}."
     found = statistics.ranks(table)
     if found:
-        told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
-        yield (
-            f"Ranks over {found.graphs} graphs tell little about {len(found.mean)} methods: one method with an "
-            f"advantage over all others is told from the middle with a chance of {told}."
+        yield f"Ranks over {found.graphs} graphs, for {len(found.mean)} methods: {_power(found)} (AX-5)."
+        if found.left_out:
+            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(found.left_out)}."
+
+
+def _power(found: statistics.Ranks) -> str:
+    """Return with what chance the ranks show an advantage, or why they cannot show any."""
+    if found.critical >= found.reach:
+        return (
+            f"a method that is first on every graph lies {found.reach:g} ranks before the middle of the others if"
+            f" these are alike, and the critical difference is {found.critical:.1f}, so that no advantage can be shown"
+            " with so many graphs and methods"
         )
+    told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
+    return f"one method with an advantage over all others is told from the middle with a chance of {told}"
 
 
 def write(folder: Path, statements: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ class Ranks(NamedTuple):
     """Mean ranks of methods over graphs, 1 for the best, Friedman's p-value, the critical difference, and the power.
 
     `power` maps an advantage, in standard deviations of a method's scores over graphs, to the chance that one method
-    with this advantage is told from the middle of the others.
+    with this advantage is told from the middle of the others. `left_out` names the methods that lack runs on a graph.
     """
 
     mean: pd.Series
@@ -65,6 +65,12 @@ class Ranks(NamedTuple):
     p: float
     critical: float
     power: dict[float, float]
+    left_out: Sequence[str] = ()
+
+    @property
+    def reach(self) -> float:
+        """Return how many ranks a method that is always first lies before the others, if their mean ranks are equal."""
+        return len(self.mean) / 2
 
 
 def ranks(table: pd.DataFrame) -> Ranks | None:
@@ -82,7 +88,9 @@ def ranks(table: pd.DataFrame) -> Ranks | None:
     place = means.rank(axis=1, ascending=False)
     p = float(friedmanchisquare(*(means[name] for name in means)).pvalue)
     critical = critical_difference(count, graphs)
-    return Ranks(place.mean().sort_values(), graphs, p, critical, {a: power(count, graphs, a) for a in (1.0, 2.0, 3.0)})
+    chances = {a: power(count, graphs, a) for a in (1.0, 2.0, 3.0)}
+    left_out = tables.order([name for name in table["row"] if name not in (*means, "Central", FINE_TUNED)])
+    return Ranks(place.mean().sort_values(), graphs, p, critical, chances, left_out)
 
 
 def critical_difference(methods: int, graphs: int) -> float:

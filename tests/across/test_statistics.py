@@ -145,8 +145,38 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     beside = page.sentences(table({**SCORES, "Central": [80.5] * 5}), pd.concat([leaks, central]))
     assert not any(one.startswith("**Leaks") and "Central" in one for one in beside)
     below = page.sentences(table({**SCORES, "Local": [90.0, 91.0, 89.0, 92.0, 90.5]}))
-    assert any("Shown above Local, in so many of 1 columns: no method" in one for one in below)
-    assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
+    shown = "Shown above Local, in so many of its columns:"
+    assert any(f"{shown} no method" in one for one in below)
+    assert any(f"{shown} FedAvg (1 of 1), FedGAT (1 of 1)" in one for one in before)
+
+
+def test_a_method_is_counted_in_its_own_columns() -> None:
+    """A method with runs in one of two columns is said to be above in one of one."""
+    other = table({name: SCORES[name] for name in ("Local", "FedAvg")}, "CiteSeer")
+    told = page.sentences(pd.concat([table(SCORES), other]))
+    assert any("of its columns: FedAvg (2 of 2), FedGAT (1 of 1)." in one for one in told)
+
+
+def test_ranks_that_can_show_nothing_say_so() -> None:
+    """With many methods on two graphs the first of all is within the critical difference, and no chance is told."""
+    names = list(protocol.METHODS)[1:10]
+    rng = np.random.default_rng(4)
+    few, many = (
+        pd.concat([table({name: list(70 + rng.normal(size=2)) for name in names[:k]}, graph) for graph in graphs])
+        for k, graphs in ((9, ("Cora", "CiteSeer")), (3, ("Cora", "CiteSeer", "Chameleon", "Squirrel", "PubMed")))
+    )
+    assert statistics.ranks(few).critical > statistics.ranks(few).reach == 4.5
+    assert statistics.power(9, 2, 50.0) == 0.0
+    (told,) = (one for one in page.sentences(few) if one.startswith("Ranks"))
+    assert "no advantage can be shown" in told and "%" not in told
+    lacking = many[many["row"].ne(names[2]) | many["dataset"].ne("Cora")]
+    assert not any("Left out" in one for one in page.sentences(many))
+    wide = pd.concat([lacking, table({"Feras": [1.0, 2.0]}), many[many["row"] == names[2]].assign(row=names[3])])
+    told = page.sentences(wide)
+    assert any(
+        one == f"Left out of the ranks, since they have no runs on some graph: {names[2]}, Feras." for one in told
+    )
+    assert any("with a chance of" in one for one in page.sentences(many))
 
 
 def test_to_be_shown_worse_counts_how_many_rows_are_compared() -> None:
