@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.reporting import effects, exhibits, files, frames, readings, rule
+from fedrepro.reporting import effects, exhibits, files, frames, priors, readings, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
@@ -112,8 +112,9 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
 
     Returns:
         `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
-        those `expected` of a perfect copy, the `median` difference, the share `within` two points, and the share
-        `narrow` whose half-width is at most five points (all in tested cells), the `causes` of those that differ and
+        those `expected` of a perfect copy, the `median` difference, the share `within` two points, the share `narrow`
+        whose half-width is at most five points, and how many rest on a `single` run (all in tested cells), whose spread
+        is that of the paper's prior (`prior_sd`, in points), the `causes` of those that differ and
         on which another reading was run (a count by reading, when it was fixed, and word), how many are `unread`, with
         no other reading, and what noise explains (`placebo`), the words of the exhibits that compare a table in another
         unit (`beside`), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts of the
@@ -139,6 +140,8 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "median": float(tested["difference"].median()) if len(tested) else math.nan,
         "within": float(tested["difference"].abs().le(rule.MARGIN).mean()) if len(tested) else math.nan,
         "narrow": float(tested["half95"].le(rule.WIDEST).mean()) if len(tested) else math.nan,
+        "single": int(tested["runs"].eq(1).sum()),
+        "prior_sd": math.sqrt(priors.prior(paper).variance),
         "causes": Counter(causes.loc[read, ["cause", "fixed", "verdict"]].itertuples(index=False, name=None)),
         "unread": int((~read).sum()),
         "placebo": placebo,

@@ -102,6 +102,11 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
             " lie within two points of the printed ones.",
             f"The 95% interval reaches at most five points either way for {share(known['narrow'])} of them.",
         ]
+    if known["single"]:
+        one = (
+            "1 of the tested numbers rests" if known["single"] == 1 else f"{known['single']} of the tested numbers rest"
+        )
+        said.append(f"{one} on one run, whose spread is the prior's ({known['prior_sd']:.1f} points).")
     said += _of_causes(known["causes"], known["unread"], known["placebo"])
     said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]

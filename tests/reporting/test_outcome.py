@@ -61,6 +61,8 @@ KNOWN: dict[str, Any] = {
     "median": -0.04,
     "within": 0.75,
     "narrow": 1.0,
+    "single": 3,
+    "prior_sd": 1.916,
     "causes": {("the code", "before", rule.DIFFERS): 1, (readings.NO_CAUSE, "", rule.DIFFERS): 1},
     "unread": 1,
     "placebo": {rule.DIFFERS: (0, 3), rule.WIDE: (0, 1)},
@@ -82,6 +84,7 @@ def test_tables_are_told_in_sentences() -> None:
         "Our number is equal to the printed one in the median, and 75% of the tested numbers lie within two points of"
         " the printed ones.",
         "The 95% interval reaches at most five points either way for 100% of them.",
+        "3 of the tested numbers rest on one run, whose spread is the prior's (1.9 points).",
         "Of the 3 that differ or differ a little, other readings were run on 2; they explain 1 (1 by “the code”, chosen"
         " before our numbers were seen) and not the other 1.",
         "On 1 no other reading was run.",
@@ -115,6 +118,13 @@ def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -
     assert not any("no other reading" in one for one in all_)
 
 
+def test_single_runs_are_told_where_there_are_any() -> None:
+    """One has its own verb, and none is not told."""
+    one, none = (outcome.of_tables(KNOWN | {"single": count}, "Table 1") for count in (1, 0))
+    assert any(text.startswith("1 of the tested numbers rests on one run") for text in one)
+    assert not any("on one run" in text for text in none)
+
+
 def test_a_share_is_all_only_if_it_is() -> None:
     """Of 485 numbers 483 are not said to be all of them, nor 2 to be none."""
     assert [outcome.share(n / 485) for n in (0, 2, 240, 483, 485)] == ["0%", "0.4%", "49%", "99.6%", "100%"]
@@ -130,6 +140,7 @@ def test_a_table_without_tests_or_files_is_told() -> None:
     """Where nothing could be tested the reasons are told, and where nothing was drawn that is all."""
     none = {
         "tested": 0,
+        "single": 0,
         "untested": Counter({"not measured": 10}),
         "causes": {},
         "unread": 0,
