@@ -14,9 +14,10 @@ from fedrepro.reporting.legible import overlap, whole
 NEARER = 1.0  # pixels by which a name is nearer to its own point than to any other
 SIDES = [(4 if side == "left" else -4, up, side) for up in (3, -9, 10, -16, 17, -23) for side in ("left", "right")]
 FAR = [
-    (x, y, "left" if x > 0 else "right")
+    (int(size * x), int(size * y), "left" if x > 0 else "right")
     for size in range(20, 200, 12)
-    for x, y in ((size, size), (-size, size), (size, -size), (-size, -size), (size, 0), (-size, 0))
+    for y in (1, -1, 0, 0.5, -0.5, 2, -2)
+    for x in (1, -1)
 ]
 
 
@@ -39,7 +40,11 @@ def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[
             apart = [distance(box, place) for place in places]
             own = apart.pop(number)
             nearest = far or all(one > own + NEARER for one in apart)
-            if inside and nearest and not any(overlap(box, other) for other in taken):
+            line_boxes = _line(box, places[number]) if far else []
+            others = [one for one in taken if not one.contains(*places[number])]
+            free = not any(overlap(box, one) for one in taken)
+            if inside and nearest and free and not any(overlap(dot, one) for dot in line_boxes for one in others):
+                taken += line_boxes
                 if far:
                     shift = (right - math.copysign(1, right), up + 3)  # at the middle of the name's end
                     line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 2}
@@ -50,6 +55,13 @@ def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[
             right, up, side = SIDES[0]
             text = ax.annotate(name, point, (right, up), textcoords="offset points", ha=side, fontsize=7)
         taken.append(text.get_window_extent())
+
+
+def _line(box: Bbox, place: Sequence[float]) -> list[Bbox]:
+    """Return small boxes along the line from the end of a name to its point, but for those at the point."""
+    end = (box.x0 if box.x0 > place[0] else box.x1, (box.y0 + box.y1) / 2)
+    dots = np.linspace(place, end, 24)[:-1]
+    return [Bbox.from_extents(*dot - 1, *dot + 1) for dot in dots if math.dist(dot, place) > 5]
 
 
 def _places() -> Iterator[tuple[tuple[int, int, str], bool]]:
