@@ -17,6 +17,10 @@ guesses follow one rule for all methods, and are therefore lower bounds: an atta
 Two controls stand beside each row. Normal noise in place of every message must give chance: 0 or, for m vectors that
 belong to no node, at most the cosine that the best of m random vectors has; 0.5; and one over the classes. Plain data
 in place of the messages must give 1, 1 and 1.
+
+The noise is drawn anew for each run and client. Without rows a guess names one class for all nodes, and its share of
+right labels scatters much, so that such labels are guessed from `LABEL_DRAWS` draws. Both were changed after the
+control of noise had failed: all runs and clients had the same few draws, and it was their scatter that failed.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from fedrepro.papers.fedstruct.structure import adjacency
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
-VICTIMS, DRAWS = 3, 20
+VICTIMS, DRAWS, LABEL_DRAWS = 3, 20, 400
 GOALS = ("features", "edges", "labels")
 WHAT = ("update", "bias", "W1", "b1", "W2", "b2", "rows", "embeddings", "mean", "powers")  # known is no message
 
@@ -60,8 +64,17 @@ class Guess(NamedTuple):
     labels: Tensor
 
 
-def guess(seen: dict[str, Tensor], victim: Victim, seed: int) -> Guess:
-    """Return the attacker's guesses from the messages of a client; of the victim it uses the numbers only."""
+def by_node(seen: dict[str, Tensor]) -> bool:
+    """Return whether the messages let the attacker guess the label of each node by itself."""
+    return bool({"rows", "embeddings"} & seen.keys()) and {"W1", "W2"} <= seen.keys()
+
+
+def guess(seen: dict[str, Tensor], victim: Victim, *draw: int) -> Guess:
+    """Return the attacker's guesses from the messages of a client; of the victim it uses the numbers only.
+
+    Args:
+        draw: numbers on which labels that are drawn depend, such as the seed of a run.
+    """
     n = len(victim.y)
     rows, keys = seen.get("rows"), seen.get("rows", seen.get("embeddings"))
     if rows is None and "embeddings" in seen:
@@ -72,14 +85,14 @@ def guess(seen: dict[str, Tensor], victim: Victim, seed: int) -> Guess:
     vectors = rows if rows is not None else torch.cat(parts) if parts else None
     powers = seen["powers"].T if "powers" in seen else keys
     pairs = None if powers is None else F.normalize(powers) @ F.normalize(powers).T
-    if rows is not None and {"W1", "W2"} <= seen.keys():
+    if rows is not None and by_node(seen):
         zero = rows.new_zeros(1)
         hidden = F.relu(rows @ seen["W1"] + seen.get("b1", zero))
         labels = (hidden @ seen["W2"] + seen.get("b2", zero)).argmax(1)
     elif "bias" in seen:
         labels = (-seen["bias"]).argmax().expand(n)
     else:
-        labels = (random.uniform((n,), "labels", seed) * victim.classes).long()
+        labels = (random.uniform((n,), "labels", *draw) * victim.classes).long()
     return Guess(vectors, rows is not None, pairs, labels)
 
 
@@ -100,12 +113,28 @@ def rate(found: Guess, victim: Victim) -> dict[str, float]:
     return {"features": float(cosine[victim.x.any(1)].mean()), "edges": edges, "labels": float(right.mean())}
 
 
-def noise(seen: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """Return normal noise in place of every message; weights that the server has sent stay known."""
+def noise(seen: dict[str, Tensor], *draw: int) -> dict[str, Tensor]:
+    """Return normal noise in place of every message; weights that the server has sent stay known.
+
+    Args:
+        draw: numbers on which the noise depends: the seed of a run, the client, and the number of the draw.
+    """
     return {
-        name: value if name == "known" else random.normal(tuple(value.shape), "noise", seed, name).to(value)
+        name: value if name == "known" else random.normal(tuple(value.shape), "noise", *draw, name).to(value)
         for name, value in seen.items()
     }
+
+
+def from_noise(seen: dict[str, Tensor], victim: Victim, *draw: int) -> dict[str, float]:
+    """Return the mean rates of guesses from noise that stands in place of the messages."""
+    rates = [rate(guess(noise(seen, *draw, i), victim, *draw, i), victim) for i in range(DRAWS)]
+    found = {goal: float(np.mean([one[goal] for one in rates])) for goal in GOALS}
+    if not by_node(seen):
+        last = {name: value for name, value in seen.items() if name == "bias"}  # all that such a guess uses
+        guesses = (guess(noise(last, *draw, i), victim, *draw, i).labels for i in range(LABEL_DRAWS))
+        right = [(labels == victim.y)[victim.train].float().mean() for labels in guesses]
+        found["labels"] = float(np.mean(right))
+    return found
 
 
 def plain(victim: Victim) -> Guess:
@@ -130,7 +159,8 @@ def leak(run: Run) -> dict[str, Any]:
 
     Returns:
         "result": `sent`, `noise`, `plain` and `chance`, each with the entries of `GOALS`; `used` and `unused`, the
-        messages that the attacker makes something of and those that it does not.
+        messages that the attacker makes something of and those that it does not; `draws`, those of noise for labels
+        that are guessed without rows.
     """
     trained = messages.trained(run)
     watched = messages.watch(trained)
@@ -146,11 +176,10 @@ def leak(run: Run) -> dict[str, Any]:
         victim = Victim(x, a[nodes][:, nodes], data.y[nodes], data.train_mask[nodes], fed.classes)
         seen = messages.of_client(trained, client, watched) if trained.method not in ("Local", "Central") else {}
         used |= seen.keys() & set(WHAT)
-        draws = [rate(guess(noise(seen, seed), victim, seed), victim) for seed in range(DRAWS)]
         measured.append(
             {
                 "sent": rate(guess(seen, victim, run.seed), victim),
-                "noise": {goal: float(np.mean([one[goal] for one in draws])) for goal in GOALS},
+                "noise": from_noise(seen, victim, run.seed, client),
                 "plain": rate(plain(victim), victim),
                 "chance": chance(seen, victim),
             }
@@ -162,4 +191,5 @@ def leak(run: Run) -> dict[str, Any]:
     names = {name.partition(".")[2] for part in ("before", "training") for name in counted[part]}
     weights = {name.partition(".")[2] for name in messages.WEIGHTS}
     unused = {name for name in names - messages.USED - weights if not name.startswith("gradient of ")}
-    return {"result": {**result, "used": ", ".join(sorted(used)), "unused": ", ".join(sorted(unused))}}
+    told = {"used": ", ".join(sorted(used)), "unused": ", ".join(sorted(unused)), "draws": LABEL_DRAWS}
+    return {"result": {**result, **told}}

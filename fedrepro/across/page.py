@@ -16,7 +16,8 @@ from fedrepro.reporting import checks, frames
 from fedrepro.reporting.statistics import discoveries
 
 CLOSE = 2.0  # points below the best mean within which a method is still considered
-COLUMN = protocol.Column("Cora", protocol.METIS).label
+GRAPH = "Cora"  # whose leaks the page tells
+COLUMN = protocol.Column(GRAPH, protocol.METIS).label
 PAGE = "WHICH.md"
 
 
@@ -53,16 +54,10 @@ def sentences(
     Args:
         table: as `tables.scored` gives it.
         leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
-        controls: the attacker's controls, see `tables.controls`. One that fails is told beside the leaks.
+        controls: the attacker's controls, see `tables.controls`. They are told beside the leaks.
         read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
         leads: leads over Local on test nodes with a training twin and on the others, as `twins.leads` gives them.
     """
-    failed = [
-        f"**Leaks, a control fails.** {one['id']}: {one['statement']}, is {one['measured']:.3g} and may be at most "
-        f"{one['bound']:g}. Smaller leaks are not told from chance."
-        for one in controls
-        if one["verdict"] == checks.FAILS
-    ]
     told = [
         *_accuracy(table),
         *_bases(table),
@@ -70,7 +65,7 @@ def sentences(
         *_twins(leads),
         *_cost(table),
         *_leaks(table, leaks),
-        *failed,
+        *_controls(controls),
     ]
     return [*told, *_open(table)]
 
@@ -102,17 +97,16 @@ def _bases(table: pd.DataFrame) -> Iterator[str]:
     found = statistics.differences(table)
     for base in statistics.BASES:
         part = found[(found["base"] == base) & (found["row"] != "Central")]
-        columns = part["column"].nunique()
-        if not columns:
+        if part.empty:
             continue
+        columns = part["row"].value_counts()  # of each method, as few run in all
         counts = part.groupby("row", sort=False)["verdict"].value_counts().unstack(fill_value=0)
         counts = counts.reindex(columns=["above", "below"], fill_value=0)
         for side in ("above", "below"):
-            names = [
-                f"{name} ({n})" for name, n in counts[side].sort_values(ascending=False, kind="stable").items() if n
-            ]
+            sizes = counts[side].sort_values(ascending=False, kind="stable")
+            names = [f"{name} ({n} of {columns[name]})" for name, n in sizes.items() if n]
             told = ", ".join(names) or "no method"
-            yield f"**{base} as the measure.** Shown {side} {base}, in so many of {columns} columns: {told}."
+            yield f"**{base} as the measure.** Shown {side} {base}, in so many of its columns: {told}."
 
 
 def _readings(read: pd.DataFrame | None) -> Iterator[str]:
@@ -130,20 +124,26 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
 
 
 def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
-    """Yield for each column the methods whose 95% interval lies above Local, by the kind of nodes on which it does."""
+    """Yield for each column the methods above Local, by the kind of nodes on which their lead is shown to be larger.
+
+    A method is above Local if its 95% interval is, on one kind of nodes or on both. That a lead is shown on one kind
+    alone does not say that it is larger there, which is a test of its own (see `twins.leads`).
+    """
     if leads is None or leads.empty:
         return
     above = leads[(leads["low"] > 0) & (leads["row"] != "Central")]
     for label in dict.fromkeys(leads["column"]):
         part = above[above["column"] == label]
-        on = {nodes: set(part.loc[part["nodes"] == nodes, "row"]) for nodes in (twins.WITH, twins.WITHOUT)}
         kinds = {
-            "only on test nodes with a training twin": on[twins.WITH] - on[twins.WITHOUT],
-            "only on the others": on[twins.WITHOUT] - on[twins.WITH],
-            "on both": on[twins.WITH] & on[twins.WITHOUT],
+            "larger on test nodes with a training twin": part["larger"].eq(twins.WITH),
+            "larger on the others": part["larger"].eq(twins.WITHOUT),
+            "above Local, not shown to depend on twins": ~part["larger"].isin([twins.WITH, twins.WITHOUT]),
         }
-        told = "; ".join(f"{kind}: {', '.join(tables.order(list(rows))) or 'none'}" for kind, rows in kinds.items())
-        yield f"**Duplicated pages, {label}.** Above Local {told} (AX-14)."
+        told = "; ".join(
+            f"{kind}: {', '.join(tables.order(list(part.loc[chosen, 'row']))) or 'none'}"
+            for kind, chosen in kinds.items()
+        )
+        yield f"**Duplicated pages, {label}.** Leads over Local, {told} (AX-14)."
 
 
 def _cost(table: pd.DataFrame) -> Iterator[str]:
@@ -169,14 +169,25 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     held = leaks.assign(worst=leaks[["features", "edges", "labels"]].max(axis=1), accuracy=leaks["row"].map(means))
     for goal in ("features", "edges", "labels"):
         top = held.sort_values(goal, ascending=False, kind="stable").iloc[0]
-        yield f"**Leaks, {goal}.** {top['row']} reveals most: {top[goal]:.0%} of the way from chance to everything."
+        most = f"{top['row']} reveals most: {top[goal]:.0%} of the way from chance to everything"
+        yield f"**Leaks on {GRAPH}, {goal}.** {most}."
     held = held.dropna(subset=["accuracy"])
     near = held[held["accuracy"] >= held["accuracy"].max() - CLOSE] if len(held) else held
     if len(near):
         least = near.sort_values("worst", kind="stable").iloc[0]
         yield (
-            f"**Leaks, {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
+            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
             f"at most {least['worst']:.0%} of the way from chance to everything."
+        )
+
+
+def _controls(controls: Sequence[checks.Row]) -> Iterator[str]:
+    for one in controls:
+        fails = one["verdict"] == checks.FAILS
+        yield (
+            f"**Leaks, a control {'fails' if fails else 'holds'}.** {one['id']}: {one['statement']}, is "
+            f"{one['measured']:.3g} and may be at most {one['bound']:g}."
+            f"{' Smaller leaks are not told from chance.' if fails else ''}"
         )
 
 
@@ -189,11 +200,21 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
         yield f"Columns that are not complete: {', '.join(lacking['column'])}."
     found = statistics.ranks(table)
     if found:
-        told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
-        yield (
-            f"Ranks over {found.graphs} graphs tell little about {len(found.mean)} methods: one method with an "
-            f"advantage over all others is told from the middle with a chance of {told}."
+        yield f"Ranks over {found.graphs} graphs, for {len(found.mean)} methods: {_power(found)} (AX-5)."
+        if found.left_out:
+            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(found.left_out)}."
+
+
+def _power(found: statistics.Ranks) -> str:
+    """Return with what chance the ranks show an advantage, or why they cannot show any."""
+    if found.critical >= found.reach:
+        return (
+            f"a method that is first on every graph lies {found.reach:g} ranks before the middle of the others if"
+            f" these are alike, and the critical difference is {found.critical:.1f}, so that no advantage can be shown"
+            " with so many graphs and methods"
         )
+    told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
+    return f"one method with an advantage over all others is told from the middle with a chance of {told}"
 
 
 def write(folder: Path, statements: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import friedmanchisquare, studentized_range, ttest_ind
+from scipy.stats import friedmanchisquare, studentized_range
 
 from fedrepro.across import protocol, tables
 from fedrepro.across.protocol import FINE_TUNED
@@ -57,7 +57,7 @@ class Ranks(NamedTuple):
     """Mean ranks of methods over graphs, 1 for the best, Friedman's p-value, the critical difference, and the power.
 
     `power` maps an advantage, in standard deviations of a method's scores over graphs, to the chance that one method
-    with this advantage is told from the middle of the others.
+    with this advantage is told from the middle of the others. `left_out` names the methods that lack runs on a graph.
     """
 
     mean: pd.Series
@@ -65,6 +65,12 @@ class Ranks(NamedTuple):
     p: float
     critical: float
     power: dict[float, float]
+    left_out: Sequence[str] = ()
+
+    @property
+    def reach(self) -> float:
+        """Return how many ranks a method that is always first lies before the others, if their mean ranks are equal."""
+        return len(self.mean) / 2
 
 
 def ranks(table: pd.DataFrame) -> Ranks | None:
@@ -82,7 +88,9 @@ def ranks(table: pd.DataFrame) -> Ranks | None:
     place = means.rank(axis=1, ascending=False)
     p = float(friedmanchisquare(*(means[name] for name in means)).pvalue)
     critical = critical_difference(count, graphs)
-    return Ranks(place.mean().sort_values(), graphs, p, critical, {a: power(count, graphs, a) for a in (1.0, 2.0, 3.0)})
+    chances = {a: power(count, graphs, a) for a in (1.0, 2.0, 3.0)}
+    left_out = tables.order([name for name in table["row"] if name not in (*means, "Central", FINE_TUNED)])
+    return Ranks(place.mean().sort_values(), graphs, p, critical, chances, left_out)
 
 
 def critical_difference(methods: int, graphs: int) -> float:
@@ -132,8 +140,9 @@ def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame
     """Return how a method's lead over Local changes with the kind of graph, and with the partition.
 
     For each method: its lead on homophilic graphs minus that on the others (METIS, 10 clients), and on each graph its
-    lead under METIS minus that at random. The intervals are Welch's over seeds, so they speak of these graphs and not
-    of graphs in general.
+    lead under METIS minus that at random. Each graph counts as much as any other, and the first effect is named after
+    its graphs. The intervals have the variance over seeds alone (Welch), so they speak of these graphs and not of
+    graphs in general.
 
     Args:
         homophily: share of edges within a class by graph.
@@ -142,12 +151,13 @@ def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame
     rows = []
     for name, part in leads.groupby("row", sort=False):
         metis = part[part["partition"] == protocol.METIS]
-        high = metis[metis["dataset"].map(homophily) >= HOMOPHILY]["lead"]
-        low = metis[metis["dataset"].map(homophily) < HOMOPHILY]["lead"]
-        rows.append((name, "homophilic minus other graphs", *_welch(high, low)))
+        graphs = {graph: on["lead"] for graph, on in metis.groupby("dataset", sort=False) if len(on) > 1}
+        high = {graph: lead for graph, lead in graphs.items() if homophily.get(graph, math.nan) >= HOMOPHILY}
+        low = {graph: lead for graph, lead in graphs.items() if homophily.get(graph, math.nan) < HOMOPHILY}
+        rows.append((name, f"{', '.join(high)} minus {', '.join(low)}", *_welch([*high.values()], [*low.values()])))
         for dataset, on in part.groupby("dataset", sort=False):
-            by = {kind: on[on["partition"] == kind]["lead"] for kind in (protocol.METIS, protocol.RANDOM)}
-            rows.append((name, f"{dataset}: METIS minus random", *_welch(*by.values())))
+            by = [[on[on["partition"] == kind]["lead"]] for kind in (protocol.METIS, protocol.RANDOM)]
+            rows.append((name, f"{dataset}: METIS minus random", *_welch(*by)))
     found = pd.DataFrame(rows, columns=["row", "effect", "difference", "low", "high", "p"]).dropna()
     keep = statistics.discoveries(found["p"].tolist(), LEVEL)
     return found.assign(verdict=[SHOWN if kept else NOT_SHOWN for kept in keep]).drop(columns="p")
@@ -162,9 +172,21 @@ def _leads(table: pd.DataFrame) -> pd.DataFrame:
     return others.assign(lead=others["accuracy"].to_numpy() - local.reindex(keys).to_numpy()).dropna(subset=["lead"])
 
 
-def _welch(left: pd.Series, right: pd.Series) -> tuple[float, float, float, float]:
-    if min(len(left), len(right)) < 2:
+def _welch(left: Sequence[pd.Series], right: Sequence[pd.Series]) -> tuple[float, float, float, float]:
+    """Return the mean of group means on the left minus that on the right, its 95% interval and its p-value.
+
+    A mean of G group means has the variance sum_g s_g^2 / (n_g G^2), and the degrees of freedom are Satterthwaite's.
+    All are NaN if a side has no group, or a group fewer than two values.
+    """
+    if not (left and right) or min(map(len, [*left, *right])) < 2:
         return (math.nan,) * 4
-    test = ttest_ind(left, right, equal_var=False)
-    ends = test.confidence_interval(1 - LEVEL)
-    return float(left.mean() - right.mean()), float(ends.low), float(ends.high), float(test.pvalue)
+    sides = [(group, len(side)) for side in (left, right) for group in side]
+    parts = np.array([group.var(ddof=1) / (len(group) * count**2) for group, count in sides])
+    free = np.array([len(group) - 1 for group, _ in sides])
+    gap = float(np.mean([group.mean() for group in left]) - np.mean([group.mean() for group in right]))
+    variance = float(parts.sum())
+    if variance == 0:
+        return gap, gap, gap, 0.0 if gap else 1.0
+    freedom = variance**2 / float((parts**2 / free).sum())
+    half = statistics.quantile(1 - LEVEL / 2, freedom) * math.sqrt(variance)
+    return gap, gap - half, gap + half, 2 * statistics.tail(abs(gap), math.sqrt(variance), freedom)

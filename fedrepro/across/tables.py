@@ -249,7 +249,10 @@ def leaks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def controls(frame: pd.DataFrame) -> list[checks.Row]:
-    """Judge the attacker's controls over all its runs: noise must give chance, and plain data 1."""
+    """Judge the attacker's controls over all its runs: noise must give chance, and plain data 1.
+
+    The statement on noise has the draws that the stored runs have made.
+    """
     noise, plain = 0.0, 0.0
     for run in frame.to_dict("records"):
         for goal in GOALS:
@@ -258,6 +261,10 @@ def controls(frame: pd.DataFrame) -> list[checks.Row]:
             noise = max(noise, off if goal == "features" else abs(off))
             plain = max(plain, abs(run[f"plain.{goal}"] - 1))
     told = "normal noise in place of the messages gives chance, largest distance over goals and methods"
+    draws = frame["draws"] if "draws" in frame else pd.Series([math.nan])
+    if draws.notna().all() and len(draws):
+        least = int(draws.min())
+        told += f" ({least} draws for labels without rows, raised after this control had failed with fewer)"
     return [
         checks.row("AX-K1", told, noise, TOLERANCE),
         checks.row("AX-K2", "plain data in place of the messages give 1", plain, 1e-6),

@@ -18,12 +18,13 @@ from torch_geometric.data import Data
 
 from fedrepro.across import protocol, tables
 from fedrepro.data import partition
-from fedrepro.reporting import frames, style
+from fedrepro.reporting import frames, statistics, style
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 LEAST = 2  # neighbours: nodes that hang on one common neighbour are many in every graph, and are no copies
 WITH, WITHOUT = "with a training twin", "without"
+LEVEL = 0.05
 SHARES = ("twins", "same_label", "chance", "covered", "same_client", "copied")
 
 
@@ -138,7 +139,10 @@ def leads(table: pd.DataFrame, base: str = "Local") -> pd.DataFrame:
 
     Returns:
         Columns column, row, nodes, accuracy (mean over seeds), difference, low, high (95% interval of the paired
-        difference to the base, NaN for the base itself) and pairs.
+        difference to the base, NaN for the base itself) and pairs. On both rows of a method stand besides `gap`, its
+        lead on nodes with a twin less that on the others, paired over seeds, with `gap low`, `gap high` and `gap p`,
+        and `larger`: the nodes on which the lead is shown to be larger, where Benjamini and Hochberg's procedure over
+        all gaps keeps this one, else nothing.
     """
     rows = []
     for (label, nodes), part in table.groupby(["column", "nodes"], sort=False):
@@ -147,9 +151,27 @@ def leads(table: pd.DataFrame, base: str = "Local") -> pd.DataFrame:
             mean = part.loc[part["row"] == name, "accuracy"].mean()
             told = gap._asdict() if gap else {}
             rows.append({"column": label, "row": name, "nodes": nodes, "accuracy": mean, **told})
-    return pd.DataFrame(rows).reindex(
-        columns=["column", "row", "nodes", "accuracy", "difference", "low", "high", "pairs"]
-    )
+    names = ["column", "row", "nodes", "accuracy", "difference", "low", "high", "pairs"]
+    return pd.DataFrame(rows, columns=names).merge(_gaps(table, base), on=["column", "row"], how="left")
+
+
+def _gaps(table: pd.DataFrame, base: str) -> pd.DataFrame:
+    """Return for each column and row the lead over a base on nodes with a twin less that on the others."""
+    rows = []
+    for (label, name), part in table[table["row"] != base].groupby(["column", "row"], sort=False):
+        both = pd.concat([part, table[(table["column"] == label) & (table["row"] == base)]])
+        lead = {
+            nodes: frames.scores(both, {"row": name, "nodes": nodes}, "accuracy")
+            - frames.scores(both, {"row": base, "nodes": nodes}, "accuracy")
+            for nodes in (WITH, WITHOUT)
+        }
+        gap = statistics.common(lead[WITH], lead[WITHOUT])
+        if gap is not None:
+            rows.append((label, name, gap.difference, gap.low, gap.high, gap.p))
+    found = pd.DataFrame(rows, columns=["column", "row", "gap", "gap low", "gap high", "gap p"])
+    kept = statistics.discoveries(found["gap p"].tolist(), LEVEL)
+    sides = [(WITH if gap > 0 else WITHOUT) if keep else "" for gap, keep in zip(found["gap"], kept, strict=True)]
+    return found.assign(larger=sides)
 
 
 def draw(table: pd.DataFrame) -> Figure | None:

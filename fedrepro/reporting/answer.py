@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.reporting import effects, exhibits, files, frames, readings, rule
+from fedrepro.reporting import effects, exhibits, files, frames, priors, readings, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
@@ -112,11 +112,13 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
 
     Returns:
         `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
-        those `expected` of a perfect copy, the `median` difference, the share `within` two points, and the share
-        `narrow` whose half-width is at most five points (all in tested cells), the `causes` of those that differ (a
-        count by reading) and what noise explains (`placebo`), the words of the exhibits that compare a table in
-        another unit (`beside`), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts
-        of the `claims` with the main one of them (`main`).
+        those `expected` of a perfect copy, the `median` difference, the share `within` two points, the share `narrow`
+        whose half-width is at most five points, and how many rest on a `single` run (all in tested cells), whose spread
+        is that of the paper's prior (`prior_sd`, in points), the `causes` of those that differ and
+        on which another reading was run (a count by reading, when it was fixed, and word), how many are `unread`, with
+        no other reading, and what noise explains (`placebo`), the words of the exhibits that compare a table in another
+        unit (`beside`), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts of the
+        `claims` with the main one of them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
@@ -128,6 +130,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     claims = Counter(judged["verdict"])
     main = judged[judged["id"].eq(exhibits.study(paper).claim)][["claim", "verdict"]]
     causes, placebo = differing(folder, paper, table)
+    read = causes["readings run"].ne("none")
     return {
         "printed": len(table),
         "tested": len(tested),
@@ -137,7 +140,10 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "median": float(tested["difference"].median()) if len(tested) else math.nan,
         "within": float(tested["difference"].abs().le(rule.MARGIN).mean()) if len(tested) else math.nan,
         "narrow": float(tested["half95"].le(rule.WIDEST).mean()) if len(tested) else math.nan,
-        "causes": Counter(causes["cause"]),
+        "single": int(tested["runs"].eq(1).sum()),
+        "prior_sd": math.sqrt(priors.prior(paper).variance),
+        "causes": Counter(causes.loc[read, ["cause", "fixed", "verdict"]].itertuples(index=False, name=None)),
+        "unread": int((~read).sum()),
         "placebo": placebo,
         "beside": {
             text: _in_order(files.read(folder / paper / f"{name}.csv")["verdict"])
@@ -157,20 +163,26 @@ def _in_order(verdicts: Iterable[str]) -> dict[str, int]:
     return {word: found[word] for word in rule.WORDS}
 
 
-def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, int]]:
+def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, tuple[int, int]]]:
     """Return the cells of `cells` that differ, with the readings run on them and their cause, and what noise explains.
 
     Returns:
-        The differing rows with the columns `readings run` and `cause`, from `<ID>-causes.csv`, and how many cells the
-        placebo explains of those that it could (see `readings`).
+        The differing rows with the columns `readings run` and `cause`, from `<ID>-causes.csv`, and `fixed`, which says
+        whether the cause was fixed before or after our numbers were seen. Beside them stands how many cells the placebo
+        explains of those that it could, by their word (see `readings.placebo_rates`).
     """
     found = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
-    causes, placebo = (_beside(folder, paper, table, name) for name in ("causes", "by-reading"))
+    causes, by_reading = (_beside(folder, paper, table, name) for name in ("causes", "by-reading"))
     at_hand = {readings.cell_of(row): row for row in causes.to_dict("records")}
     known = [at_hand.get(readings.cell_of(row), {}) for row in found.to_dict("records")]
     names = {"readings run": "none", "cause": readings.NO_CAUSE}
     told = {name: [cell.get(name, default) for cell in known] for name, default in names.items()}
-    return found.assign(**told), readings.placebo_rate(placebo) if len(placebo) else (0, 0)
+    listed = by_reading.drop_duplicates(["exhibit", "reading"]).to_dict("records") if len(by_reading) else []
+    fixed = {(row["exhibit"], row["reading"]): row["fixed"] for row in listed}
+    places = (row["exhibit"] for row in found.to_dict("records"))
+    when = [fixed.get(pair, "") for pair in zip(places, told["cause"])]
+    rates = readings.placebo_rates(by_reading) if len(by_reading) else {}
+    return found.assign(**told, fixed=when), rates
 
 
 def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.DataFrame:

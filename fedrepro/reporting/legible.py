@@ -225,7 +225,7 @@ def _thin(axis: Axis) -> None:
         axis.get_majorticklabels()  # brings labels and places up to date
         labels = _ticks(axis, minor=False)
         boxes = [label.get_window_extent() for label in labels]
-        if not any(_overlap(one.padded(3), other) for one, other in pairwise(boxes)):
+        if not any(overlap(one.padded(3), other) for one, other in pairwise(boxes)):
             return
         locator = axis.get_major_locator()
         numbers = all(re.fullmatch(r"[-\N{MINUS SIGN}\d.e+]+", label.get_text()) for label in labels)
@@ -296,25 +296,6 @@ def _wrap(text: Text, limit: float, upright: bool = False) -> bool:
     return width < longest
 
 
-def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> None:
-    """Write a name beside each point, where it lies on no other point and no other name; the axes have their limits."""
-    figure = whole(ax)
-    figure.draw_without_rendering()
-    places = ax.transData.transform(np.column_stack([x, y]))
-    taken = [Bbox.from_extents(*place - 3, *place + 3) for place in places]
-    sides = [(side, up) for up in (3, -9, 10, -16, 17, -23) for side in ("left", "right")]
-    for name, point in zip(names, zip(x, y)):
-        for tried, (side, up) in enumerate([*sides, sides[0]]):
-            shift = (4 if side == "left" else -4, up)
-            text = ax.annotate(name, point, shift, textcoords="offset points", ha=side, fontsize=7)
-            box = text.get_window_extent()
-            inside = ax.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-            if tried == len(sides) or (inside and not any(_overlap(box, other) for other in taken)):
-                break
-            text.remove()
-        taken.append(box)
-
-
 def faults(figure: Figure, drawn: bool = False) -> list[str]:
     """Return what cannot be read of a figure, one sentence a fault; measured on the figure as it would be drawn.
 
@@ -357,7 +338,7 @@ def _named(text: Text) -> str:
     return "'" + " ".join(text.get_text().split()) + "'"
 
 
-def _overlap(one: Bbox, other: Bbox) -> bool:
+def overlap(one: Bbox, other: Bbox) -> bool:
     return Bbox.intersection(one, other) is not None
 
 

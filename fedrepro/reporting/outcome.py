@@ -102,7 +102,12 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
             " lie within two points of the printed ones.",
             f"The 95% interval reaches at most five points either way for {share(known['narrow'])} of them.",
         ]
-    said += _of_causes(known["causes"], known["placebo"])
+    if known["single"]:
+        one = (
+            "1 of the tested numbers rests" if known["single"] == 1 else f"{known['single']} of the tested numbers rest"
+        )
+        said.append(f"{one} on one run, whose spread is the prior's ({known['prior_sd']:.1f} points).")
+    said += _of_causes(known["causes"], known["unread"], known["placebo"])
     said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]
     if leads and leads["leads"]:
@@ -122,27 +127,61 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     return said
 
 
-def _of_causes(causes: Mapping[str, int], placebo: tuple[int, int]) -> list[str]:
-    """Return which readings explain the numbers that differ, and how many noise alone would."""
-    if not causes:
+def _of_causes(
+    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]]
+) -> list[str]:
+    """Return on how many numbers that differ other readings were run, which explain some, and how many noise would.
+
+    Args:
+        causes: counts by cause, when it was fixed, and word, of the numbers on which another reading was run.
+        unread: how many have no other reading.
+        placebo: how many noise explains, and of how many, by word.
+    """
+    read = sum(causes.values())
+    if not read + unread:
         return []
-    explained = {name: count for name, count in causes.items() if name != readings.NO_CAUSE}
-    listed = joined(
-        f"{count} by “{files.plain(name)}”" for name, count in sorted(explained.items(), key=lambda item: -item[1])
-    )
-    some, none = sum(explained.values()), causes.get(readings.NO_CAUSE, 0)
-    one = "is" if some == 1 else "are"
-    said = [
-        f"Of the {some + none} that differ or differ a little, {some or 'none'} {one} explained by another reading"
-        f" that was run{f' ({listed})' if listed else ''}{f'; {readings.NO_CAUSE} for {none}' if none else ''}."
-    ]
-    if placebo[1]:
+    explained = {key: count for key, count in causes.items() if key[0] != readings.NO_CAUSE}
+    some, said = sum(explained.values()), []
+    which = f"Of the {read + unread} that differ or differ a little, "
+    if not read:
+        said.append(f"{which}other readings were run on none.")
+    else:
+        rest = read - some
+        told = f"{some or 'none'}{f' ({_when(explained)})' if some else ''}"
+        others = f" and not the other {rest}" if some and rest else ""
+        said.append(f"{which}other readings were run on {read}; they explain {told}{others}.")
+        if some:
+            words = _by_word(explained)
+            said.append(f"Of the {some} explained, {counted(words)}." if some > 1 else "")
+    if read and unread:
+        said.append(f"On {unread} no other reading was run.")
+    if placebo:
+        some, of = (sum(part) for part in zip(*placebo.values()))
+        by_word = joined(f"{n or 'none'} of {total} that {SAID[word][1]}" for word, (n, total) in placebo.items())
         said.append(
-            "Noise explains some as well: one half of our seeds, taken for another reading, explains"
-            f" {placebo[0] or 'none'} of the {placebo[1]} numbers that differ for the other half or have"
-            " a wide interval there."
+            f"Noise alone: one half of our seeds, taken for another reading, explains {some or 'none'} of the {of}"
+            f" numbers that the other half leaves open{f' ({by_word})' if some else ''}."
         )
-    return said
+    return [one for one in said if one]
+
+
+def _when(explained: Mapping[tuple[str, str, str], int]) -> str:
+    """Return which readings explain how many numbers, and whether they were chosen before our numbers were seen."""
+    parts = []
+    for fixed in sorted({fixed for _, fixed, _ in explained}):
+        names: Counter[str] = Counter()
+        for (name, when, _), count in explained.items():
+            names[name] += count if when == fixed else 0
+        listed = joined(f"{count} by “{files.plain(name)}”" for name, count in names.most_common() if count)
+        parts.append(f"{listed}, chosen {fixed} our numbers were seen")
+    return "; ".join(parts)
+
+
+def _by_word(explained: Mapping[tuple[str, str, str], int]) -> Counter[str]:
+    words: Counter[str] = Counter()
+    for (_, _, word), count in explained.items():
+        words[word] += count
+    return words
 
 
 def share(part: float) -> str:

@@ -119,8 +119,15 @@ def cell_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     return compare.cell_key({name: "" if pd.isna(row[name]) else row[name] for name in CELL}, CELL)
 
 
+def placebo_rates(readings: pd.DataFrame) -> dict[str, tuple[int, int]]:
+    """Return how many open cells the placebo explains, and of how many, by their word."""
+    rows = readings[readings["reading"].eq(PLACEBO)]
+    words = (rule.LITTLE, rule.DIFFERS, rule.WIDE)
+    by_word = {word: rows.loc[rows["open"].eq(word), "explains"] for word in words}
+    return {word: (int(explains.sum()), len(explains)) for word, explains in by_word.items() if len(explains)}
+
+
 def placebo_rate(readings: pd.DataFrame) -> tuple[int, int]:
     """Return how many open cells the placebo explains, and of how many."""
-    rows = readings[readings["reading"].eq(PLACEBO)]
-    unfit = rows[~rows["open"].isin([*rule.FITS, rule.NOT_TESTED])]
-    return int(unfit["explains"].sum()), len(unfit)
+    rates = placebo_rates(readings).values()
+    return sum(explained for explained, _ in rates), sum(of for _, of in rates)

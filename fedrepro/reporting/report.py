@@ -17,7 +17,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, one_of
-from fedrepro.reporting import answer, exhibits, files, origin, outcome, reading, readings
+from fedrepro.reporting import answer, exhibits, files, origin, outcome, priors, reading, readings
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
@@ -177,6 +177,7 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
         for paper in papers
         for dataset, (drawn, source) in exhibits.study(paper).redrawn.items()
     ]
+    known = [{**row, "paper": exhibits.papers().get(row["paper"], row["paper"])} for row in _read(priors.FILE)]
     moved: list[list[str]] = []
     for row in _read(FORMER_WORDS):
         (paper,) = (folder_name for folder_name, name in exhibits.papers().items() if name == row["paper"])
@@ -185,6 +186,7 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
     return files.page(
         "rule.md",
         margins=table(list(margins), margins.values.tolist()),
+        priors=rows(known, priors.COLUMNS),
         former=_read(FORMER),
         moved=table(["GFL-APPNP", *answer.TESTED], moved),
         flags=table(["paper", "data set", "redrawn", "source"], flags),

@@ -120,6 +120,17 @@ def test_noise_gives_chance_and_plain_data_gives_everything() -> None:
     assert rebuilt["features"] == pytest.approx(1.0, abs=1e-6), "rows in the clear are the features"
 
 
+def test_noise_is_drawn_anew_for_each_run_and_client_and_often_for_one_class() -> None:
+    """A client of one class is guessed right at the rate of chance, and two clients do not share their noise."""
+    known = victim()._replace(y=torch.zeros(40, dtype=torch.long))
+    sent = {"update": torch.randn(60, 8), "bias": torch.randn(4)}
+    found = [attacker.from_noise(sent, known, 0, client)["labels"] for client in range(4)]
+    # The standard error is sqrt(3) / 4 / sqrt(400) = 0.022; with 20 draws it is 0.097.
+    assert max(abs(labels - 0.25) for labels in found) < 0.07 and len(set(found)) > 1
+    first, second = (attacker.noise(sent, 0, client, 0)["bias"] for client in (0, 1))
+    assert not torch.equal(first, second)
+
+
 def test_a_watched_method_computes_the_same() -> None:
     """The log changes no weight."""
     (run,) = exhibits.small(lambda: protocol.cell("FedAvg", protocol.Column("Cora", protocol.METIS), [0]))()

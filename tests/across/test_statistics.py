@@ -91,12 +91,35 @@ def test_what_a_lead_depends_on_is_welchs_interval() -> None:
         parts.append(table({"Local": list(local), "FedAvg": list(local + lead + rng.normal(0, 0.5, 5))}, graph))
     both = pd.concat(parts)
     found = statistics.dependence(both, {"Cora": 0.8, "Chameleon": 0.2})
-    row = found[(found["row"] == "FedAvg") & found["effect"].str.startswith("homophilic")].iloc[0]
-    accuracies = [part.groupby("row")["accuracy"] for part in parts]
-    leads = [np.subtract(*(each.get_group(name).to_numpy() for name in ("FedAvg", "Local"))) for each in accuracies]
-    ends = stats.ttest_ind(*leads, equal_var=False).confidence_interval(0.95)
+    row = found[(found["row"] == "FedAvg") & (found["effect"] == "Cora minus Chameleon")].iloc[0]
+    ends = stats.ttest_ind(*map(leads_of, parts), equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == (pytest.approx(ends.low), pytest.approx(ends.high))
     assert row["verdict"] == statistics.SHOWN
+
+
+def leads_of(rows: pd.DataFrame) -> np.ndarray:
+    """Return FedAvg's accuracies less those of Local."""
+    by = rows.groupby("row")["accuracy"]
+    return np.subtract(*(by.get_group(name).to_numpy() for name in ("FedAvg", "Local")))
+
+
+def test_seeds_of_two_graphs_are_no_runs_of_one() -> None:
+    """Graphs of a side with different leads: the interval is that of a mean of graph means, as simulation gives it."""
+    graphs = {"Cora": (8.0, 0.5, 5), "CiteSeer": (0.0, 1.0, 3), "Chameleon": (1.0, 0.3, 5), "Squirrel": (-9.0, 0.8, 4)}
+    homophily = {"Cora": 0.8, "CiteSeer": 0.7, "Chameleon": 0.2, "Squirrel": 0.2}
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(60):
+        parts = [
+            table({"Local": [60.0] * n, "FedAvg": list(60 + lead + rng.normal(0, sd, n))}, graph)
+            for graph, (lead, sd, n) in graphs.items()
+        ]
+        found = statistics.dependence(pd.concat(parts), homophily)
+        row = found[found["effect"] == "Cora, CiteSeer minus Chameleon, Squirrel"].iloc[0]
+        means = [leads_of(part).mean() for part in parts]
+        assert row["difference"] == pytest.approx(sum(means[:2]) / 2 - sum(means[2:]) / 2)
+        assert row["high"] - row["low"] < 8, "the spread between graphs of a side is no error"
+        covered += row["low"] <= 8 <= row["high"]
+    assert covered >= 52  # 57 are expected
 
 
 def test_the_pareto_front_holds_what_no_other_beats() -> None:
@@ -122,8 +145,38 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     beside = page.sentences(table({**SCORES, "Central": [80.5] * 5}), pd.concat([leaks, central]))
     assert not any(one.startswith("**Leaks") and "Central" in one for one in beside)
     below = page.sentences(table({**SCORES, "Local": [90.0, 91.0, 89.0, 92.0, 90.5]}))
-    assert any("Shown above Local, in so many of 1 columns: no method" in one for one in below)
-    assert any("Shown above Local, in so many of 1 columns: FedAvg (1), FedGAT (1)" in one for one in before)
+    shown = "Shown above Local, in so many of its columns:"
+    assert any(f"{shown} no method" in one for one in below)
+    assert any(f"{shown} FedAvg (1 of 1), FedGAT (1 of 1)" in one for one in before)
+
+
+def test_a_method_is_counted_in_its_own_columns() -> None:
+    """A method with runs in one of two columns is said to be above in one of one."""
+    other = table({name: SCORES[name] for name in ("Local", "FedAvg")}, "CiteSeer")
+    told = page.sentences(pd.concat([table(SCORES), other]))
+    assert any("of its columns: FedAvg (2 of 2), FedGAT (1 of 1)." in one for one in told)
+
+
+def test_ranks_that_can_show_nothing_say_so() -> None:
+    """With many methods on two graphs the first of all is within the critical difference, and no chance is told."""
+    names = list(protocol.METHODS)[1:10]
+    rng = np.random.default_rng(4)
+    few, many = (
+        pd.concat([table({name: list(70 + rng.normal(size=2)) for name in names[:k]}, graph) for graph in graphs])
+        for k, graphs in ((9, ("Cora", "CiteSeer")), (3, ("Cora", "CiteSeer", "Chameleon", "Squirrel", "PubMed")))
+    )
+    assert statistics.ranks(few).critical > statistics.ranks(few).reach == 4.5
+    assert statistics.power(9, 2, 50.0) == 0.0
+    (told,) = (one for one in page.sentences(few) if one.startswith("Ranks"))
+    assert "no advantage can be shown" in told and "%" not in told
+    lacking = many[many["row"].ne(names[2]) | many["dataset"].ne("Cora")]
+    assert not any("Left out" in one for one in page.sentences(many))
+    wide = pd.concat([lacking, table({"Feras": [1.0, 2.0]}), many[many["row"] == names[2]].assign(row=names[3])])
+    told = page.sentences(wide)
+    assert any(
+        one == f"Left out of the ranks, since they have no runs on some graph: {names[2]}, Feras." for one in told
+    )
+    assert any("with a chance of" in one for one in page.sentences(many))
 
 
 def test_to_be_shown_worse_counts_how_many_rows_are_compared() -> None:
@@ -191,11 +244,19 @@ def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
     assert any("as in AX-1 +12.0" in one for one in page.sentences(table(SCORES), read=swapped))
 
 
-def test_a_control_that_fails_stands_beside_the_leaks() -> None:
-    """One that holds is not told."""
+def test_controls_stand_beside_the_leaks_whether_they_hold_or_fail() -> None:
+    """The one that fails says what it takes from the leaks, and the one that holds says that it does."""
     rows = [checks.row("AX-K1", "noise gives chance", 0.2, 0.1), checks.row("AX-K2", "plain data give 1", 0.0, 1e-6)]
-    told = [one for one in page.sentences(table(SCORES), None, rows) if "control" in one]
-    assert len(told) == 1 and "AX-K1" in told[0] and "0.1" in told[0]
+    fails, holds = (one for one in page.sentences(table(SCORES), None, rows) if "control" in one)
+    assert "a control fails.** AX-K1" in fails and "0.1" in fails and fails.endswith("not told from chance.")
+    assert "a control holds.** AX-K2" in holds and "chance" not in holds
+
+
+def test_the_control_of_noise_says_how_often_it_was_drawn() -> None:
+    """The draws are those of the stored runs; runs that do not say theirs are told without."""
+    run = {f"{kind}.{goal}": 1.0 for kind in ("noise", "chance", "plain") for goal in tables.GOALS}
+    new, old = (tables.controls(pd.DataFrame([run | more]))[0] for more in ({"draws": 400}, {}))
+    assert "400 draws for labels without rows" in new["statement"] and "draws" not in old["statement"]
 
 
 def test_a_cell_without_all_its_seeds_is_open() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from stored import row_of
 from torch_geometric.data import Data
 
@@ -95,12 +96,36 @@ def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
     assert found.loc[("FedGCN", lead[not where]), "difference"] == pytest.approx(0)
     assert found.loc[("Local", twins.WITH), "accuracy"] == pytest.approx(60)
     assert math.isnan(found.loc[("Local", twins.WITH), "difference"])
-    kind = {True: "only on test nodes with a training twin", False: "only on the others"}
+    kind = {True: "larger on test nodes with a training twin", False: "larger on the others"}
     [told] = [one for one in page.sentences(NOTHING, leads=twins.leads(table)) if "Duplicated" in one]
-    assert f"{kind[where]}: FedGCN" in told and f"{kind[not where]}: none" in told and "on both: none" in told
+    assert (
+        f"{kind[where]}: FedGCN" in told
+        and f"{kind[not where]}: none" in told
+        and "not shown to depend on twins: none" in told
+    )
+    assert set(found["larger"].dropna()) == {lead[where], ""}  # of Central nothing is shown
     panels = twins.draw(twins.leads(table)).axes
     assert [axes.get_title() for axes in panels] == ["Chameleon metis 10"]
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["Central", "Local", "FedGCN"]
+
+
+def test_equal_leads_with_unequal_noise_do_not_depend_on_twins() -> None:
+    """A lead that is shown on one kind of nodes alone, because the other scatters more, is not said to be larger."""
+    noise = [-1.0, -0.5, 0.0, 0.5, 1.0]
+    rows = [
+        ("Chameleon metis 10", name, seed, nodes, 50.0 + lead + size * (noise[seed] if lead else 0.0))
+        for nodes, size in ((twins.WITH, 1.0), (twins.WITHOUT, 15.0))
+        for name, lead in (("Local", 0.0), ("FedGCN", 5.0))
+        for seed in range(5)
+    ]
+    leads = twins.leads(pd.DataFrame(rows, columns=["column", "row", "seed", "nodes", "accuracy"]))
+    found = leads.set_index(["row", "nodes"]).loc["FedGCN"]
+    assert found.loc[twins.WITH, "low"] > 0 > found.loc[twins.WITHOUT, "low"]
+    gaps = [-14.0 * one for one in noise]
+    low, high = stats.t.interval(0.95, 4, np.mean(gaps), stats.sem(gaps))
+    assert found[["gap low", "gap high"]].to_numpy().tolist() == [pytest.approx([low, high])] * 2
+    [told] = [one for one in page.sentences(NOTHING, leads=leads) if "Duplicated" in one]
+    assert "not shown to depend on twins: FedGCN" in told and told.count("none") == 2
 
 
 def test_both_kinds_of_nodes_together_give_the_runs_score() -> None:

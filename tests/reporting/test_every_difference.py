@@ -148,3 +148,14 @@ def test_causes_are_told_of_distinct_numbers_only() -> None:
         len(files.read(FIGURES / "fedstruct" / f"{name}-causes.csv")) for name in exhibits.study("fedstruct").tables
     )
     assert len(found) < rows and not found.duplicated(["dataset", "method", "clients", "partition", "published"]).any()
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_numbers_without_another_reading_are_counted_apart(paper: str) -> None:
+    """What no reading was run on is no number that none explains, and each explained one has a time of its reading."""
+    found, _ = answer.differing(FIGURES, paper, answer.cells(FIGURES, paper))
+    known = answer.numbers(FIGURES, paper)
+    assert known["unread"] == int(found["readings run"].eq("none").sum())
+    assert sum(known["causes"].values()) + known["unread"] == len(found)
+    explained = found[found["cause"].ne(readings.NO_CAUSE)]
+    assert explained["fixed"].isin(["before", "after"]).all() and explained["readings run"].ne("none").all()

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from fedrepro.reporting import figures, files, legible
+from fedrepro.reporting import beside, figures, files, legible
 from fedrepro.reporting.style import style
 
 LONG = (
@@ -167,12 +167,23 @@ def test_panels_share_a_legend_that_counts_all_runs() -> None:
     assert not legible.faults(figure)
 
 
-def test_names_beside_points_avoid_each_other() -> None:
-    """Points on nearly one place have names that can be read."""
-    with style():
-        figure, ax = plt.subplots()
-        x, y = [1.0, 1.0, 1.001, 2.0], [1.0, 1.002, 1.0, 2.0]
-        ax.plot(x, y, "o")
-        legible.name_points(ax, ["FedAvg", "FedProx", "FedSheafHN", "Local"], x, y)
-        plt.close(figure)
-    assert len(ax.texts) == 4 and not legible.faults(figure)
+def test_names_beside_points_avoid_each_other_and_tell_their_points() -> None:
+    """Each name is nearest to its own point, or a line joins them: points on nearly one place, and points in a row."""
+    crowded = [1.0, 1.0, 1.001, 2.0], [1.0, 1.002, 1.0, 2.0]
+    rows = [1.0, 1.001, 1.002, 1.003, 2.0, 0.0], [80.0, 80.8, 81.0, 82.0, 90.0, 60.0]
+    for x, y in (crowded, rows):
+        names = ["FedAvg", "FedProx", "FedSheafHN", "Local", "FedPer", "FedStruct (H2V)"][: len(x)]
+        with style():
+            figure, ax = plt.subplots()
+            ax.plot(x, y, "o")
+            beside.name_points(ax, names, x, y)
+            plt.close(figure)
+        assert not legible.faults(figure)
+        lines = {tuple(text.xy) for text in ax.texts if not text.get_text()}
+        places = ax.transData.transform(list(zip(x, y)))
+        told = {text.get_text(): text for text in ax.texts if text.get_text()}
+        assert sorted(told) == sorted(names)
+        for number, name in enumerate(names):
+            apart = [beside.distance(told[name].get_window_extent(), place) for place in places]
+            assert int(np.argmin(apart)) == number or (x[number], y[number]) in lines, name
+        assert lines, "some name stands farther off"

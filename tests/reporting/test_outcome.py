@@ -61,8 +61,11 @@ KNOWN: dict[str, Any] = {
     "median": -0.04,
     "within": 0.75,
     "narrow": 1.0,
-    "causes": {"the code": 1, readings.NO_CAUSE: 2},
-    "placebo": (0, 4),
+    "single": 3,
+    "prior_sd": 1.916,
+    "causes": {("the code", "before", rule.DIFFERS): 1, (readings.NO_CAUSE, "", rule.DIFFERS): 1},
+    "unread": 1,
+    "placebo": {rule.DIFFERS: (0, 3), rule.WIDE: (0, 1)},
     "beside": {"Sub-graph by sub-graph": Counter({rule.AGREES: 2, rule.NOT_TESTED: 1}), "Not drawn": Counter()},
     "leads": {"leads": 5, "signed": 5, "same_sign": 4, "printed_lead": 1.26, "our_lead": -0.04, "ratio": 1.0},
     "claims": {"holds": 1, "fails": 0, "undecided": 2},
@@ -81,16 +84,45 @@ def test_tables_are_told_in_sentences() -> None:
         "Our number is equal to the printed one in the median, and 75% of the tested numbers lie within two points of"
         " the printed ones.",
         "The 95% interval reaches at most five points either way for 100% of them.",
-        "Of the 3 that differ or differ a little, 1 is explained by another reading that was run (1 by “the code”); no"
-        " cause found for 2.",
-        "Noise explains some as well: one half of our seeds, taken for another reading, explains none of the 4 numbers"
-        " that differ for the other half or have a wide interval there.",
+        "3 of the tested numbers rest on one run, whose spread is the prior's (1.9 points).",
+        "Of the 3 that differ or differ a little, other readings were run on 2; they explain 1 (1 by “the code”, chosen"
+        " before our numbers were seen) and not the other 1.",
+        "On 1 no other reading was run.",
+        "Noise alone: one half of our seeds, taken for another reading, explains none of the 4 numbers that the other"
+        " half leaves open.",
         "Sub-graph by sub-graph: 2 agree and 1 is not tested.",
         "The paper's method leads another row by 1.3 points in print and by 0.0 here, in the median of 5 tested leads;"
         " 4 of 5 have the printed sign.",
         "Of 3 claims that were judged, 1 holds and 2 are undecided.",
         "The paper's main claim is undecided: It is fast.",
     ]
+
+
+def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -> None:
+    """It is counted apart from those that no reading explains, and readings chosen afterwards are said to be."""
+    none = outcome.of_tables(KNOWN | {"causes": {}, "unread": 3, "placebo": {}}, "Table 1")
+    assert "Of the 3 that differ or differ a little, other readings were run on none." in none
+    causes = {
+        ("the code", "after", rule.DIFFERS): 1,
+        ("the code", "after", rule.LITTLE): 2,
+        ("the text", "before", rule.LITTLE): 1,
+    }
+    placebo = {rule.LITTLE: (2, 4), rule.DIFFERS: (0, 3)}
+    all_ = outcome.of_tables(KNOWN | {"causes": causes, "unread": 0, "placebo": placebo}, "Table 1")
+    assert (
+        "Of the 4 that differ or differ a little, other readings were run on 4; they explain 4 (3 by “the code”, chosen"
+        " after our numbers were seen; 1 by “the text”, chosen before our numbers were seen)."
+    ) in all_
+    assert "Of the 4 explained, 1 differs and 3 differ a little." in all_
+    assert any(one.endswith("(2 of 4 that differ a little and none of 3 that differ).") for one in all_)
+    assert not any("no other reading" in one for one in all_)
+
+
+def test_single_runs_are_told_where_there_are_any() -> None:
+    """One has its own verb, and none is not told."""
+    one, none = (outcome.of_tables(KNOWN | {"single": count}, "Table 1") for count in (1, 0))
+    assert any(text.startswith("1 of the tested numbers rests on one run") for text in one)
+    assert not any("on one run" in text for text in none)
 
 
 def test_a_share_is_all_only_if_it_is() -> None:
@@ -108,8 +140,11 @@ def test_a_table_without_tests_or_files_is_told() -> None:
     """Where nothing could be tested the reasons are told, and where nothing was drawn that is all."""
     none = {
         "tested": 0,
+        "single": 0,
         "untested": Counter({"not measured": 10}),
         "causes": {},
+        "unread": 0,
+        "placebo": {},
         "leads": {},
         "claims": {},
         "beside": {},

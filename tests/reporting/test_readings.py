@@ -59,6 +59,7 @@ def test_the_placebo_is_the_other_half_of_the_seeds(printed: pd.DataFrame) -> No
     odd_fits.loc[odd_fits["seed"] % 2 == 1, "test"] += 0.05
     found = readings.table(odd_fits, {}, printed, LAYOUT)
     assert readings.placebo_rate(found) == (1, 1)
+    assert readings.placebo_rates(found) == {found.loc[found["reading"].eq("placebo"), "open"].item(): (1, 1)}
     assert readings.placebo_rate(readings.table(runs_of(0.75), {}, printed, LAYOUT)) == (0, 1)
 
 

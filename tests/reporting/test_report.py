@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedrepro import paths
-from fedrepro.reporting import figures, files, report
+from fedrepro.reporting import exhibits, figures, files, priors, report
 
 
 @pytest.fixture
@@ -50,6 +50,16 @@ def cells(text: str, start: str) -> list[str]:
 
 def page(folder: Path) -> str:
     return (folder / "fedgat" / "README.md").read_text()
+
+
+def test_the_page_of_the_rule_has_every_prior(folder: Path) -> None:
+    """Each row of the kept file stands in a table, with the paper's name."""
+    report.write(folder)
+    rule = (folder / report.RULE).read_text()
+    kept = paths.read_csv(priors.FILE)
+    assert len(kept) > 1
+    for row in kept:
+        assert cells(rule, f"| {exhibits.papers()[row['paper']]} | {row['quantity']} ")[2:] == list(row.values())[2:]
 
 
 def test_every_paper_gets_a_page(folder: Path) -> None:
