@@ -94,9 +94,10 @@ def _check_class(run: Run) -> None:
     What trains does not come here, so that this is no part of its code.
     """
     kind = registry.load("train", run.method)
-    derived = isinstance(kind, type) and issubclass(kind, Method) and is_dataclass(kind)
+    derived = is_dataclass(kind) and (not isinstance(kind, type) or issubclass(kind, Method))  # FedStruct is a choice
     require(derived, f"the method {run.method!r}", "a dataclass derived from fedrepro.engine.method.Method", kind)
-    for name in inspect.get_annotations(kind).keys() - {f.name for f in fields(kind)}:
+    declared = inspect.get_annotations(kind).keys() if isinstance(kind, type) else set()
+    for name in declared - {f.name for f in fields(kind)}:
         allowed = f"a field of {kind.__name__}: write @dataclass(frozen=True, kw_only=True) above the class"
         require(name not in run.options, f"option {name!r}", allowed, run.options.get(name))
 

@@ -55,7 +55,9 @@ def test_a_sweep_on_a_gpu(store: Store, tmp_path: Path) -> None:
     log = {"log": str(tmp_path)}
     on_gpu = [Run("check", "p", "on device", seed=seed, options=log) for seed in range(3)]
     on_cpu = [Run("check", "p", "logged", seed=seed, options={"log": f"{tmp_path}/log"}) for seed in range(2)]
-    frame = execute([*on_gpu, trained(), *on_cpu], store=store, file="a", device="auto", workers=2, progress=False)
+    wanted = [*on_gpu, trained(), *on_cpu]
+    with pytest.warns(UserWarning, match="1 run failed: .*device-side assert"):
+        frame = execute(wanted, store=store, file="a", device="auto", workers=2, progress=False)
     assert {trouble["key"] for trouble in frame.attrs["failed"]} == {on_gpu[1].key}
     assert "device-side assert" in frame.attrs["failed"][0]["error"]
     assert store.failure(on_gpu[1].key) is None and on_gpu[1].key not in store
@@ -75,7 +77,8 @@ def test_a_sweep_on_a_gpu(store: Store, tmp_path: Path) -> None:
 def test_memory_that_ends_is_no_record(store: Store) -> None:
     """A run for which memory ends is told as failed, is not stored, and is computed once there is memory."""
     simulated.limit(torch.cuda.memory_allocated() + 10_000)
-    frame = execute([trained()], store=store, file="a", device="cuda", progress=False)
+    with pytest.warns(UserWarning, match="1 run failed: OutOfMemoryError"):
+        frame = execute([trained()], store=store, file="a", device="cuda", progress=False)
     assert [trouble["error"][:38] for trouble in frame.attrs["failed"]] == [
         "OutOfMemoryError: CUDA out of memory. T"[:38]
     ]

@@ -134,7 +134,7 @@ def _methods(short: bool) -> tuple[str, bool]:
 def _computed(runs: list[Run], folder: Path, device: str, short: bool) -> dict[str, dict[str, Any]]:
     """Return a record for each run, by key, from the processes that a sweep has: those that broke say so."""
     store = Store(folder)
-    frame = execute(runs, store=store, file="gpu", device=device, workers=1 if short else None)
+    frame = execute(runs, store=store, file="gpu", device=device, workers=1 if short else None, quiet=True)
     told = {trouble["key"]: {"status": "lost", **trouble} for trouble in frame.attrs["failed"]}
     return {run.key: store.get(run.key) or store.failure(run.key) or told[run.key] for run in runs}
 
