@@ -140,14 +140,25 @@ def _short(*texts: str) -> str:
 
 
 def starts(task: str, method: str, dataset: str) -> tuple[list[str], str]:
-    """Return where the code behind a method begins, and the normal form of what a notebook defines of it."""
+    """Return where the code behind a method begins, and the normal form of what the user wrote of it.
+
+    That is in a notebook, a script or a module of the user's; functions that it calls there do not count.
+    """
     target = registry.find(task, method).target
     found = [registry.TRAIN] if task == "train" else []
     found += [generator] if (generator := registry.generator(dataset)) else []
-    if not target.startswith("__main__:"):
+    if not _is_own(target):
         return [*found, target], ""
-    own, bases = _written_here(registry.load(task, method))
-    return [*found, *bases], own
+    with suppress(ImportError, AttributeError):  # a module that is not here, as on another machine
+        own, bases = _written_here(registry.load(task, method))
+        return [*found, *bases], own
+    return [*found, target], ""
+
+
+def _is_own(module: str) -> bool:
+    """Return whether a module, or `"module:name"`, is the user's: neither of this package nor of Python."""
+    first = re.split("[.:]", module)[0]
+    return first == "__main__" or first not in (codehash.PACKAGE, *sys.stdlib_module_names)
 
 
 @cache
@@ -186,10 +197,10 @@ def definitions(targets: Iterable[str]) -> list[codehash.Statement]:
 
 
 def _written_here(item: Any) -> tuple[str, list[str]]:
-    """Return the normal form of what a notebook defines (a class with its bases there), and the other bases."""
+    """Return the normal form of what the user wrote (a class with its bases there), and the other bases."""
     family = getattr(item, "__mro__", (item,))
-    elsewhere = [f"{base.__module__}:{base.__qualname__}" for base in family if base.__module__ != "__main__"]
-    return "\n".join(_source(part) for part in family if part.__module__ == "__main__"), elsewhere
+    elsewhere = [f"{base.__module__}:{base.__qualname__}" for base in family if not _is_own(base.__module__)]
+    return "\n".join(_source(part) for part in family if _is_own(part.__module__)), elsewhere
 
 
 def _source(item: Any) -> str:

@@ -19,7 +19,7 @@ from fake_training import fake_training
 from fedrepro import registry
 from fedrepro.errors import DataError, StoreError
 from fedrepro.runs import execute as engine
-from fedrepro.runs import executors
+from fedrepro.runs import executors, provenance
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -347,7 +347,8 @@ def test_a_run_that_fails_when_computed_again_keeps_its_result(store: Store) -> 
     """The failure is told and the old result stays, so that nothing stored is lost."""
     (run,) = runs("fails", 1)
     before = engine.compute(runs("quick", 1))[0]
-    store.append("a", before | {"key": run.key, "run": run.to_dict()})
+    code = provenance.fingerprint(run.task, run.method)
+    store.append("a", before | {"key": run.key, "run": run.to_dict(), "fingerprint": code})
     frame = engine.execute([run], store=store, file="a", workers=1, again=[run.key], quiet=True)
     assert list(frame["score.test"]) == [1 / 7]
     (trouble,) = frame.attrs["failed"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import hashlib
+import linecache
 import re
 import shutil
 import subprocess
@@ -229,6 +230,20 @@ def test_written_in_a_notebook(package: Path, monkeypatch: pytest.MonkeyPatch) -
     Mine.__module__ = "__main__"
     monkeypatch.setitem(registry._own, ("check", "mine"), Mine)
     assert look() != first
+
+
+def test_written_in_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class of a module outside the package is known by its source, and by its name alone where it is not found."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of one second, in which sources of one size look alike
+    monkeypatch.setitem(registry.REGISTRY, ("check", "mine"), registry.Entry("my_methods:Mine"))
+    found = []
+    for body in ("return 1", "return 2", "return  2  # as before", ""):
+        (tmp_path / "my_methods.py").write_text(f"class Mine:\n    def loss(self):\n        {body}\n" if body else "")
+        monkeypatch.delitem(sys.modules, "my_methods", raising=False)
+        linecache.clearcache()
+        found.append(provenance.fingerprint("check", "mine"))
+    assert found[0] != found[1] == found[2] != found[3]
 
 
 @pytest.fixture(scope="module")
