@@ -118,10 +118,7 @@ class _Group(NamedTuple):
 
 def _compute(group: _Group) -> list[Record]:
     registry.REGISTRY.update(group.entries)  # a worker has not seen what was registered by hand
-    try:
-        return compute(group.runs, executors.resolved(group.device))
-    finally:
-        executors.return_freed_memory()
+    return compute(group.runs, executors.resolved(group.device))
 
 
 def compute_all(

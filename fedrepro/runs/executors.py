@@ -5,11 +5,9 @@ Each is a `concurrent.futures.Executor`, which `fedrepro.runs.lanes` feeds.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import multiprocessing
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -145,32 +143,9 @@ def _begin_worker(gpu: str) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
-    _keep_freed_memory()
     # Interrupts are the parent's to handle, and a worker whose parent was killed would wait for ever.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library of this process reuse freed memory instead of returning it to the system at once.
-
-    By default each large tensor is new memory, which the system clears page by page. On large graphs that is up to half
-    of the time of a run. The numbers of both settings are those of glibc's `malloc.h`.
-    """
-    if _has_glibc():
-        ctypes.CDLL(None).mallopt(-4, 0)  # M_MMAP_MAX: no block is mapped by itself
-        ctypes.CDLL(None).mallopt(-1, -1)  # M_TRIM_THRESHOLD: the end of the heap is kept
-
-
-def return_freed_memory() -> None:
-    """Return to the system what this process has freed, as between two runs of a worker."""
-    if _has_glibc():
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-@cache
-def _has_glibc() -> bool:
-    return platform.libc_ver()[0] == "glibc"
 
 
 def end_with_parent(end: Callable[[], object] = lambda: os._exit(1)) -> None:

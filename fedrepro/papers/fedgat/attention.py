@@ -1,8 +1,8 @@
 """Sum FedGAT's weighted messages without storing one message per edge, with the digits of `layers.attend`.
 
-A client of FedGAT scores every edge of its extended graph in every head. On Squirrel this is 1.9 million edges with 64
-numbers each, and storing the messages took more time than anything else. On a CPU one compiled loop gathers, weighs and
-sums instead. It rounds each product and adds in the order of the edges, as the torch operations do.
+A client of FedGAT scores every edge of its extended graph in every head. Ten clients of Squirrel have millions of edges
+together, each with a message of 64 numbers in `layers.attend`. On a CPU one compiled loop gathers, weighs and sums
+instead. It rounds each product and adds in the order of the edges, as the torch operations do.
 """
 
 from __future__ import annotations
