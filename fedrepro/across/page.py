@@ -210,8 +210,8 @@ def _power(found: statistics.Ranks) -> str:
     if found.critical >= found.reach:
         return (
             f"a method that is first on every graph lies {found.reach:g} ranks before the middle of the others if"
-            f" these are alike, and the critical difference is {found.critical:.1f}, so that no advantage can be shown"
-            " with so many graphs and methods"
+            f" these are alike, and the critical difference is {found.critical:.1f}, so that no method can be told"
+            " from the middle of the others"
         )
     told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
     return f"one method with an advantage over all others is told from the middle with a chance of {told}"

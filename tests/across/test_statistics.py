@@ -168,7 +168,7 @@ def test_ranks_that_can_show_nothing_say_so() -> None:
     assert statistics.ranks(few).critical > statistics.ranks(few).reach == 4.5
     assert statistics.power(9, 2, 50.0) == 0.0
     (told,) = (one for one in page.sentences(few) if one.startswith("Ranks"))
-    assert "no advantage can be shown" in told and "%" not in told
+    assert "no method can be told from the middle of the others" in told and "%" not in told
     lacking = many[many["row"].ne(names[2]) | many["dataset"].ne("Cora")]
     assert not any("Left out" in one for one in page.sentences(many))
     wide = pd.concat([lacking, table({"Feras": [1.0, 2.0]}), many[many["row"] == names[2]].assign(row=names[3])])
