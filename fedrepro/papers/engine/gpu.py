@@ -68,7 +68,7 @@ def write(short: bool = False, only: Sequence[str] = ()) -> tuple[Path, bool]:
             told, held = SECTIONS[title](short)
         except (RuntimeError, MemoryError) as error:  # the GPU broke; what comes before is worth reading
             told, held = f"This section ended early: {records_.describe(error)}", False
-        kept[title] = f"Begun {begun}.\n\n{told.strip()}"
+        kept[title] = f"Begun {begun} on one {torch.cuda.get_device_name()}.\n\n{told.strip()}"
         well &= held
         body = "\n\n".join(f"## {title}\n\n{kept[title]}" for title in SECTIONS if title in kept)
         text = f"# A GPU, tried\n\n`make gpu-report` writes this page.\n\n{body}\n"
