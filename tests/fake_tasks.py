@@ -106,6 +106,18 @@ def on_device(run: Run, device: str) -> dict[str, Any]:
     return {"result": {"process": os.getpid(), "sum": float(filled.sum())}}
 
 
+def meeting(run: Run, device: str) -> dict[str, Any]:
+    """Wait until `count` processes are here at once."""
+    folder, end = Path(str(run.options["folder"])), time.monotonic() + 60
+    folder.mkdir(exist_ok=True)
+    (folder / str(run.seed)).touch()
+    while len(list(folder.iterdir())) < int(str(run.options["count"])):
+        if time.monotonic() > end:
+            raise TimeoutError("nobody else came")
+        time.sleep(0.01)
+    return {"result": {"process": os.getpid()}}
+
+
 def runs(method: str = "quick", seeds: int = 3, **axes: Any) -> list[Run]:
     """Return the runs of one of the functions above."""
     return sweep(**{"task": "check", "paper": "p", "method": method, "seed": range(seeds), **axes})

@@ -51,7 +51,8 @@ def numbers(paper: str) -> tuple[int, int, list[Wide]]:
             count = next((n for n in range(int(row["runs"]) + 1, MOST + 1) if half95(cell, row, n) <= rule.WIDEST), 0)
             if count:
                 runs = _further(notebook, frame, count)
-                seconds = len(runs) * float(frame["seconds"].mean())
+                on_gpu = pd.Series([notebook.store.on_gpu(run) for run in frame.to_dict("records")], frame.index)
+                seconds = len(runs) * float(frame["seconds"][on_gpu if on_gpu.all() else ~on_gpu].mean())
                 wide.append(Wide(exhibit_id, row["dataset"], row["method"], tuple(runs), seconds))
     return tested, narrow, sorted(wide, key=lambda one: one.seconds)
 

@@ -75,17 +75,21 @@ def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:
     """Return what some runs cost on one core.
 
     Returns:
-        `runs`; how many are `stored`, and the `seconds` that these took; of the others `alike`, with a stored run of
-        the same method on the same graph, and the seconds that they would take by the mean of such runs (`left`); and
-        `unknown`, without one.
+        `runs`; how many are `stored`, and the `seconds` that these took; how many of these ran on a GPU (`on_gpu`), and
+        their `gpu_seconds`, which are not in `seconds`; of the others `alike`, with a stored run of the same method on
+        the same graph, and the seconds that they would take by the mean of such runs (`left`); and `unknown`, without
+        one.
     """
     like = verification.means(store)
-    told: dict[str, float] = dict.fromkeys(("runs", "stored", "seconds", "alike", "left", "unknown"), 0)
+    counts = ("runs", "stored", "seconds", "on_gpu", "gpu_seconds", "alike", "left", "unknown")
+    told: dict[str, float] = dict.fromkeys(counts, 0)
     for run in dict.fromkeys(runs):
         record, mean = store.get(run.key), like.get((run.task, run.method, run.dataset))
         told["runs"] += 1
         if record is not None:
-            told["stored"], told["seconds"] = told["stored"] + 1, told["seconds"] + record["seconds"]
+            there = store.on_gpu(record)
+            told["stored"], told["on_gpu"] = told["stored"] + 1, told["on_gpu"] + there
+            told["gpu_seconds" if there else "seconds"] += record["seconds"]
         elif mean is not None:
             told["alike"], told["left"] = told["alike"] + 1, told["left"] + mean
         else:
@@ -107,7 +111,10 @@ def told(known: Mapping[str, float]) -> str:
     said = [f"With the profile `paper` this notebook has {known['runs']:.0f} runs."]
     if known["stored"]:
         some = "All" if known["stored"] == known["runs"] else f"Of them {known['stored']:.0f}"
-        said.append(f"{some} are stored and took {clock(known['seconds'])} on one core.")
+        took = f"took {clock(known['seconds'])} on one core."
+        gpu = f"{known['on_gpu']:.0f} took {clock(known['gpu_seconds'])} on a GPU"
+        rest = f", and the others {took}" if known["on_gpu"] < known["stored"] else "."
+        said.append(f"{some} are stored" + (f": {gpu}{rest}" if known["on_gpu"] else f" and {took}"))
     if known["alike"]:
         said.append(
             f"Those that are missing would take {clock(known['left'])} more, by the mean of the stored runs of the same"

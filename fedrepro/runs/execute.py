@@ -206,7 +206,7 @@ def compute_all(
             gpus = executors.gpus()[:workers] if by_place["cuda"] else []
             if several and not here:
                 on_gpus = groups(by_place["cuda"])
-                crew = [lanes.Lane(on_gpus, 1, gpu=gpu, apart=True) for gpu in gpus]
+                crew = [lanes.Lane(on_gpus, executors.per_gpu(), gpu=gpu, apart=True) for gpu in gpus]
                 crew += [lanes.Lane(groups(by_place["cpu"]), workers or executors.cores())] if by_place["cpu"] else []
             else:
                 crew = [lanes.Lane(groups(batches), 1, executors.Inline() if here else None, "".join(gpus[:1]))]
@@ -242,8 +242,8 @@ def execute(
         store: where records are looked up and kept; default the personal store, `paths.personal()`.
         file: its file for new records: the notebook's name.
         executor: any `concurrent.futures` executor, or a name for `executor`. Default: a pool of
-            spawned processes, or this process if there is one thing to compute or one worker. On GPUs each computes one
-            thing at a time, and of all processes of a user one at a time has a GPU.
+            spawned processes, or this process if there is one thing to compute or one worker. `executors.per_gpu`
+            processes compute on each GPU, and of all sweeps of a user one at a time has a GPU.
         budget: minutes after which nothing new is started; 0 computes nothing.
         device: `auto` (a GPU if there is one), `cpu` or `cuda`, for training and benchmarks of rounds; the rest is
             computed on the CPU.

@@ -33,10 +33,24 @@ SCHEDULER = "the address of a Dask scheduler, such as 'tcp://host:8786'"
 
 def cores() -> int:
     """Return the default number of workers: `$FEDREPRO_WORKERS`, else the cores that this process may use."""
-    given = os.environ.get("FEDREPRO_WORKERS", "")
-    require(given == "" or (given.isdecimal() and int(given) > 0), "FEDREPRO_WORKERS", "an integer >= 1", given)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, int(given or allowed or 1))
+    return max(1, _named("FEDREPRO_WORKERS") or allowed or 1)
+
+
+def per_gpu() -> int:
+    """Return how many processes of a sweep share each GPU: `$FEDREPRO_PER_GPU`, else one.
+
+    Python feeds a GPU more slowly than the GPU computes, so several processes leave it idle less. They share its
+    memory, and take turns unless NVIDIA's Multi-Process Service runs.
+    """
+    return _named("FEDREPRO_PER_GPU") or 1
+
+
+def _named(variable: str) -> int:
+    """Return the positive integer that an environment variable holds, or 0 if it is not set."""
+    given = os.environ.get(variable, "")
+    require(given == "" or (given.isdecimal() and int(given) > 0), variable, "an integer >= 1", given)
+    return int(given or 0)
 
 
 def resolved(device: str) -> str:

@@ -9,7 +9,8 @@ from fedrepro.runs import cache, lines
 from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 from fedrepro.runs.store import Store, _File, told
 
-_SLIM = ("key", "status", "when", "seconds", "fingerprint")
+_SLIM = ("key", "status", "when", "seconds", "fingerprint", "environment")
+_FORM = "files, environments"  # what is kept; another form is not read
 _LATER = ("code", "commit")  # which older records lack
 
 
@@ -26,7 +27,7 @@ class Index(Store):
         """Read the files that have changed since they were indexed."""
         self._forget()
         name = f"index-{zlib.crc32(str(self.folder.resolve()).encode()):08x}"
-        before: dict[str, Any] = cache.load(name, "files") or {}
+        before: dict[str, Any] = cache.load(name, _FORM) or {}
         now = {}
         with told(self.folder, "read"):
             for file, stat in self._present().items():
@@ -36,14 +37,15 @@ class Index(Store):
                 self._files[file] = place = _File(stat.st_ino)
                 place.faults = [Fault(file, number, what) for number, what in entry["faults"]]
                 place.unsealed = entry["unsealed"]
+                self.environments |= entry["environments"]
                 for number, record in entry["records"]:
                     self._keep(record, file, number)
                 now[file] = entry
         if now != before:
-            cache.save(name, "files", {file: entry for file, entry in now.items() if entry["of"]})
+            cache.save(name, _FORM, {file: entry for file, entry in now.items() if entry["of"]})
 
     def _scanned(self, file: str, of: str) -> dict[str, Any]:
-        faults, unsealed, records = [], [], []
+        faults, unsealed, records, environments = [], [], [], {}
         for number, line in enumerate((self.folder / file).read_bytes().split(b"\n"), 1):
             if line.strip():
                 try:
@@ -53,9 +55,12 @@ class Index(Store):
                     continue
                 if not sealed:
                     unsealed.append(number)
-                if file != ENVIRONMENTS:
+                if file == ENVIRONMENTS:
+                    environments[record["hash"]] = record["environment"]
+                else:
                     records.append((number, _slim(record) | {"sum": zlib.crc32(line)}))
-        return {"of": of, "faults": faults, "unsealed": unsealed, "records": records}
+        found = {"faults": faults, "unsealed": unsealed, "records": records, "environments": environments}
+        return {"of": of, **found}
 
 
 def _slim(record: Record) -> Record:

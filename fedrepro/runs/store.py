@@ -195,6 +195,10 @@ class Store:
         keys = sorted(key for key in {*self._done, *self._failed} if key.startswith(start))
         return [record for key in keys if (record := self.get(key) or self.failure(key)) is not None]
 
+    def on_gpu(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record was computed on a GPU."""
+        return bool(self.environments.get(str(record.get("environment")), {}).get("device", "cpu") != "cpu")
+
     def frame(self, runs: Iterable[Run]) -> DataFrame:
         """Return finished runs as a tidy table, one row a run, in the order given, without those the store lacks.
 

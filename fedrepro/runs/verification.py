@@ -113,13 +113,13 @@ def levels(cell: Cell) -> tuple[tuple[str, ...], ...]:
 
 
 def means(store: Store) -> dict[tuple[str, ...], float]:
-    """Return the mean seconds of the stored runs of each of the `levels`."""
-    times: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+    """Return the mean seconds of the stored runs of each of the `levels`: on a CPU, else on a GPU."""
+    times: dict[bool, defaultdict[tuple[str, ...], list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
     for record in store:
         if not is_finding(record):
             for level in levels(cell_of(record)):
-                times[level].append(record["seconds"])
-    return {level: statistics.fmean(seconds) for level, seconds in times.items()}
+                times[store.on_gpu(record)][level].append(record["seconds"])
+    return {level: statistics.fmean(seconds) for level, seconds in (times[True] | times[False]).items()}
 
 
 def verify(
@@ -206,8 +206,7 @@ def _places(store: Store, chosen: Sequence[Record], device: str) -> dict[str, li
         return {device: list(chosen)}
     places: dict[str, list[Record]] = {"cpu": [], "cuda": []}
     for record in chosen:
-        on_cpu = store.environments.get(record["environment"], {}).get("device", "cpu") == "cpu"
-        places["cpu" if on_cpu else "cuda"].append(record)
+        places["cuda" if store.on_gpu(record) else "cpu"].append(record)
     if places["cuda"] and executors.resolved("auto") == "cpu":
         told = f"{len(places['cuda'])} of these runs were computed on a GPU, and no GPU is found"
         warnings.warn(f"{told}: they are computed on the CPU, and compared as on another machine.", stacklevel=3)

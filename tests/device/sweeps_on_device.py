@@ -16,6 +16,7 @@ import torch
 from device import simulated
 
 from fedrepro import registry
+from fedrepro.errors import ArgumentError
 from fedrepro.papers.engine import gpu
 from fedrepro.runs import provenance
 from fedrepro.runs.execute import compute, execute
@@ -41,9 +42,12 @@ def trained(**more: Any) -> Run:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     fake_tasks.register()
-    registry.REGISTRY["check", "on device"] = registry.Entry("fake_tasks:on_device", on_device=True, options=None)
+    for name in ("on device", "meeting"):
+        target = f"fake_tasks:{name.replace(' ', '_')}"
+        registry.REGISTRY["check", name] = registry.Entry(target, on_device=True, options=None)
     yield Store(tmp_path / "results")
-    del registry.REGISTRY["check", "on device"]
+    for name in ("on device", "meeting"):
+        del registry.REGISTRY["check", name]
     fake_tasks.forget()
 
 
@@ -72,6 +76,26 @@ def test_a_sweep_on_a_gpu(store: Store, tmp_path: Path) -> None:
     processes = [int(line.split()[1]) for line in Path(f"{tmp_path}/log").read_text().splitlines()]
     first, last = (int(store.get(on_gpu[n].key)["result"]["process"]) for n in (0, 2))  # type: ignore[index]
     assert first != last and not {first, last, os.getpid()} & set(processes)
+
+
+def test_several_processes_share_a_gpu(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With FEDREPRO_PER_GPU several runs compute there at once, and training gives what it gives alone."""
+    monkeypatch.setenv("FEDREPRO_PER_GPU", "2")
+    meet = {"folder": str(tmp_path / "meet"), "count": 2}  # each waits for the other
+    pair = [Run("check", "p", "meeting", seed=seed, options=meet) for seed in range(2)]
+    train = [trained(options={"rounds": rounds}) for rounds in (2, 3)]
+    frame = execute([*pair, *train], store=store, file="a", device="cuda", workers=2, progress=False)
+    assert not frame.attrs["failed"] and len(frame) == 4
+    (first, second) = (store.get(run.key)["result"]["process"] for run in pair)  # type: ignore[index]
+    assert first != second
+    for run in train:
+        (alone,) = compute([run], "cuda")
+        assert alone["result"] == store.get(run.key)["result"]  # type: ignore[index]
+    monkeypatch.setenv("FEDREPRO_PER_GPU", "many")
+    with pytest.raises(ArgumentError, match="FEDREPRO_PER_GPU must be an integer >= 1"):
+        execute(
+            [trained(seed=1), pair[0].replace(seed=7)], store=store, file="a", device="cuda", workers=2, progress=False
+        )
 
 
 def test_memory_that_ends_is_no_record(store: Store) -> None:

@@ -13,6 +13,7 @@ from fedrepro.errors import ArgumentError
 from fedrepro.reporting import state
 from fedrepro.runs import execute as engine
 from fedrepro.runs import provenance, tolerances, verification
+from fedrepro.runs.index import Index
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -325,12 +326,27 @@ def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
     fill(store, wanted[:1], seconds=3000.0)
     known = state.cost(store, [*wanted, *wanted])
     same = [run for run in wanted[1:] if run.dataset == wanted[0].dataset]
-    counts = {"runs": 8, "stored": 1, "alike": 3, "unknown": 4}
+    counts = {"runs": 8, "stored": 1, "on_gpu": 0, "gpu_seconds": 0, "alike": 3, "unknown": 4}
     assert known == {**counts, "seconds": 3000.0, "left": 9000.0} and len(same) == 3
     said = state.told(known)
     assert "Of them 1 are stored and took 50.0 min" in said and "would take 2.5 h more" in said
-    assert "All are stored" in state.told(state.cost(store, wanted[:1]))
+    assert "All are stored and took" in state.told(state.cost(store, wanted[:1]))
     assert state.told(state.cost(store, [])) == "This notebook has no runs that are stored."
+
+
+def test_seconds_of_a_gpu_are_not_those_of_a_core(store: Store) -> None:
+    """A GPU's seconds stand for what is missing only where no CPU has computed the like, and are told apart."""
+    wanted = runs(seeds=4, dataset=["Cora", "CS"])
+    cora, cs = ([run for run in wanted if run.dataset == name] for name in ("Cora", "CS"))
+    (record,) = fill(store, cora[:1], seconds=600.0)
+    gpu = record["environment"] | {"device": "some GPU"}
+    fill(store, [*cora[1:2], *cs[:1]], seconds=6.0, environment=gpu)
+    for reader in (store, Index(store.folder)):  # of Cora two are missing, at 600 s each, of CS three, at 6 s each
+        assert verification.status(reader, wanted)["seconds_missing"] == 2 * 600 + 3 * 6
+    known = state.cost(store, wanted)
+    assert (known["seconds"], known["on_gpu"], known["gpu_seconds"], known["left"]) == (600, 2, 12, 1218)
+    assert "3 are stored: 2 took 0.2 min on a GPU, and the others took 10.0 min on one core." in state.told(known)
+    assert "All are stored: 1 took 0.1 min on a GPU." in state.told(state.cost(store, cs[:1]))
 
 
 def test_constants() -> None:
