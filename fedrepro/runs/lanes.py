@@ -32,8 +32,8 @@ PAUSE = 0.1  # seconds until a group is asked for again where there was none, or
 class Lane:
     """An executor with the groups that it computes. It is replaced once it is broken.
 
-    With a GPU the lane computes nothing before it has the GPU for itself: of all processes of a user on a machine one
-    at a time computes on each GPU. The lane gives it back when no group is left.
+    With a GPU the lane computes nothing before it has the GPU for itself: of all sweeps of a user on a machine one at a
+    time computes on each GPU. The lane gives it back when no group is left.
 
     Args:
         groups: drawn one by one, when a worker is free; None says that there is none for the moment. Lanes may share
