@@ -295,7 +295,7 @@ class Notebook:
         """Return what this notebook rests on: parameters, versions, and numbers of runs.
 
         The runs are counted by whether they were computed now, came from the store, or are stale: computed by code
-        that has changed since and that no verification cleared.
+        that has changed since and that no verification cleared. They are also counted by CPU and kind of GPU.
         """
         import platform
         from importlib.metadata import version
@@ -314,10 +314,14 @@ class Notebook:
         if frame is not None and len(frame):
             now = int((frame["when"] >= self.started.strftime("%Y-%m-%dT%H:%M:%S")).sum())
             old = verification.stale(self.store, self.store.records(frame["key"].unique()))
+            known = self.store.environments
+            devices = frame["environment"].map(lambda name: known.get(name, {}).get("device", "cpu"))
+            counts = devices.replace("cpu", "CPU").value_counts().items()
             rows |= {
                 "runs from the store": str(len(frame) - now),
                 "runs by code changed since, not verified": str(len(old)),
                 "runs computed now": str(now),
+                "computed on": ", ".join(f"{name} ({count})" for name, count in counts),
                 "measured between": f"{frame['when'].min()} and {frame['when'].max()}",
             }
         return pd.DataFrame({"item": list(rows), "value": list(rows.values())})

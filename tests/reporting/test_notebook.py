@@ -302,7 +302,9 @@ def test_provenance_tells_stored_from_computed(monkeypatch: pytest.MonkeyPatch) 
     now = nb.started.strftime("%Y-%m-%dT%H:%M:%SZ")
     wanted = [registered()["FG-A1"].runs("smoke")[0].replace(seed=seed) for seed in range(3)]
     records = [record for run in wanted for record in engine.compute([run])]
-    nb.store.append(nb.file, *(record | {"when": "2020-01-01T00:00:00Z"} for record in records[:2]))
+    gpu = records[0]["environment"] | {"device": "some GPU"}
+    early = {"when": "2020-01-01T00:00:00Z"}
+    nb.store.append(nb.file, records[0] | early | {"environment": gpu}, records[1] | early)
     nb.store.append(nb.file, records[2] | {"when": now})
     items = ["runs from the store", "runs computed now", "runs by code changed since, not verified"]
     for changed, old in ((False, "0"), (True, "3")):
@@ -310,6 +312,7 @@ def test_provenance_tells_stored_from_computed(monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(provenance, "fingerprint", lambda *_: "another")
         table = nb.provenance(nb.stored(wanted)).set_index("item")["value"]
         assert table[items].tolist() == ["2", "1", old]
+        assert table["computed on"] == "CPU (2), some GPU (1)"
 
 
 def test_save_writes_the_exhibit(tmp_path: Path) -> None:
