@@ -74,8 +74,6 @@ class Store:
         self._failed: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self.environments: dict[str, dict[str, Any]] = {}
 
-    # --- reading --------------------------------------------------------------------------------------------
-
     @property
     def faults(self) -> list[Fault]:
         """Return what is left out: lines that are torn or damaged, and entries of the folder that are no files."""
@@ -197,7 +195,7 @@ class Store:
 
     def on_gpu(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record was computed on a GPU."""
-        return bool(self.environments.get(str(record.get("environment")), {}).get("device", "cpu") != "cpu")
+        return str(self.environments.get(str(record.get("environment")), {}).get("device", "cpu")) != "cpu"
 
     def frame(self, runs: Iterable[Run]) -> DataFrame:
         """Return finished runs as a tidy table, one row a run, in the order given, without those the store lacks.
@@ -221,8 +219,6 @@ class Store:
             names |= dict.fromkeys(result)
             rows.append(row | result | {name: record.get(name) for name in _LAST})
         return pd.DataFrame(rows, columns=["key", *lines.RUN, *options, *names, *_LAST])
-
-    # --- writing --------------------------------------------------------------------------------------------
 
     def append(self, file: str, *records: Mapping[str, Any]) -> None:
         """Write records at the end of a file, one line each; they are on the disk when this returns.
