@@ -63,7 +63,7 @@ def sentences(
         *_bases(table),
         *_readings(read),
         *_twins(leads),
-        *_cost(table),
+        *costs(table),
         *_leaks(table, leaks),
         *_controls(controls),
     ]
@@ -146,7 +146,8 @@ def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
         yield f"**Duplicated pages, {label}.** Leads over Local, {told} (AX-14)."
 
 
-def _cost(table: pd.DataFrame) -> Iterator[str]:
+def costs(table: pd.DataFrame) -> Iterator[str]:
+    """Yield for each column the method of few bytes near the best accuracy, and the Pareto front of both."""
     for label, heading in _headings(table).items():
         points = tables.against(table, [label])
         if len(points) < 2:

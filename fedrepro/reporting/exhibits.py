@@ -13,7 +13,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,10 @@ class Grid:
     seeded: bool = True
     series: bool = False
 
+    @cached_property
+    def _wanted(self) -> Sequence[Run]:
+        return tuple(self.paper())
+
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
         """Return the runs of a profile; with `seeds`, the same cells with seeds 0 to `seeds - 1`, seed slowest.
 
@@ -73,9 +77,9 @@ class Grid:
         """
         one_of("profile", profile, PROFILES)
         if profile == "smoke":
-            runs = list(self.smoke()) if callable(self.smoke) else smallest(self.paper(), self.per, self.smoke)
+            runs = list(self.smoke()) if callable(self.smoke) else smallest(self._wanted, self.per, self.smoke)
         else:
-            runs = [run for run in self.paper() if profile == "paper" or self.quick(run)]
+            runs = [run for run in self._wanted if profile == "paper" or self.quick(run)]
         if seeds == 0 or not self.seeded:
             return list(dict.fromkeys(runs))
         cells = dict.fromkeys(run.replace(seed=0) for run in runs)

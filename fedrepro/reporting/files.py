@@ -43,7 +43,7 @@ def save(
     figure: Figure | None = None,
     folder: Path | str | None = None,
 ) -> list[Path]:
-    """Write an exhibit: `<folder>/<paper>/<exhibit_id>.csv`, and with a figure `.svg` and `.png`.
+    """Write an exhibit: `<folder>/<paper>/<exhibit_id>.csv`, and with a figure `.svg`.
 
     The same frame and figure give the same bytes in any process. Each file is replaced whole or not at all.
 
@@ -69,25 +69,24 @@ def save(
 
         legible.arrange(figure)
         figure.set_layout_engine(None)  # laid out now; doing it again costs as much as drawing
-        pictures = {kind: drawn(figure, kind) for kind in ("svg", "png")}
+        picture = drawn(figure)
         for fault in legible.faults(figure, drawn=True):
             warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
-        written += [paths.replace_file(place / f"{exhibit_id}.{kind}", each) for kind, each in pictures.items()]
-        shown.keep(figure, pictures["png"])
+        written.append(paths.replace_file(place / f"{exhibit_id}.svg", picture))
+        shown.keep(figure, picture.decode())
     return written
 
 
-def drawn(figure: Figure, kind: str) -> bytes:
-    """Return a figure as the content of an `svg` or `png` file, the same bytes in any process."""
+def drawn(figure: Figure) -> bytes:
+    """Return a figure as the content of an SVG file, the same bytes in any process."""
     import matplotlib.pyplot as plt
 
     from fedrepro.reporting.style import style
 
-    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
     with style(), plt.rc_context({"figure.constrained_layout.use": False}):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata=metadata)
-    return _rounded(_name_clips(buffer.getvalue())) if kind == "svg" else buffer.getvalue()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return _rounded(_name_clips(buffer.getvalue()))
 
 
 def _name_clips(svg: bytes) -> bytes:

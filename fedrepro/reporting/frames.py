@@ -77,15 +77,19 @@ def scores(frame: pd.DataFrame, where: Where, value: str) -> pd.Series:
     # Claims ask thousands of times, and selecting rows of a whole frame takes ten times as long.
     chosen = np.ones(len(frame), dtype=bool)
     for column, allowed in where.items():
-        chosen &= _is_among(frame[column], allowed).to_numpy() if column in frame else False
-    if frame["seed"][chosen].duplicated().any():
+        if column not in frame:
+            return pd.Series(dtype=float)
+        single = isinstance(allowed, str) and frame[column].dtype == object
+        chosen &= frame[column].to_numpy() == allowed if single else _is_among(frame[column], allowed).to_numpy()
+    seeds, found = frame["seed"].to_numpy()[chosen], frame[value].to_numpy()[chosen]
+    if len(set(seeds.tolist())) < len(seeds):
         rows = frame[[name for name in dict.fromkeys(("key", "seed", value)) if name in frame]][chosen]
-        frame = rows.drop_duplicates()
-        twice = sorted(set(frame["seed"][frame["seed"].duplicated()]))
+        rows = rows.drop_duplicates()
+        twice = sorted(set(rows["seed"][rows["seed"].duplicated()]))
         require(not twice, "where", "values that leave one run a seed", f"{dict(where)} (seeds {twice})")
-        chosen = np.ones(len(frame), dtype=bool)
-    seeds = pd.Index(frame["seed"][chosen], name="seed")
-    return pd.Series(frame[value].to_numpy()[chosen], index=seeds, name=value).astype(float).sort_index()
+        seeds, found = rows["seed"].to_numpy(), rows[value].to_numpy()
+    order = np.argsort(seeds, kind="stable")
+    return pd.Series(found[order].astype(float), index=pd.Index(seeds[order], name="seed"), name=value)
 
 
 def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Paired | None:

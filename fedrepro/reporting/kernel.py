@@ -23,6 +23,7 @@ import signal
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -31,7 +32,7 @@ from typing import Any
 from fedrepro import paths
 from fedrepro.reporting import trace
 from fedrepro.reporting.widgets import HEADLESS
-from fedrepro.runs import executors, store
+from fedrepro.runs import executors, index, store
 
 # What notebooks import that takes long, and what runs them. Importing these starts no thread, but perhaps a GPU.
 HEAVY = (
@@ -57,9 +58,12 @@ def warm_up() -> None:
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    for prepare in (_first_page, _first_figure, store.opened):
+    for prepare in (_first_page, _first_figure, store.opened, index.opened):
         with contextlib.suppress(Exception):
             prepare()
+    # What libraries have to free at their end is no matter of a process forked from this one.
+    for each in weakref.finalize._registry:  # type: ignore[attr-defined]
+        each.atexit = False
     # What is here stays: the collector of a forked process need not look through it, and its pages stay shared.
     gc.collect()
     gc.freeze()
@@ -90,8 +94,7 @@ def _first_figure() -> None:
         ax.set(xscale="log", yscale="log", title="A", xlabel="b")
         ax.legend()
         plt.close(figure)
-    for kind in ("svg", "png"):
-        files.drawn(figure, kind)
+    files.drawn(figure)
 
 
 def processes() -> dict[str, Any]:

@@ -73,8 +73,9 @@ def arrange(figure: Figure) -> Figure:
             _logarithmic(axis)
         legends(figure)
         engine.execute(figure)  # finds places and sizes in a third of the time of a drawing
+        thinner = False
         for axis in axises:
-            _thin(axis)
+            thinner |= _thin(axis)
             if isinstance(axis.get_major_locator(), MaxNLocator | LogLocator):
                 # At another resolution a locator may choose other ticks, with labels of another width.
                 axis.set_major_locator(FixedLocator(list(axis.get_majorticklocs())))
@@ -83,10 +84,13 @@ def arrange(figure: Figure) -> Figure:
             if power and offset.get_visible():
                 _scaled(axis, int(power[1]))
                 offset.set_visible(False)
+                thinner = True
         for _ in range(3):  # a broken label moves the axes, and with them the middle of a title
             broken = _wrap_all(figure)
+            before = _places(figure)
             legends(figure)  # again, since labels under the axes may have changed
-            engine.execute(figure)
+            if broken or thinner or _places(figure) != before:
+                engine.execute(figure)
             if not broken:
                 break
     return figure
@@ -147,6 +151,12 @@ def _fitted(
         legend.remove()
     legend.set_label(BELOW)
     return legend
+
+
+def _places(figure: Figure) -> list[list[float]]:
+    """Return the height of a figure and where its legends stand, in pixels."""
+    boxes = [legend.get_window_extent().bounds for legend in _legends(figure)]
+    return [[round(figure.bbox.height, 1)], *([round(one, 1) for one in box] for box in boxes)]
 
 
 def _height(legend: Legend) -> float:
@@ -219,14 +229,14 @@ def _ticks(axis: Axis, minor: bool = True) -> list[Text]:
     return [label for label in labels if label.get_visible() and label.get_text()]
 
 
-def _thin(axis: Axis) -> None:
-    """Leave out ticks until their labels stand apart; names, which cannot be left out, are turned."""
+def _thin(axis: Axis) -> bool:
+    """Leave out ticks until their labels stand apart, turn names, which cannot be left out; return whether any were."""
     for step in range(2, 8):
         axis.get_majorticklabels()  # brings labels and places up to date
         labels = _ticks(axis, minor=False)
         boxes = [label.get_window_extent() for label in labels]
         if not any(overlap(one.padded(3), other) for one, other in pairwise(boxes)):
-            return
+            return step > 2
         locator = axis.get_major_locator()
         numbers = all(re.fullmatch(r"[-\N{MINUS SIGN}\d.e+]+", label.get_text()) for label in labels)
         if isinstance(locator, MaxNLocator):
@@ -239,7 +249,8 @@ def _thin(axis: Axis) -> None:
         else:
             if labels[0].get_rotation() == 0:
                 _turn(axis, labels)
-            return
+            return True
+    return True
 
 
 def _turn(axis: Axis, labels: list[Text]) -> None:
@@ -303,10 +314,18 @@ def faults(figure: Figure, drawn: bool = False) -> list[str]:
     band or a bar. A text inside the axes may lie on what it names.
 
     Args:
-        drawn: the figure was just drawn as a PNG, and is not drawn once more.
+        drawn: the figure was just drawn as an SVG, and is not drawn once more.
     """
-    if not drawn:
-        figure.draw_without_rendering()
+    if drawn:
+        dpi, figure.dpi = figure.dpi, 72  # by which the texts of an SVG are measured
+        told = _faults(figure)
+        figure.dpi = dpi
+        return told
+    figure.draw_without_rendering()
+    return _faults(figure)
+
+
+def _faults(figure: Figure) -> list[str]:
     texts = [text for text in _texts(figure) if text.get_text().strip()]
     boxes = [text.get_window_extent() for text in texts]
     canvas = figure.bbox.padded(GAP / 2)

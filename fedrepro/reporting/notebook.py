@@ -21,13 +21,13 @@ from typing import Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, is_whole, one_of, require
-from fedrepro.reporting import kernel, stamps
+from fedrepro.reporting import exhibits, kernel, stamps
 from fedrepro.reporting.exhibits import natural
 from fedrepro.reporting.session import Notebook as Notebook
 from fedrepro.reporting.session import begin as begin
 from fedrepro.reporting.session import check_parameter
 from fedrepro.runs import executors
-from fedrepro.runs.index import Index
+from fedrepro.runs.index import opened
 
 _EXHIBIT = re.compile(r"\b(?:EN-\d+[a-z]?|[A-Z]{2,3}-(?:Th|[TFALIPXC])\d+[a-z]?)\b")
 
@@ -334,7 +334,7 @@ def _attempt(source: Source, values: dict[str, Any], output: Path, jobs: int) ->
         run(source.path, values, output=output, jobs=jobs)
     except Exception as caught:  # one notebook's failure must not end the others
         error = str(caught) if isinstance(caught, FedreproError) else f"{type(caught).__name__}: {caught}"
-    return Outcome(source.name, time.monotonic() - start, error, *stamps.counts(output, Index()))
+    return Outcome(source.name, time.monotonic() - start, error, *stamps.counts(output, opened()))
 
 
 def run_all(
@@ -362,7 +362,7 @@ def run_all(
     for source in sources:
         check_parameters(source.path, values)
     copies = {source: executed_copy(source, values.get("profile", "")) for source in sources}
-    store = Index()
+    store = opened()
     for source in [] if again else sources:
         given = check_parameters(source.path, values)
         if stamps.unchanged(copies[source], source.path, given, store):
@@ -373,7 +373,8 @@ def run_all(
     jobs = min(jobs, len(copies))
     pool = ProcessPoolExecutor(jobs, **kernel.processes(), initializer=_begin)
     try:
-        ends = {pool.submit(_attempt, source, values, copy, jobs): source for source, copy in copies.items()}
+        long_first = sorted(copies, key=lambda source: -len(exhibits.drawn_by(source.name)))
+        ends = {pool.submit(_attempt, source, values, copies[source], jobs): source for source in long_first}
         for end in as_completed(ends):
             try:
                 yield end.result()

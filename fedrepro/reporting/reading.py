@@ -66,6 +66,16 @@ class Module:
                 found |= {f"{node.name}.{item.name}": [] for item in node.body if isinstance(item, ast.FunctionDef)}
         return found
 
+    @cached_property
+    def tests(self) -> dict[str, set[str]]:
+        """Return every test function, with the names and attributes that occur in it."""
+        functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+        return {
+            one.name: {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(one)}
+            for one in functions
+            if one.name.startswith("test_")
+        }
+
     def boxes(self) -> Iterator[Box]:
         """Yield the numbered lists of the docstring."""
         text = ast.get_docstring(self.tree) or ""
@@ -127,14 +137,10 @@ class Index:
         last = name.rpartition(".")[2]
         own = [test for test in self.tests if test.path.stem == f"test_{module.path.stem}"]
         for test in [*own, *(test for test in self.tests if test not in own)]:
-            for node in test.tree.body:
-                if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and _uses(node, last):
-                    return test, node.name
+            for called, used in test.tests.items():
+                if last in used:
+                    return test, called
         return (own[0], "") if own else None
-
-
-def _uses(node: ast.AST, name: str) -> bool:
-    return any(getattr(part, "id", getattr(part, "attr", None)) == name for part in ast.walk(node))
 
 
 def page(paper: str, folder: Path) -> str:

@@ -202,7 +202,7 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
     for place, (found, title) in known.items():
         figure = answer.picture(found, title)
         if figure is not None:
-            written.append(paths.replace_file(place / f"{answer.PICTURE}.svg", files.drawn(figure, "svg")))
+            written.append(paths.replace_file(place / f"{answer.PICTURE}.svg", files.drawn(figure)))
     return written
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -12,12 +11,12 @@ if TYPE_CHECKING:
 
 # Figures are laid out to their edges. IPython's own choice, "tight", draws each a second time to find them.
 EDGES: dict[str, Any] = {"bbox_inches": None}
-_saved: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
+_saved: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
-def keep(figure: Figure, png: bytes) -> None:
+def keep(figure: Figure, svg: str) -> None:
     """Keep how a figure was saved, until it is changed."""
-    _saved[figure] = png
+    _saved[figure] = svg
     figure.stale = False  # matplotlib sets it again with every change
 
 
@@ -29,15 +28,22 @@ def by(shell: Any) -> None:
     from IPython.core.pylabtools import print_figure
     from matplotlib.figure import Figure
 
-    formatter = shell.display_formatter.formatters["image/png"]
-    if getattr(formatter.type_printers.get(Figure), "func", None) is print_figure:  # not what a user chose
-        formatter.for_type(Figure, as_png)
+    formatters = shell.display_formatter.formatters
+    png = formatters["image/png"]
+    if getattr(png.type_printers.get(Figure), "func", None) is print_figure:  # not what a user chose
+        png.for_type(Figure, as_png)
+        formatters["image/svg+xml"].for_type(Figure, as_svg)
+
+
+def as_svg(figure: Figure) -> str | None:
+    """Return a figure as it was saved, or None if it was not, or was changed since."""
+    return None if figure.stale else _saved.get(figure)
 
 
 def as_png(figure: Figure) -> str | None:
-    """Return a figure as PNG in base64, or None if nothing is drawn on it."""
-    if figure in _saved and not figure.stale:
-        return b64encode(_saved[figure]).decode("ascii")
+    """Return a figure as PNG in base64, or None if it is shown as it was saved, or nothing is drawn on it."""
+    if as_svg(figure) is not None:
+        return None
     from IPython.core.pylabtools import print_figure
 
     drawn: str | None = print_figure(figure, "png", base64=True, **EDGES)  # type: ignore[no-untyped-call]

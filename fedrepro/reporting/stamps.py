@@ -20,7 +20,7 @@ from typing import Any
 
 from fedrepro import paths
 from fedrepro.runs import codehash, lines, provenance
-from fedrepro.runs.index import Index
+from fedrepro.runs.index import Index, opened
 
 # Tables that several notebooks of a paper write together, each its own rows.
 SHARED = ("claims.csv", "checks.csv", "deviations.csv")
@@ -47,7 +47,7 @@ def write(output: Path, source: Path, values: Mapping[str, Any], traced: Path) -
             "shared": sorted({*told["written"]} - written),
             "asked": told["asked"],
             "executed": told["executed"],
-            "runs": _runs(Index(), told["asked"]),
+            "runs": _runs(opened(), told["asked"]),
         }
         paths.replace_file(path(output), json.dumps(stamp).encode())
 

@@ -80,10 +80,11 @@ def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:
         the same graph, and the seconds that they would take by the mean of such runs (`left`); and `unknown`, without
         one.
     """
-    like = verification.means(store)
+    runs = list(dict.fromkeys(runs))
+    like = verification.means(store) if any(run.key not in store for run in runs) else {}
     counts = ("runs", "stored", "seconds", "on_gpu", "gpu_seconds", "alike", "left", "unknown")
     told: dict[str, float] = dict.fromkeys(counts, 0)
-    for run in dict.fromkeys(runs):
+    for run in runs:
         record, mean = store.get(run.key), like.get((run.task, run.method, run.dataset))
         told["runs"] += 1
         if record is not None:

@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
-from scipy.stats import false_discovery_control, linregress, permutation_test
+from scipy.stats import false_discovery_control, linregress
 
 from fedrepro.errors import ArgumentError, require
-
-EXACT_PAIRS = 12  # above it, 2^pairs sign patterns are too many to list
 
 
 class Interval(NamedTuple):
@@ -27,13 +25,12 @@ class Interval(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """Mean of the differences between two methods on the same seeds, with interval and p-values."""
+    """Mean of the differences between two methods on the same seeds, with interval and p-value."""
 
     difference: float
     low: float
     high: float
     p: float
-    p_signflip: float
     pairs: int
 
 
@@ -92,8 +89,7 @@ def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
 def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Paired:
     """Compare two methods that share seeds: `a[i]` and `b[i]` are scores of one seed.
 
-    The p-value `p` is that of the two-sided paired t test. The p-value `p_signflip` is exact, over all sign patterns of
-    the differences, and NaN beyond 12 pairs.
+    The p-value is that of the two-sided paired t test.
 
     Raises:
         ArgumentError: the lengths differ, there are fewer than two pairs, or a score is not finite.
@@ -104,7 +100,7 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     gaps = left - right
     mean, low, high, pairs = interval(gaps, level=level)
     p = 2 * tail(abs(mean), float(gaps.std(ddof=1)) / math.sqrt(pairs), pairs - 1) if mean else 1.0
-    return Paired(mean, low, high, min(p, 1.0), _signflip(gaps) if pairs <= EXACT_PAIRS else math.nan, pairs)
+    return Paired(mean, low, high, min(p, 1.0), pairs)
 
 
 def mean_gap(left: pd.Series, right: pd.Series) -> Interval:
@@ -118,15 +114,9 @@ def mean_gap(left: pd.Series, right: pd.Series) -> Interval:
 
 def common(left: pd.Series, right: pd.Series) -> Paired | None:
     """Return the paired differences of two scores on the seeds (index values) that both have; None below two."""
-    left, right = left.dropna(), right.dropna()
-    seeds = left.index.intersection(right.index)
-    return paired(left[seeds].tolist(), right[seeds].tolist()) if len(seeds) > 1 else None
-
-
-def _signflip(gaps: np.ndarray) -> float:
-    """Return the share of the 2^n sign patterns whose mean is at least as far from zero."""
-    test = permutation_test((gaps,), np.mean, permutation_type="samples", vectorized=True, n_resamples=np.inf)
-    return float(test.pvalue)
+    one, other = ({seed: score for seed, score in side.items() if score == score} for side in (left, right))
+    seeds = [seed for seed in one if seed in other]
+    return paired([one[seed] for seed in seeds], [other[seed] for seed in seeds]) if len(seeds) > 1 else None
 
 
 def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slope:

@@ -19,7 +19,7 @@ from fedrepro.runs import codehash
 
 FILE = "FEDREPRO_TRACE"  # names the file that the trace is written to
 LEFT_OUT = ("build", "data", ".git")
-KINDS = (".py", ".csv", ".json", ".toml", ".ipynb", ".md", ".tex", ".txt", ".svg", ".png")  # not compiled ones or locks
+KINDS = (".py", ".csv", ".json", ".toml", ".ipynb", ".md", ".tex", ".txt", ".svg")  # not compiled ones or locks
 
 
 @contextlib.contextmanager

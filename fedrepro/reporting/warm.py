@@ -6,6 +6,7 @@ import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a second thread of torch would be lost in a fork
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # see `notebook._begin`
+sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # no client asks a headless kernel for its debugger
 
 from fedrepro.reporting import kernel  # noqa: E402
 

@@ -287,8 +287,8 @@ def execute(
     wanted = list({run.key: run for run in runs}.values())
     store.refresh()
     lacking = [run for run in wanted if run.key not in store or run.key in again]
-    missing = [run for run in lacking if retry or store.failure(run.key) is None]
-    if missing and budget != 0:
+    missing = [run for run in lacking if retry or store.failure(run.key) is None] if budget != 0 else []
+    if missing:
         _check_names(missing)
         if executor not in ("dask", "slurm") and executors.resolved(device) == "cuda" and not is_whole(side_by_side):
             side_by_side = SEEDS_ON_GPU

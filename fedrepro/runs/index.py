@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache as once
+from pathlib import Path
 from typing import Any
 
+from fedrepro import paths
 from fedrepro.runs import cache, lines
 from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 from fedrepro.runs.store import Store, _File, told
@@ -23,15 +26,22 @@ class Index(Store):
         StoreError: a file in the folder cannot be read.
     """
 
+    _states: dict[str, str] | None = None  # of the files, when they were read
+
     def refresh(self) -> None:
         """Read the files that have changed since they were indexed."""
-        self._forget()
-        name = f"index-{zlib.crc32(str(self.folder.resolve()).encode()):08x}"
-        before: dict[str, Any] = cache.load(name, _FORM) or {}
-        now = {}
         with told(self.folder, "read"):
-            for file, stat in self._present().items():
-                of = cache.state([self.folder / file])
+            present = self._present()
+            states = {file: cache.state([self.folder / file]) for file in present}
+            if self._states == states and all(states.values()):
+                return
+            self._forget()
+            self._states = states
+            name = f"index-{zlib.crc32(str(self.folder.resolve()).encode()):08x}"
+            before: dict[str, Any] = cache.load(name, _FORM) or {}
+            now = {}
+            for file, stat in present.items():
+                of = states[file]
                 known = before.get(file)
                 entry = known if of and known and known["of"] == of else self._scanned(file, of)
                 self._files[file] = place = _File(stat.st_ino)
@@ -61,6 +71,18 @@ class Index(Store):
                     records.append((number, _slim(record) | {"sum": zlib.crc32(line)}))
         found = {"faults": faults, "unsealed": unsealed, "records": records, "environments": environments}
         return {"of": of, **found}
+
+
+@once
+def _opened(folder: Path) -> Index:
+    return Index(folder)
+
+
+def opened() -> Index:
+    """Return the index of `paths.store()`. It is read once a process; each call reads what is new."""
+    index = _opened(paths.store())
+    index.refresh()
+    return index
 
 
 def _slim(record: Record) -> Record:

@@ -59,7 +59,7 @@ class Options(Mapping[str, Any]):
 
 def _canonical(name: str, value: Any) -> Any:
     """Return the one form of a value: lists as tuples, whole numbers as int, so that 1 and 1.0 give one key."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or type(value) in (bool, int) or isinstance(value, str):  # first what takes no abstract class
         return value
     if isinstance(value, numbers.Integral):
         return int(value)
@@ -77,6 +77,8 @@ def _plain(value: Any) -> Any:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
+    if type(value) is int and value >= least:
+        return value
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     whole = isinstance(value, numbers.Integral) or (number and float(value).is_integer())
     require(number and whole and value >= least, name, f"an integer >= {least}", value)
@@ -115,7 +117,7 @@ class Run:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __new__(cls, *values: Any, **named: Any) -> Run:
-        for name in named:
+        for name in named.keys() - FIELDS:
             one_of("a field of Run", name, FIELDS)
         require(len(values) <= len(FIELDS), "a Run", f"made of at most {len(FIELDS)} values", values)
         for name in ("task", "paper", "method"):
@@ -132,7 +134,7 @@ class Run:
             require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
         registry.find(self.task, self.method)
         # The partition itself is read with the graph. Its one flag would be taken for true whatever else it is.
-        flag = re.search(r"\bequal\s*=\s*([^,)]*)", self.partition)
+        flag = re.search(r"\bequal\s*=\s*([^,)]*)", self.partition) if "equal" in self.partition else None
         require(flag is None or flag[1].strip() in ("True", "False"), "equal", "True or False", self.partition)
         object.__setattr__(self, "clients", _whole("clients", self.clients, 1))
         object.__setattr__(self, "seed", _whole("seed", self.seed, 0))

@@ -117,8 +117,9 @@ def means(store: Store) -> dict[tuple[str, ...], float]:
     times: dict[bool, defaultdict[tuple[str, ...], list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
     for record in store:
         if not is_finding(record):
+            side = times[store.on_gpu(record)]
             for level in levels(cell_of(record)):
-                times[store.on_gpu(record)][level].append(record["seconds"])
+                side[level].append(record["seconds"])
     return {level: statistics.fmean(seconds) for level, seconds in (times[True] | times[False]).items()}
 
 

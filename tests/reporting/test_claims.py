@@ -54,7 +54,7 @@ def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_
     """A claim of all parts holds where all are shown; of most, where more than half are; half against refute it."""
     ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
     parts = {
-        f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
+        f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 3), 0.0, math.inf)
         for index, sign in enumerate(signs)
     }
     assert (judge_claim(parts)[1], judge_claim(parts, quantifier="most")[1]) == (of_all, of_most)
@@ -68,7 +68,7 @@ def test_a_claim_of_some_parts_needs_one(signs: str, verdict: str) -> None:
     """One part shown is enough, and all contradicted refute it; one that is undecided or was not compared saves it."""
     ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
     parts: dict[str, Any] = {
-        f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 0.5, 3), 0.0, math.inf)
+        f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 3), 0.0, math.inf)
         for index, sign in enumerate(signs)
     }
     assert judge_claim(parts, quantifier="some")[1] == verdict
@@ -78,7 +78,7 @@ def test_a_claim_of_some_parts_needs_one(signs: str, verdict: str) -> None:
 
 def test_what_was_not_compared_is_neither_for_nor_against_most() -> None:
     """Two of 24 parts, contradicted, refute nothing about most of them."""
-    down = Paired(-1.0, -1.5, -0.5, 0.5, 0.5, 3)
+    down = Paired(-1.0, -1.5, -0.5, 0.5, 3)
     missing = {f"{index}": (None, 0.0, math.inf) for index in range(22)}
     parts = {"Cora": (down, 0.0, math.inf), "CiteSeer": (down, 0.0, math.inf)}
     assert judge_claim(parts, quantifier="most")[1] == "fails"
@@ -141,7 +141,7 @@ def test_a_parts_p_value_agrees_with_its_interval(within: tuple[float, float]) -
 
 def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None:
     """What has no two runs is named, and keeps a claim from holding, but not from failing."""
-    up, down = (Paired(x, x - 0.5, x + 0.5, 0.5, 0.5, 3) for x in (1.0, -1.0))
+    up, down = (Paired(x, x - 0.5, x + 0.5, 0.5, 3) for x in (1.0, -1.0))
     text, verdict = judge_claim({"Cora": (up, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})
     assert verdict == "holds in part"
     assert text.endswith("(points); not compared: Photo")

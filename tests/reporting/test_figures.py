@@ -198,10 +198,10 @@ def test_identities_print_as_below_rounding() -> None:
     assert files.machine(float("nan")) == "nan"
 
 
-def test_save_writes_the_three_files(tmp_path: Path) -> None:
-    """CSV, SVG and PNG lie under the paper's folder, and no partial file stays."""
+def test_save_writes_both_files(tmp_path: Path) -> None:
+    """CSV and SVG lie under the paper's folder, and no partial file stays."""
     written = files.save("fedgat", "FG-F2a", sweep(), draw("curves"), tmp_path)
-    names = ["FG-F2a.csv", "FG-F2a.svg", "FG-F2a.png"]
+    names = ["FG-F2a.csv", "FG-F2a.svg"]
     assert [path.name for path in written] == names
     assert sorted(os.listdir(tmp_path / "fedgat")) == sorted(names)
     assert files.save("fedgat", "checks", sweep(), folder=tmp_path) == [tmp_path / "fedgat" / "checks.csv"]
@@ -240,7 +240,7 @@ def test_save_gives_the_same_bytes_in_two_processes(tmp_path: Path) -> None:
         command = [sys.executable, "-c", program, str(tmp_path / seed)]
         subprocess.run(command, cwd=Path(__file__).parent, env=environment, check=True, timeout=120)
     first, second = tmp_path / "1" / "fedgat", tmp_path / "2" / "fedgat"
-    assert len(list(first.iterdir())) == 3 * len(FORMS)
+    assert len(list(first.iterdir())) == 2 * len(FORMS)
     for path in first.iterdir():
         assert path.read_bytes() == (second / path.name).read_bytes(), path.name
     svg = (first / "curves.svg").read_text()
@@ -255,7 +255,6 @@ def test_drawing_and_saving_again_changes_nothing(tmp_path: Path) -> None:
         files.save("fedgat", "b", sweep(), draw("dots"), tmp_path)
     folder = tmp_path / "fedgat"
     assert (folder / "a.svg").read_bytes() == (folder / "b.svg").read_bytes()
-    assert (folder / "a.png").read_bytes() == (folder / "b.png").read_bytes()
 
 
 def test_drawings_do_not_depend_on_the_last_bits_of_a_layout(tmp_path: Path) -> None:

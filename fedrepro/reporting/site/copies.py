@@ -52,7 +52,7 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
                 for output in cell["outputs"]
                 for place, shown in enumerate(static(output, widgets))
             ]
-            if any("image/png" in output.get("data", {}) for output in cell["outputs"]):
+            if any(kind.startswith("image/") for output in cell["outputs"] for kind in output.get("data", {})):
                 cell["metadata"]["mystnb"] = {"image": {"alt": alternative(cell, heading, titles)}}
         cells.append(cell)
     cells.insert(1, {"cell_type": "markdown", "id": "links", "metadata": {}, "source": links})
