@@ -13,7 +13,7 @@ import pytest
 from fedrepro import paths
 from fedrepro.runs import cache, verification
 from fedrepro.runs.execute import execute
-from fedrepro.runs.index import Index
+from fedrepro.runs.index import Index, opened
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -97,3 +97,16 @@ def test_kept_until_a_file_changes(tmp_path: Path) -> None:
     assert cache.kept("n", cache.state([file]), value) == 4
     file.unlink()
     assert cache.kept("n", cache.state([file]), value) == 5
+
+
+def test_an_opened_index_is_read_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`opened` gives one index a process. Files that stay as they are, are not read, and a new record is seen."""
+    _, runs = filled(paths.store())
+    index = opened()
+    with monkeypatch.context() as patch:
+        patch.delattr(Store, "_keep")
+        assert opened() is index and runs[0].key in index
+    new = runs[0].replace(seed=9)
+    assert new.key not in index
+    execute([new], store=Store(), file="a", workers=1, progress=False)
+    assert opened() is index and new.key in index
