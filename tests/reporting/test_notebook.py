@@ -209,15 +209,6 @@ def test_run_all_goes_on_after_a_failure(suite: Path) -> None:
     assert "was never executed" in ends["p/1-a"] or "SystemExit" in ends["p/1-a"]
 
 
-def test_notebooks_with_many_exhibits_begin_first(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long notebook that begins last would keep all other cores waiting."""
-    for name in ("p/1-a", "p/2-b", "p/3-c"):
-        write(suite, name)
-    drawn = {"p/1-a": [1], "p/2-b": [], "p/3-c": [1, 2]}
-    monkeypatch.setattr(notebook.exhibits, "drawn_by", lambda name: drawn[name])
-    assert [end.name for end in notebook.run_all(["p"], jobs=1)] == ["p/3-c", "p/1-a", "p/2-b"]
-
-
 def test_a_figure_is_a_picture_in_the_copy(suite: Path) -> None:
     """Also in a kernel forked from a process that has imported matplotlib already."""
     write(suite, "p/1-a", "import matplotlib.pyplot as plt\nfigure, _ = plt.subplots()\nplt.close(figure)\nfigure")

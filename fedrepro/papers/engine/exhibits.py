@@ -1,4 +1,4 @@
-"""List the suite's own exhibits EN-4 and EN-5, the cost of a round, with their tables, and judge their checks."""
+"""List the suite's own exhibits EN-4 to EN-6, the cost of a round, with their tables, and judge their checks."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def regimes() -> list[Run]:
     return runs + [_large(nodes, {"hidden": 64, "rounds": 3, "repeats": 3}) for nodes in (10_000, 100_000, 1_000_000)]
 
 
+def beside_openfgl() -> list[Run]:
+    """Return the runs of EN-6: FedAvg on METIS parts of Cora, by this package and by OpenFGL's own program."""
+    options = {"hidden": 64, "local_epochs": 3, "rounds": 100, "repeats": 3}
+    return rounds(method="OpenFGL", dataset="Cora", split="20/40/40", clients=[5, 10, 20], options=options)
+
+
 def smallest_regimes() -> list[Run]:
     """Return two runs of two rounds on made-up graphs."""
     options = {"hidden": 4, "rounds": 2, "repeats": 1, "memory": False}
@@ -62,6 +68,11 @@ def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
     return _costs(frame.sort_values(["hidden", "clients"]) if len(frame) else frame, COLUMNS)
 
 
+def openfgl_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return median seconds per round of the stack and of OpenFGL, and the stack's advantage, by clients (EN-6)."""
+    return _costs(frame, ("clients", "hidden", "way", "seconds per round", "stack is faster by", "runs"))
+
+
 def gpu_table() -> pd.DataFrame:
     """Return the milliseconds of a round on a GPU and on the CPU beside it, as `make gpu-report` has measured them.
 
@@ -74,15 +85,16 @@ def gpu_table() -> pd.DataFrame:
 def _costs(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     """Return some columns of the costs of each run and way; a random graph has the stack only."""
     rows = []
+    ways = {"nodes": WAYS[:1], "OpenFGL": (WAYS[0], "OpenFGL")}
     for run in frame.to_dict("records"):
         random = run["method"] == "nodes"
-        for way in WAYS[:1] if random else WAYS:
+        for way in ways.get(run["method"], WAYS):
             seconds = run[f"{way}.timing.seconds_per_round"]
             row = {
                 "graph": f"random, {int(run['nodes']):,} nodes" if random else run["dataset"],
                 "split": "60/20/20" if random else run["split"],
                 "seconds per round": seconds,
-                "peak MiB": run[f"{way}.timing.peak_mebibytes"],
+                "peak MiB": run.get(f"{way}.timing.peak_mebibytes"),
                 "stack is faster by": seconds / run["stack.timing.seconds_per_round"],
                 "chunk": run.get("stack.chunk") if way == "stack" else None,
                 "test": run.get(f"{way}.test"),
@@ -133,6 +145,7 @@ def identity(
 
 GRIDS = {
     "EN-5": Grid(regimes, quick=lambda run: run.options.get("nodes") == 10_000, smoke=smallest_regimes),
+    "EN-6": Grid(beside_openfgl, quick=lambda run: run.clients == 10, smoke=list),
     "EN-4": Grid(speed, quick=lambda run: (run.clients, run.options["hidden"]) == (10, 64), smoke=smallest_speed),
 }
 CLAIMS = ()

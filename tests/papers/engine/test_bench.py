@@ -6,12 +6,13 @@ import math
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.method import State
-from fedrepro.errors import ArgumentError
+from fedrepro.errors import ArgumentError, FedreproError
 from fedrepro.papers.engine import bench, exhibits, openfgl
 from fedrepro.runs.execute import execute
 from fedrepro.runs.run import Run
@@ -78,9 +79,56 @@ def test_the_tables_have_every_way_that_is_measured() -> None:
     assert exhibits.WAYS == bench.WAYS
 
 
-def test_openfgl_is_left_out_where_it_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The script that times OpenFGL says that it is not here, and does not fail."""
+# Stands for OpenFGL: half a second a training, and an error for other settings than the run's.
+OPENFGL = """
+import time
+
+class FGLTrainer:
+    def __init__(self, args):
+        given = args.dataset, args.num_clients, args.num_rounds, args.num_epochs, args.hid_dim, args.train_val_test
+        assert given == (["Cora"], 3, 2, 1, 4, "0.2-0.4-0.4"), given
+    def train(self):
+        time.sleep(0.5)
+"""
+
+
+def against_openfgl(clients: int) -> Run:
+    options = {"hidden": 4, "local_epochs": 1, "rounds": 2, "repeats": 1}
+    (run,) = exhibits.rounds(method="OpenFGL", dataset="Cora", split="20/40/40", clients=clients, options=options)
+    return run
+
+
+def test_openfgl_is_left_out_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The run is none that failed: nothing is stored, and the reason says what to install."""
     monkeypatch.setattr(openfgl, "find_spec", lambda name: None)
-    assert openfgl.main() == 0 and "OpenFGL is not installed" in capsys.readouterr().out
+    store = Store(tmp_path)
+    frame = execute([against_openfgl(3)], store=store, progress=False, workers=1, quiet=True)
+    (left_out,) = frame.attrs["unavailable"]
+    assert "`pip install openfgl-lib" in left_out["error"] and not frame.attrs["failed"] and not len(store)
+
+
+def test_openfgl_trains_what_the_run_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its program gets the run's settings, its seconds are those of training, and its failure is told."""
+    for name, text in {
+        "__init__": "",
+        "config": "class args: pass",
+        "flcore/__init__": "",
+        "flcore/trainer": OPENFGL,
+    }.items():
+        path = tmp_path / "openfgl" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(openfgl.datasets, "fetch", lambda name: tmp_path / "cora")
+    (tmp_path / "cora" / "raw").mkdir(parents=True)
+    monkeypatch.setattr(bench, "stepper", lambda run, way: lambda count: 0.0)
+    result = openfgl.beside(against_openfgl(3))["result"]
+    assert 0.25 <= result["OpenFGL"]["timing"]["seconds_per_round"] < 1
+    frame = pd.DataFrame([{"clients": 3, "hidden": 4, "method": "OpenFGL", "dataset": "Cora", "split": "20/40/40"}])
+    frame = frame.assign(
+        repeats=1, **{f"{way}.timing.seconds_per_round": value for way, value in (("stack", 0.1), ("OpenFGL", 0.4))}
+    )
+    assert list(exhibits.openfgl_table(frame)["stack is faster by"]) == [1, 4]
+    with pytest.raises(FedreproError, match="OpenFGL ended with 1"):
+        openfgl.beside(against_openfgl(4))
