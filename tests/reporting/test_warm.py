@@ -27,7 +27,7 @@ print(json.dumps([kernel.warm, *kept, gc.get_freeze_count() > 100_000, len(os.li
 @pytest.mark.skipif(sys.platform != "linux", reason="processes of notebooks are forked on Linux alone")
 @pytest.mark.parametrize("readable", [True, False])
 def test_what_a_warm_process_has(readable: bool, tmp_path: Path) -> None:
-    """Imports, templates, store and index, apart from the collector, in one thread, without a store that it cannot read."""
+    """Imports, templates, store, index, apart from the collector, in one thread; a store it cannot read is left out."""
     folder = tmp_path / "results"
     if not readable:
         folder.write_text("a file where the store should be")
