@@ -318,7 +318,7 @@ def test_filters_choose(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gfl/6-experiments" in text and "fedgat/" not in text
     assert cli.main(["status", "FG-T1", "engine/4-speed"]) == 0
     shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:] if line[0] != " "]
-    assert shown == ["FG-T1", "EN-4", "EN-5", "EN-6"]
+    assert shown == ["FG-T1", "EN-4", "EN-5", "EN-6", "EN-7"]
     assert cli.main(["data", "Cora"]) == 0
     text = capsys.readouterr().out
     assert "10556" in text and "PubMed" not in text

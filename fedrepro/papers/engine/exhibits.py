@@ -1,4 +1,4 @@
-"""List the suite's own exhibits EN-4 to EN-6, the cost of a round, with their tables, and judge their checks."""
+"""List the suite's own exhibits EN-4 to EN-7, the cost of a round, with their tables, and judge their checks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from fedrepro.runs.run import Run, sweep
 WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 GIB = 1024.0
 COLUMNS = ("clients", "hidden", "way", "seconds per round", "peak MiB", "stack is faster by", "chunk", "test", "runs")
+FLOOR = (
+    "graph", "split", "clients", "hidden", "optimizer GB/s", "sparse products GFLOP/s",
+    "floor, seconds per round", "stack, seconds per round", "stack over floor",
+)  # fmt: skip
 
 rounds = partial(
     sweep, task="bench", paper="engine", method="rounds", prepare="unit-norm", split="public", partition="metis"
@@ -48,6 +52,22 @@ def beside_openfgl() -> list[Run]:
     return rounds(method="OpenFGL", dataset="Cora", split="20/40/40", clients=[5, 10, 20], options=options)
 
 
+def floors() -> list[Run]:
+    """Return the runs of EN-7: the floor of every round of EN-4, and of those of EN-5 on large clients."""
+    timed = [run for run in (*speed(), *regimes()) if run.method == "rounds" and run.clients <= 100]
+    return [_floor(run, 20) for run in timed]
+
+
+def _floor(timed: Run, repeats: int) -> Run:
+    options = {name: timed.options[name] for name in ("hidden", "local_epochs")}
+    return timed.replace(method="floor", options={**options, "repeats": repeats})
+
+
+def smallest_floors() -> list[Run]:
+    """Return the floor of the run of `smallest_speed`."""
+    return [_floor(run, 1) for run in smallest_speed()]
+
+
 def smallest_regimes() -> list[Run]:
     """Return two runs of two rounds on made-up graphs."""
     options = {"hidden": 4, "rounds": 2, "repeats": 1, "memory": False}
@@ -71,6 +91,32 @@ def speed_table(frame: pd.DataFrame) -> pd.DataFrame:
 def openfgl_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return median seconds per round of the stack and of OpenFGL, and the stack's advantage, by clients (EN-6)."""
     return _costs(frame, ("clients", "hidden", "way", "seconds per round", "stack is faster by", "runs"))
+
+
+def floor_table(floors: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+    """Return the floor of each setting, the seconds of the stack there, and how many floors these are (EN-7).
+
+    Args:
+        floors: the runs of EN-7.
+        timed: the runs of EN-4 and EN-5; a setting without one has no seconds of the stack.
+    """
+    setting = ["dataset", "split", "clients", "hidden"]
+    took = "stack.timing.seconds_per_round"
+    known = timed.set_index(setting)[took].to_dict() if len(timed) else {}
+    rows = []
+    for run in floors.to_dict("records"):
+        seconds = run["timing.seconds_per_round"]
+        stack = known.get(tuple(run[name] for name in setting))
+        row = {"graph": run["dataset"], **{name: run[name] for name in setting[1:]}}
+        row |= {
+            "optimizer GB/s": run["timing.bytes_per_second"] / 1e9,
+            "sparse products GFLOP/s": run["timing.operations_per_second"] / 1e9,
+            "floor, seconds per round": seconds,
+            "stack, seconds per round": stack,
+            "stack over floor": None if stack is None else stack / seconds,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows, columns=list(FLOOR))
 
 
 def gpu_table() -> pd.DataFrame:
@@ -145,6 +191,7 @@ def identity(
 
 GRIDS = {
     "EN-5": Grid(regimes, quick=lambda run: run.options.get("nodes") == 10_000, smoke=smallest_regimes),
+    "EN-7": Grid(floors, quick=lambda run: (run.clients, run.options["hidden"]) == (10, 64), smoke=smallest_floors),
     "EN-6": Grid(beside_openfgl, quick=lambda run: run.clients == 10, smoke=list),
     "EN-4": Grid(speed, quick=lambda run: (run.clients, run.options["hidden"]) == (10, 64), smoke=smallest_speed),
 }
