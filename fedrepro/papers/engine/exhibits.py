@@ -16,9 +16,16 @@ WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 GIB = 1024.0
 COLUMNS = ("clients", "hidden", "way", "seconds per round", "peak MiB", "stack is faster by", "chunk", "test", "runs")
 FLOOR = (
-    "graph", "split", "clients", "hidden", "optimizer GB/s", "sparse products GFLOP/s",
-    "floor, seconds per round", "stack, seconds per round", "stack over floor",
-)  # fmt: skip
+    "graph",
+    "split",
+    "clients",
+    "hidden",
+    "optimizer GB/s",
+    "sparse products GFLOP/s",
+    "floor, seconds per round",
+    "stack, seconds per round",
+    "stack over floor",
+)
 
 rounds = partial(
     sweep, task="bench", paper="engine", method="rounds", prepare="unit-norm", split="public", partition="metis"
