@@ -62,7 +62,7 @@ def warm_up() -> None:
         with contextlib.suppress(Exception):
             prepare()
     # What libraries have to free at their end is no matter of a process forked from this one.
-    for each in weakref.finalize._registry:  # type: ignore[attr-defined]
+    for each in getattr(weakref.finalize, "_registry", ()):
         each.atexit = False
     # What is here stays: the collector of a forked process need not look through it, and its pages stay shared.
     gc.collect()
