@@ -19,6 +19,10 @@ CLOSE = 2.0  # points below the best mean within which a method is still conside
 GRAPH = "Cora"  # whose leaks the page tells
 COLUMN = protocol.Column(GRAPH, protocol.METIS).label
 PAGE = "WHICH.md"
+LEGEND = (
+    "A column is named by its graph, its partition, the number of clients, and its split where that is not the usual"
+    " one. A difference is *shown* if its 95% interval leaves out zero and Benjamini and Hochberg's procedure keeps it."
+)
 
 
 def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None:
@@ -156,9 +160,10 @@ def costs(table: pd.DataFrame) -> Iterator[str]:
         # Of those that send the same the better one is named.
         least = near.sort_values(["bytes", "accuracy"], ascending=[True, False], kind="stable").iloc[0]
         names = ", ".join(points[points["front"]].sort_values("bytes")["row"])
+        size = f"{least['bytes']:{'.3g' if least['bytes'] < 100 else ',.0f'}} MiB"
         yield (
             f"**Bytes, {heading}.** Of the methods within {CLOSE:g} points of the best, {least['row']} sends least, "
-            f"{least['bytes']:.3g} MiB per client; on the Pareto front of bytes and accuracy are {names}."
+            f"{size} per client; on the Pareto front of bytes and accuracy are {names}."
         )
 
 
@@ -220,6 +225,6 @@ def _power(found: statistics.Ranks) -> str:
 
 def write(folder: Path, statements: Sequence[str]) -> str:
     """Write the page with these statements to a folder of figures, and return its text."""
-    text = "# Which method should I take?\n\n" + "\n".join(f"- {one}" for one in statements) + "\n"
+    text = f"# Which method should I take?\n\n{LEGEND}\n\n" + "\n".join(f"- {one}" for one in statements) + "\n"
     paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())
     return text

@@ -28,7 +28,7 @@ Cora.
 
 Score. A run is scored at its round of best validation accuracy. Methods with one global model are scored before local
 training, and personalized methods after it. For pFedGraph the better of the two on validation nodes counts. The row
-"FedAvg, fine-tuned" is FedAvg's own runs after local training. Small graphs have five seeds, and large ones three.
+"FedAvg (fine-tuned)" is FedAvg's own runs after local training. Small graphs have five seeds, and large ones three.
 
 Own ground. Feras needs nodes that several clients see, and GFL-APPNP one node at each client. Each has one column of
 its own with the methods in `REFERENCES`: Cora among 5 clients with private and public nodes, and subCora among 300
@@ -102,7 +102,7 @@ def _rows() -> dict[str, Row]:
 
 
 METHODS = _rows()
-FINE_TUNED = "FedAvg, fine-tuned"  # a view of FedAvg's runs, see the docstring
+FINE_TUNED = "FedAvg (fine-tuned)"  # a view of FedAvg's runs, see the docstring
 REFERENCES = ("Central", "Local", "FedAvg", "FedSGD")
 OWN_GROUND = {"Feras": "private-public(kappa=0.6)", "GFL-APPNP": "blocks"}
 CHOSEN = Path(__file__).parent / "chosen.csv"

@@ -179,7 +179,7 @@ def judge_claim(
         name: (gap, *judge_interval(gap, low, high)) for name, (gap, low, high) in parts.items() if gap is not None
     }
     missing = [name for name in parts if name not in judged]
-    rest = f"; not compared: {', '.join(missing)}" if missing else ""
+    rest = f"; not compared: {'; '.join(missing)}" if missing else ""
     if not judged:
         return f"no two runs of one seed to compare{rest}", NOT_CHECKED
     scattered = {name: p for name, (gap, _, p) in judged.items() if not gap[0] == gap.low == gap.high == 0}

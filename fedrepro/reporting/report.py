@@ -120,7 +120,8 @@ def gallery(
     ids = [row["id"] for row in listed]
     extra = [one for name, one in sorted(drawn.items()) if name not in ids]
     titles = {row["id"]: row["title"] for row in paths.read_csv(FURTHER)}
-    titles |= {one.id: one.exhibit.title for one in extra if one.exhibit}
+    told = {one.id: titles.get(one.id.removeprefix(one.exhibit.id), one.exhibit.title) for one in extra if one.exhibit}
+    titles = told | titles
     return files.page(
         "gallery.md",
         name=exhibits.papers().get(paper) or BESIDE.get(paper, paper),

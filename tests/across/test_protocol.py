@@ -163,7 +163,7 @@ def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path) -> None:
     store = Store(tmp_path)
     more = {"rounds": 2, "hidden": 8, "local_epochs": 1}
     found = fr.across(method="ServerMomentum", dataset="Cora~standin", seeds=2, store=store, **more)
-    assert set(found["row"]) == {"Local", "FedAvg", "FedAvg, fine-tuned", "ServerMomentum"}
+    assert set(found["row"]) == {"Local", "FedAvg", "FedAvg (fine-tuned)", "ServerMomentum"}
     row = found.set_index("row").loc["ServerMomentum"]
     assert row["runs"] == 2 and 0 < row["accuracy"] <= 100 and row["low"] <= row["minus Local"] <= row["high"]
     assert row["MiB"] == found.set_index("row").loc["FedAvg", "MiB"] > 0

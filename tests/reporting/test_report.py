@@ -157,10 +157,12 @@ def test_a_file_without_rows_is_not_drawn(folder: Path) -> None:
 
 
 def test_a_form_of_an_exhibit_has_its_title(folder: Path) -> None:
-    """A file that is named after an exhibit, with one word or more behind its ID, has the exhibit's title."""
-    files.save("fedgat", "FG-T1-by-reading", pd.DataFrame({"runs": [1]}), folder=folder)
+    """A file named after an exhibit, with words behind its ID, has the exhibit's title, or that of a known view."""
+    for name in ("FG-T1-by-reading", "FG-T1-literal-or-not"):
+        files.save("fedgat", name, pd.DataFrame({"runs": [1]}), folder=folder)
     report.write(folder)
-    assert "### FG-T1-by-reading: Test accuracy of central" in page(folder)
+    assert "### FG-T1-literal-or-not: " in page(folder)
+    assert "### FG-T1-by-reading: Every reading that was run" in page(folder)
 
 
 def test_what_was_not_published_has_no_verdict(tmp_path: Path) -> None:

@@ -126,8 +126,9 @@ def _methods(short: bool) -> tuple[str, bool]:
     rows = [_row(run, cpu[run.key], once[run.key], twice[run.key]) for run in runs]
     table = pd.DataFrame(rows).fillna("")
     held = set(table["against the CPU"]) <= GOOD and set(table["a second time"]) == {"identical"}
-    told = f"Each method trains {ROUNDS} rounds on a small graph, once on the CPU and twice on the GPU. What is "
-    told += "`close` differs by what `fedrepro verify` lets another device change; losses are not compared."
+    told = f"Each method trains {ROUNDS} rounds on a small graph, once on the CPU and twice on the GPU. "
+    told += "`close` means that no score differs by more than `fedrepro verify` allows between devices; losses are"
+    told += " not compared."
     return f"{told}\n\n{files.table(list(table), table.to_numpy().tolist())}", held
 
 
@@ -323,7 +324,7 @@ def _whole(run: Run, rounds: list[int]) -> Iterator[float]:
 
 SECTIONS: dict[str, Callable[[bool], tuple[str, bool]]] = {
     "The machine": _machine,
-    "Seconds a round": _speed,
+    "Milliseconds a round": _speed,
     "Kernels": _kernels,
     "Memory": _memory,
     "Every method against the CPU": _methods,

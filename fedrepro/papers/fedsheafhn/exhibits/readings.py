@@ -83,7 +83,8 @@ def literal_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return for each method the mean difference to the printed cells, and the cells that fit, under both readings.
 
     Only cells that both readings have are counted. A cell fits if its word is "agrees" or "compatible". A printed
-    number of another protocol fits nowhere, and is not among the cells `tested`.
+    number of another protocol fits nowhere, and is not among the cells `tested`. `runs` is the median number of runs
+    of a cell under the literal reading.
     """
     both = table.dropna(subset=["difference", "main_difference"])
     fits = {
@@ -92,7 +93,8 @@ def literal_summary(table: pd.DataFrame) -> pd.DataFrame:
     }
     rows = both.assign(**fits, tested=both["verdict"].ne(rule.NOT_TESTED)).groupby("method", sort=False)
     means = rows[["main_difference", "difference"]].mean().rename(columns={"difference": "literal_difference"})
-    return means.join(rows[[*fits, "tested"]].sum()).assign(cells=rows.size()).reset_index()
+    counts = rows[[*fits, "tested"]].sum()
+    return means.join(counts).assign(cells=rows.size(), runs=rows["runs"].median()).reset_index()
 
 
 def fggp_table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -196,9 +196,10 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
     """Return where FedSheafHN stands in each column of Table 1 or 2 that was run on a real graph.
 
     The column `over Local` is FedSheafHN minus Local in points, on the seeds that both have, with its 95% interval
-    (`low`, `high`; none for one run). The `rival` is the other method of best validation accuracy, and `over rival` is
-    FedSheafHN minus it. `place` is one more than the methods whose mean test accuracy is above FedSheafHN's, each on
-    the seeds that both have, and `methods` counts those compared, FedSheafHN among them.
+    (`low`, `high`; none for one run). The `rival` is the other method of best validation accuracy among those
+    that share two seeds with FedSheafHN, as in SH-C1, and `over rival` is FedSheafHN minus it. `place` is one more than
+    the methods whose mean test accuracy is above FedSheafHN's, each on the seeds that both have, and `methods` counts
+    those compared, FedSheafHN among them.
     """
     rows = []
     for (dataset, clients), column in frame.groupby(["dataset", "clients"], sort=False):
@@ -207,7 +208,7 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
             continue
         scores = {name: group["percent"] for name, group in runs.items()}
         gaps = {name: (scores[OURS] - score).dropna() for name, score in scores.items() if name != OURS}
-        rival = rival_of({name: runs[name]["val"] for name, gap in gaps.items() if len(gap)})
+        rival = rival_of({name: runs[name]["val"] for name, gap in gaps.items() if len(gap) > 1})
         over_local = mean_gap(scores[OURS], scores.get("Local", scores[OURS].iloc[:0]))[:3]
         over_rival = gaps[rival].mean() if rival else math.nan
         place = 1 + sum(gap.mean() < 0 for gap in gaps.values())
