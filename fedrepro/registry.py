@@ -56,7 +56,8 @@ def _entry(given: str | dict[str, Any]) -> Entry:
     return Entry(**{name: value for name, value in given.items() if name != "needs"} | {"options": needed | usual})
 
 
-_LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FILE = Path(__file__).with_suffix(".toml")
+_LISTED = tomllib.loads(FILE.read_text(encoding="utf-8"))
 # The names of `fedrepro.data.partition.PARTITIONS`, which needs torch.
 PARTITIONS = tuple(_LISTED["partitions"])
 # The functions that generate graphs, by a pattern of the graphs' names.

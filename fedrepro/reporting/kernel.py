@@ -32,13 +32,14 @@ from typing import Any
 from fedrepro import paths
 from fedrepro.reporting import trace
 from fedrepro.reporting.widgets import HEADLESS
-from fedrepro.runs import executors, index, store
+from fedrepro.runs import executors, index, lines, provenance, store
 
 # What notebooks import that takes long, and what runs them. Importing these starts no thread, but perhaps a GPU.
 HEAVY = (
     "torch", "torch_geometric.data", "torch_geometric.utils", "pandas", "matplotlib.pyplot", "seaborn", "scipy.stats",
     "sklearn.metrics", "networkx", "ipywidgets", "ipykernel.kernelapp", "ipykernel.pylab.backend_inline",
     "matplotlib_inline.backend_inline", "papermill", "nbconvert", "pandas.io.formats.style", "IPython.core.completer",
+    "fedrepro.engine.training", "fedrepro.reporting.answer", "fedrepro.reporting.figures", "fedrepro.reporting.outcome",
 )  # fmt: skip
 LOOK_SECONDS = 0.1
 # A kernel that is told to end writes its trace first; on a busy machine Jupyter's 5 seconds are too few for that.
@@ -55,10 +56,11 @@ def warm_up() -> None:
     What fails here fails again, with its message, in the notebook that needs it.
     """
     global warm
+    trace.begin()
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    for prepare in (_first_page, _first_figure, store.opened, index.opened):
+    for prepare in (_first_page, _first_figure, store.opened, _fingerprints):
         with contextlib.suppress(Exception):
             prepare()
     # What libraries have to free at their end is no matter of a process forked from this one.
@@ -95,6 +97,12 @@ def _first_figure() -> None:
         ax.legend()
         plt.close(figure)
     files.drawn(figure)
+
+
+def _fingerprints() -> None:
+    """Hash the code behind all stored results, where no hashes are kept, since all sources are read for the first."""
+    for cell in {lines.cell_of(record) for record in index.opened()}:
+        provenance.current(*cell)
 
 
 def processes() -> dict[str, Any]:

@@ -7,6 +7,7 @@ and the runs that its notebook asked the store for.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -14,12 +15,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedrepro import paths
+from fedrepro import paths, registry
 from fedrepro.runs import codehash
 
 FILE = "FEDREPRO_TRACE"  # names the file that the trace is written to
 LEFT_OUT = ("build", "data", ".git")
 KINDS = (".py", ".csv", ".json", ".toml", ".ipynb", ".md", ".tex", ".txt", ".svg")  # not compiled ones or locks
+
+
+_read: set[str] = set()
+_written: set[str] = set()
+
+
+@functools.cache
+def begin() -> None:
+    """Note from now on what this process, and each that is forked from it, opens or replaces."""
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str | os.PathLike):
+            flags = arguments[2] or 0
+            (_written if flags & (os.O_WRONLY | os.O_RDWR) else _read).add(os.path.abspath(arguments[0]))
+        elif event == "os.rename" and isinstance(arguments[1], str | os.PathLike):
+            _written.add(os.path.abspath(arguments[1]))
+
+    sys.addaudithook(note)
 
 
 @contextlib.contextmanager
@@ -29,27 +48,18 @@ def kept(file: str) -> Iterator[None]:
         yield
         return
     root, figures = str(paths.root()), str(paths.figures())
-    read: set[str] = set()
-    written: set[str] = set()
-
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str | os.PathLike):
-            flags = arguments[2] or 0
-            (written if flags & (os.O_WRONLY | os.O_RDWR) else read).add(os.path.abspath(arguments[0]))
-        elif event == "os.rename" and isinstance(arguments[1], str | os.PathLike):
-            written.add(os.path.abspath(arguments[1]))
-
-    sys.addaudithook(note)
+    begin()
     yield
     # Other sources of the package are read for fingerprints, which count by themselves.
     modules = {
         getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if name.startswith("fedrepro")
     }
-    read = {each for each in read if not each.endswith(".py")} | {os.path.abspath(each) for each in modules if each}
+    read = {each for each in _read if not each.endswith(".py")} | {os.path.abspath(each) for each in modules if each}
+    read.add(str(registry.FILE))  # which is read with the first import of this package
     session: Any = sys.modules.get("fedrepro.reporting.session")
     told = {
         "read": sorted(each for each in read if _counts(each, root, figures)),
-        "written": sorted(each for each in written if _within(each, figures) and os.path.isfile(each)),
+        "written": sorted(each for each in _written if _within(each, figures) and os.path.isfile(each)),
         "asked": sorted(session.asked) if session else [],
         "executed": sorted(session.executed) if session else [],
     }

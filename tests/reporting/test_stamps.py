@@ -101,6 +101,7 @@ CHANGES = {
     "code behind its runs": ("fedrepro/papers/fedgat/theory/identities.py", "share = 3.5 /", "share = 3.6 /"),
     "a published number": ("fedrepro/papers/fedgat/published.csv", "FG-T1,Cora", "FG-T1, Cora"),
     "a deviation": ("fedrepro/papers/fedgat/deviations.csv", "FG-", "FG--"),
+    "a table that is read before its kernel begins": ("fedrepro/registry.toml", "#", "##"),
     "a record": ("data/results/fedgat-9-small.jsonl", '"a":1', '"a":2'),
     "a figure": ("figures/fedgat/FG-A1.svg", "<svg", "<svg "),
 }
