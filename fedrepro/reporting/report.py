@@ -166,8 +166,18 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         drawn=done,
         listed=len(listed),
         exhibits=table(["paper", "drawn", "exhibits", "runs behind each number"], shown),
-        others={name: BESIDE.get(name, name) for name in others},
+        others=_beside(folder, others),
     )
+
+
+def _beside(folder: Path, others: Iterable[str]) -> dict[str, str]:
+    """Return the pages in folders that are no paper's: path and title, of galleries first in each."""
+    pages = {}
+    for name in others:
+        pages[f"{name}/README.md"] = BESIDE.get(name, name)
+        for page in sorted({*(folder / name).glob("*.md")} - {folder / name / "README.md"}):
+            pages[f"{name}/{page.name}"] = page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+    return pages
 
 
 def rule_page(folder: Path, papers: Sequence[str]) -> str:
