@@ -1,7 +1,7 @@
 """Return the runs of the other readings of FedStruct's main tables under the tables' row names.
 
 `readings.csv` lists the readings, and `readings` trains them. A reading has only the rows that it changes, on three
-graphs.
+graphs. Three readings are the tables' own runs, or those of another reading, scored at another point of the round.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedrepro.papers.fedstruct.exhibits import readings
 from fedrepro.papers.fedstruct.exhibits.cells import CLIENTS, HOP2VEC
+from fedrepro.papers.fedstruct.exhibits.tables import PERSONAL
 from fedrepro.reporting.readings import listed
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 # The exhibits whose runs are readings of each main table.
 SOURCES = {
-    "FS-T2": ("FS-T2-readings", "FS-T6-readings"),
-    "FS-T6": ("FS-T2-readings", "FS-T6-readings"),
+    "FS-T2": ("FS-T2-readings", "FS-T6-readings", "FS-T2"),
+    "FS-T6": ("FS-T2-readings", "FS-T6-readings", "FS-T6"),
     "FS-T7": ("FS-T2-readings", "FS-T6-readings"),
     "FS-T8": ("FS-T2-readings", "FS-T8-readings"),
 }
@@ -54,7 +55,8 @@ def named(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.Data
         return {}
     frame = pd.concat(parts, ignore_index=True)
     frame["partition"] = frame["partition"].replace(_SHOWN)
-    coded = frame["reading"].eq(readings.CODE_FEDGCN) & frame["partition"].eq("random")
+    fedgcn = frame["reading"].isin([readings.CODE_FEDGCN, readings.FEDGCN_AFTER])
+    coded = fedgcn & frame["partition"].eq("random")
     if exhibit_id == "FS-T2":  # the public code trains FedGCN with 10 clients, whatever the column
         elsewhere = [frame[coded].assign(clients=count) for count in CLIENTS if count != 10]
         frame = pd.concat([frame, *elsewhere], ignore_index=True)
@@ -68,6 +70,19 @@ def _split(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return the frame with the row as `method`, and the reading's name in `readings.csv` as `reading`."""
     if source == "FS-T2-readings":
         return frame.assign(method=HOP2VEC, reading=frame["method"].map(OF_HOP2VEC)).dropna(subset="reading")
+    if source in ("FS-T2", "FS-T6"):
+        averaged, personal = frame["method"].str.startswith("FedAvg "), frame["method"].eq(PERSONAL)
+        after, before = _scored(frame[averaged], "after"), _scored(frame[personal], "before")
+        return pd.concat([after.assign(reading=readings.AFTER), before.assign(reading=readings.BEFORE)])
     parts = frame["method"].astype(str).str.partition(", ")
-    known = {name: name for name in (*readings.CODED, readings.CODE_FEDGCN, readings.LOCAL_DEGREES, readings.SLACK)}
-    return frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")
+    same = (readings.CODE_FEDGCN, readings.WHOLE_INPUT, readings.LOCAL_DEGREES, readings.SLACK)
+    known = {name: name for name in (*readings.CODED, *same)}
+    found = frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")
+    coded = found[found["reading"].eq(readings.CODE_FEDGCN)]
+    return pd.concat([found, _scored(coded, "after").assign(reading=readings.FEDGCN_AFTER)])
+
+
+def _scored(frame: pd.DataFrame, when: str) -> pd.DataFrame:
+    """Return runs with the test accuracy `before` or `after` the last local training, in percent."""
+    column = f"{when}.last.test"
+    return frame.assign(percent=100 * frame[column].astype(float)) if len(frame) else frame

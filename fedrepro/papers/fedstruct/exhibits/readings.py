@@ -63,6 +63,7 @@ COMBINED: tuple[tuple[str, str, Options], ...] = (
 # Readings of Tables 6 and 8 that were found in the public code, or guessed, after our numbers had been seen. Each has
 # the rows that it changes, the method that computes it (none: the row's own), and what it changes of a run.
 CODE_FEDGCN, LOCAL_DEGREES, SLACK = "the code's FedGCN", "degrees of the subgraph", "the code's slack"
+WHOLE_INPUT = "no dropout of the input"  # as in FedGCN's own code
 NO_RELU, RAW_ORBITS, NEITHER = "no last ReLU", "73 raw orbits", "no last ReLU and 73 raw orbits"
 UNTRAINED, BARE_UNTRAINED = "S untrained", "S untrained and no last ReLU"
 _CODED = "FedStruct (as coded)"
@@ -75,6 +76,9 @@ CODED: dict[str, tuple[tuple[str, ...], str, Options]] = {
     UNTRAINED: (("FedStruct (GNN+H2V)",), _CODED, {**_KNOWN, "trained": False, "last": "relu"}),
     BARE_UNTRAINED: (("FedStruct (GNN+H2V)",), _CODED, {**_KNOWN, "trained": False, "last": "linear"}),
 }
+# Readings that need no run of their own: the same runs, scored before local training in place of after it, or the other
+# way round (FS-M).
+AFTER, FEDGCN_AFTER, BEFORE = "after local training", "the code's FedGCN after local training", "before local training"
 PARTS = {"louvain": "louvain(slack=20)", "kmeans": "kmeans(slack=20)"}  # of the public code, which cuts at n/K + 20
 
 DEEP = {"GraphSAGE": CENTRAL, "the same without neighbours (MLP)": "Central MLP"}
@@ -156,6 +160,7 @@ def further() -> list[Cell]:
         for p in PARTITIONS:
             for row in ("FedGCN-1hop", "FedGCN-2hop"):
                 found += cell(f"{row} (code)", dataset, p, REPETITIONS, name=f"{row}, {CODE_FEDGCN}")
+                found += cell(row, dataset, p, REPETITIONS, name=f"{row}, {WHOLE_INPUT}", input_dropout=0.0)
             local = f"FedGCN-1hop, {LOCAL_DEGREES}"
             found += cell("FedGCN-1hop", dataset, p, REPETITIONS, name=local, method="FedGCN (local degrees)")
     return [*found, *_slack(row for row in T6 if not row.startswith("Central"))]
