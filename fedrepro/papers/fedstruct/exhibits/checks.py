@@ -22,8 +22,11 @@ CHECKS: dict[str, dict[str, tuple[str, str]]] = {
         "FS-L1-control": ("the same with the softmax applied twice", "lemma1_control"),
     },
     "FS-Th1": {
-        "FS-Th1": ("Proposition 1: other clients' rows of A- do not enter a client's gradients", "prop1_outside"),
-        "FS-Th1-control": ("its own rows do", "prop1_inside"),
+        "FS-Th1": (
+            "Proposition 1: no rows of A- but those of its labelled nodes enter a client's gradients",
+            "prop1_outside",
+        ),
+        "FS-Th1-control": ("those of its labelled nodes do", "prop1_inside"),
     },
     "FS-Th2": {
         "FS-Th2": ("Proposition 2: gradient with respect to S (Eq. 16)", "prop2"),

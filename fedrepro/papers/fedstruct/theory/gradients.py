@@ -138,7 +138,8 @@ def gradients(run: Run) -> dict[str, Any]:
 def proposition1(seed: int) -> dict[str, float]:
     """Change rows of A- in FedStruct with a Hop2Vec, and return the largest change of a client's gradients by it.
 
-    `prop1_outside` is that from changed rows of all other clients, and `prop1_inside` that from rows of its own.
+    `prop1_inside` is that from changed rows of the client's own labelled nodes, and `prop1_outside` that from all other
+    rows: those of other clients, and of its own nodes without a label.
     """
     fed = small_federation(seed)
     model = DGCN(fed.features, fed.classes, hidden=5)
@@ -146,7 +147,7 @@ def proposition1(seed: int) -> dict[str, float]:
     fed, state = method.start(fed)
     before, worst = client_gradients(method, fed, state), {"prop1_outside": 0.0, "prop1_inside": 0.0}
     for client, part in enumerate(fed.sources[0].parts):
-        own = np.isin(np.arange(NODES), part.numpy())
+        own = np.isin(np.arange(NODES), part[fed.sources[0].data.train_mask[part]].numpy())
         for name, rows in (("prop1_outside", ~own), ("prop1_inside", own)):
             changed = state.more.exchanged.matrices[0].toarray()
             changed[rows] *= 1.7
