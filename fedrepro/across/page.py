@@ -22,6 +22,9 @@ PAGE = "WHICH.md"
 LEGEND = (
     "A column is named by its graph, its partition, the number of clients, and its split where that is not the usual"
     " one. A difference is *shown* if its 95% interval leaves out zero and Benjamini and Hochberg's procedure keeps it."
+    " The best method is chosen by the runs that the others are then compared on, so that among equal methods some"
+    " would be shown to be worse more often than the level says. An attack's success is a lower bound: what it does not"
+    " rebuild, a better attacker may."
 )
 
 
@@ -175,15 +178,15 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     held = leaks.assign(worst=leaks[["features", "edges", "labels"]].max(axis=1), accuracy=leaks["row"].map(means))
     for goal in ("features", "edges", "labels"):
         top = held.sort_values(goal, ascending=False, kind="stable").iloc[0]
-        most = f"{top['row']} reveals most: {top[goal]:.0%} of the way from chance to everything"
+        most = f"{top['row']} reveals most to this attacker: {top[goal]:.0%} of the way from chance to everything"
         yield f"**Leaks on {GRAPH}, {goal}.** {most}."
     held = held.dropna(subset=["accuracy"])
     near = held[held["accuracy"] >= held["accuracy"].max() - CLOSE] if len(held) else held
     if len(near):
         least = near.sort_values("worst", kind="stable").iloc[0]
         yield (
-            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least: "
-            f"at most {least['worst']:.0%} of the way from chance to everything."
+            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least to this attacker: "
+            f"its worst of three goals is {least['worst']:.0%} of the way from chance to everything."
         )
 
 

@@ -26,8 +26,8 @@ LEVEL = 0.05
 SHOWN, CONTRADICTED, UNDECIDED = "shown", "contradicted", "undecided"
 NOT_CHECKED = "cannot be checked here"
 NOT_TESTED = checks.NOT_TESTED
-AT_HAND = "holds on every graph at hand"
-VERDICTS = ("holds", AT_HAND, "holds in part", "fails", UNDECIDED, NOT_CHECKED, NOT_TESTED)
+AT_HAND, IN_PART, MIXED = "holds on every graph at hand", "holds in part", "mixed"
+VERDICTS = ("holds", AT_HAND, IN_PART, MIXED, "fails", UNDECIDED, NOT_CHECKED, NOT_TESTED)
 COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
 QUANTIFIERS = ("all", "most", "some")
 
@@ -165,11 +165,14 @@ def judge_claim(
 
     Use None for a part with fewer than two comparable runs. It is listed as "not compared", and a claim about all parts
     can then hold in part at most. If all such parts are `absent`, on graphs that are not at hand, and all others are
-    shown, it holds on every graph at hand. A claim about most parts holds if more than half are shown, and fails if
-    half or more are contradicted. A claim about some parts holds if one is shown, and fails if all are contradicted.
+    shown, it holds on every graph at hand. A claim about all parts is mixed if some are shown and some contradicted,
+    and holds in part if some are shown and none is contradicted. A claim about most parts holds if more than half are
+    shown, fails if half or more are contradicted, and is undecided otherwise. A claim about some parts holds if one is
+    shown, and fails if all are contradicted.
 
-    Benjamini and Hochberg's procedure runs over the parts that scatter. Two settings with one number in every run
-    differ by zero for certain, and such a part must not make the others easier to show.
+    Two settings with one number in every run differ by zero for certain. No run could refute a claim that wants no
+    difference between them: such a part is listed and does not count, neither in the verdict nor in Benjamini and
+    Hochberg's procedure. A claim of such parts alone is not tested.
 
     Raises:
         ArgumentError: an unknown quantifier.
@@ -182,25 +185,26 @@ def judge_claim(
     rest = f"; not compared: {'; '.join(missing)}" if missing else ""
     if not judged:
         return f"no two runs of one seed to compare{rest}", NOT_CHECKED
-    scattered = {name: p for name, (gap, _, p) in judged.items() if not gap[0] == gap.low == gap.high == 0}
+    tied = {name for name, (gap, _, _) in judged.items() if gap[0] == gap.low == gap.high == 0}
+    certain = {name for name in tied if judged[name][1] == SHOWN}
+    scattered = {name: p for name, (_, _, p) in judged.items() if name not in tied}
     kept = dict(zip(scattered, statistics.discoveries([*scattered.values()], LEVEL), strict=True))
     marks, texts = [], []
     for name, (gap, alone, _) in judged.items():
         open_now = alone != UNDECIDED and not kept.get(name, True)
-        marks.append(UNDECIDED if open_now else alone)
         middle, *ends = (f"{scale * value:+.{digits}f}" for value in (gap[0], gap.low, gap.high))
-        texts.append(f"{name} {middle} [{', '.join(ends)}] {marks[-1]}{f' ({alone} if alone)' if open_now else ''}")
+        mark = "the same in every run" if name in certain else UNDECIDED if open_now else alone
+        texts.append(f"{name} {middle} [{', '.join(ends)}] {mark}{f' ({alone} if alone)' if open_now else ''}")
+        marks.append(mark)
     shown, against, undecided = (marks.count(mark) for mark in (SHOWN, CONTRADICTED, UNDECIDED))
-    holds = {"all": shown == len(parts), "most": 2 * shown > len(parts), "some": shown > 0}[quantifier]
-    fails = {
-        "all": against > 0 and shown == 0,
-        "most": 2 * against >= len(parts),
-        "some": against == len(parts),
-    }[quantifier]
-    at_hand = quantifier == "all" and shown == len(judged) and {*missing} <= {*absent}
-    verdict = (
-        "holds" if holds else AT_HAND if at_hand else "fails" if fails else "holds in part" if shown else UNDECIDED
-    )
+    asked = len(parts) - len(certain)
+    holds = {"all": shown == asked, "most": 2 * shown > asked, "some": shown > 0}[quantifier]
+    fails = {"all": against > 0 and shown == 0, "most": 2 * against >= asked, "some": against == asked}[quantifier]
+    at_hand = quantifier == "all" and 0 < shown == len(judged) - len(certain) and {*missing} <= {*absent}
+    part = UNDECIDED if quantifier != "all" or not shown else MIXED if against else IN_PART
+    verdict = "holds" if holds else AT_HAND if at_hand else "fails" if fails else part
+    if len(judged) == len(certain):
+        verdict = NOT_TESTED
     counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
     return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict
 

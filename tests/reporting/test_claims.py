@@ -45,13 +45,13 @@ def get(exhibit: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     ("signs", "of_all", "of_most"),
-    [("+++", "holds", "holds"), ("++-", "holds in part", "holds"), ("++0", "holds in part", "holds"),
-     ("+-0", "holds in part", "holds in part"), ("+--", "holds in part", "fails"), ("--0", "fails", "fails"),
-     ("+00", "holds in part", "holds in part"), ("-00", "fails", "undecided"),
+    [("+++", "holds", "holds"), ("++-", "mixed", "holds"), ("++0", "holds in part", "holds"),
+     ("+-0", "mixed", "undecided"), ("+--", "mixed", "fails"), ("--0", "fails", "fails"),
+     ("+00", "holds in part", "undecided"), ("-00", "fails", "undecided"),
      ("000", "undecided", "undecided")],
 )  # fmt: skip
 def test_a_claim_of_most_parts_needs_more_than_half(signs: str, of_all: str, of_most: str) -> None:
-    """A claim of all parts holds where all are shown; of most, where more than half are; half against refute it."""
+    """A claim of all parts holds where all are shown and can be mixed; of most, more than half; half refute it."""
     ends = {"+": (1.0, 2.0), "-": (-2.0, -1.0), "0": (-1.0, 1.0)}
     parts = {
         f"{index}": (Paired(sum(ends[sign]) / 2, *ends[sign], 0.5, 3), 0.0, math.inf)
@@ -160,7 +160,21 @@ def test_parts_without_scatter_ease_no_other() -> None:
     alone = judge_claim({"near": near, "other": other})
     beside = judge_claim({"a": same, "b": same, "c": same, "near": near, "other": other})
     assert "near +1.1" in alone[0] and "undecided (shown if alone)" in alone[0] and alone[1] == "undecided"
-    assert "3 shown, 0 contradicted, 2 undecided" in beside[0] and "undecided (shown if alone)" in beside[0]
+    assert "0 shown, 0 contradicted, 2 undecided" in beside[0] and "undecided (shown if alone)" in beside[0]
+    assert beside[0].count("the same in every run") == 3 and beside[1] == "undecided"
+
+
+def test_what_no_run_could_refute_does_not_count() -> None:
+    """Settings that are the same by construction save no claim, and one of such parts alone is not tested.
+
+    A tie where the claim wants a difference is a part like any other.
+    """
+    same = paired([80.0, 81.0, 82.0], [80.0, 81.0, 82.0])
+    down = (Paired(-5.0, -5.5, -4.5, 0.5, 3), -1.0, 1.0)
+    parts = {f"{index}": (same, -1.0, 1.0) for index in range(3)}
+    assert judge_claim(parts)[1] == "not tested" and judge_claim(parts | {"down": down})[1] == "fails"
+    assert judge_claim(parts | {"up": (Paired(0.1, 0.0, 0.2, 0.5, 3), -1.0, 1.0)})[1] == "holds"
+    assert judge_claim(parts | {"tie": (same, 0.0, math.inf)})[1] == "undecided"
 
 
 def test_a_slope_is_judged_with_two_degrees_of_freedom_less() -> None:
@@ -202,9 +216,9 @@ def test_parts_are_named_by_a_format_and_labels() -> None:
 
 
 def test_a_claim_is_judged_on_its_cells() -> None:
-    """A gain on one data set and a loss on the other hold in part of a claim about both, and hold for some."""
+    """A gain on one data set and a loss on the other are mixed for a claim about both, and hold for some."""
     verdicts = [Claim("X-C1", "", "", [OVER], quantifier).judge(get)[1] for quantifier in ("all", "most", "some")]
-    assert verdicts == ["holds in part", "fails", "holds"]
+    assert verdicts == ["mixed", "fails", "holds"]
 
 
 def test_derived_parts_are_measured() -> None:

@@ -161,8 +161,8 @@ def test_gains_are_paired_over_seeds() -> None:
     [
         (GAINS, ["holds", "holds"]),
         ({"GraphSAINT": 0.0, "GraphSAINT-SW": 0.05, "Feras": -0.03}, ["fails", "fails"]),
-        ({"GraphSAINT": 0.0, "GraphSAINT-SW": -0.1, "Feras": -0.03}, ["holds in part", "holds"]),
-        ({"GraphSAINT": 0.0, "GraphSAINT-SW": 0.005, "Feras": 0.03}, ["holds", "holds in part"]),
+        ({"GraphSAINT": 0.0, "GraphSAINT-SW": -0.1, "Feras": -0.03}, ["mixed", "holds"]),
+        ({"GraphSAINT": 0.0, "GraphSAINT-SW": 0.005, "Feras": 0.03}, ["holds", "mixed"]),
     ],
 )
 def test_claims_come_out_either_way(gains: dict[str, float], verdicts: list[str]) -> None:
@@ -186,11 +186,11 @@ def test_standins_speak_for_no_claim() -> None:
         assert set(judged.verdict) == {"cannot be checked here"}
 
 
-def test_a_failed_check_and_runs_in_favour_hold_in_part() -> None:
+def test_a_failed_check_and_runs_in_favour_are_mixed() -> None:
     """The verdict of claims 1 and 2 is over both the theorem's checks and the runs."""
     join = claims.with_checks
     assert join(("runs", "holds"), {"a": True}) == ("a holds; runs", "holds")
-    assert join(("runs", "holds"), {"a": True, "b": False})[1] == "holds in part"
+    assert join(("runs", "holds"), {"a": True, "b": False})[1] == "mixed"
     for open_verdict in ("undecided", "cannot be checked here"):
         assert join(("runs", open_verdict), {"a": False})[1] == "fails"
         assert join(("runs", open_verdict), {})[1] == open_verdict
@@ -302,19 +302,19 @@ def checks(**verdicts: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     ("late", "lemma", "verdict"),
-    [(0.0, "holds", "holds"), (0.0, "fails", "holds in part"), (-0.1, "fails", "fails")],
+    [(0.0, "holds", "holds"), (0.0, "fails", "mixed"), (-0.1, "fails", "fails")],
 )
 def test_claim_1_rests_on_lemma_and_runs(late: float, lemma: str, verdict: str) -> None:
     """Late scores of q = 10 at or below those of q = 1, and the printed lemma as its check says."""
     runs = [run for run in grids.periods() if run.dataset == "Photo"]
     drop = {run.key: late if run.options["q"] == 10 else 0.0 for run in runs}
-    frame = stored(runs, lambda run, t: 0.8 + drop[run.key] * (t > 40) + 0.0001 * run.seed)
+    frame = stored(runs, lambda run, t: 0.8 + drop[run.key] * (t > 40) + 0.0001 * (run.seed * run.options["q"] % 7))
     frames = {"FR-F5": frame, "FR-L1": checks(FR_L1_layer1=lemma, FR_L1_control="fails, as it must")}
     found = claims.convergence(lambda name: frames.get(name, frame.iloc[:0]))
     assert found[1] == verdict and f"FR-L1-layer1 {lemma}" in found[0] and "control" not in found[0]
 
 
-@pytest.mark.parametrize(("steps", "verdict"), [(5.0, "holds in part"), (40.0, "fails")])
+@pytest.mark.parametrize(("steps", "verdict"), [(5.0, "mixed"), (40.0, "fails")])
 def test_claim_2_counts_epochs(steps: float, verdict: str) -> None:
     """Feras that learns in fewer or more steps than the others, with the theorem failing on signed features."""
     runs = {name: OURS[name].runs("paper") for name in ("FR-F3a", "FR-F3b")}

@@ -70,7 +70,7 @@ def frames(better: float) -> pd.DataFrame:
     ("better", "verdicts"),
     [
         (9.0, ["fails", "holds", "holds"]),
-        (20.0, ["fails", "holds", "holds in part"]),
+        (20.0, ["fails", "holds", "mixed"]),
         (-9.0, ["fails", "fails", "fails"]),
     ],
 )

@@ -20,7 +20,7 @@ from fedrepro.papers.fedgat.exhibits.settings import (
 )
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, worst_attacks
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts
+from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts
 from fedrepro.reporting.statistics import common, slope
 
 FEDGAT = {"method": "FedGAT"}
@@ -115,7 +115,7 @@ def by_clients(panel: str) -> list[Difference | Derived]:
 
 def verdict(parts: Sequence[bool]) -> str:
     """Return the verdict of a claim whose parts hold or do not."""
-    return "holds" if all(parts) else "holds in part" if any(parts) else "fails"
+    return "holds" if all(parts) else MIXED if any(parts) else "fails"
 
 
 def cost_of_pretraining(get: Get) -> Finding:
@@ -127,7 +127,7 @@ def cost_of_pretraining(get: Get) -> Finding:
     parts, texts = [], []
     for name, group in table.groupby("partition", sort=False):
         exponent = slope(group["clients"].tolist(), group["matrix_scalars"].tolist()).slope
-        parts += [exponent > 0, 0.8 <= exponent <= 1.2]
+        parts.append(0.8 <= exponent <= 1.2)
         texts.append(f"{LABELS[str(name)]} clients^{exponent:.2f}")
     wide = table.pivot(index="clients", columns="partition", values="matrix_scalars")
     more = int((wide[IID] > wide[NON_IID]).sum())

@@ -17,7 +17,7 @@ from fedrepro.papers.fedsheafhn.exhibits.ablations import losses, server_table
 from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, DATASETS, OTHERS, OURS, PANELS
 from fedrepro.papers.fedsheafhn.exhibits.tables import SHEAF, over_clients, printed, rival_of, rounds_of, standing
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
+from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Paired, common
 
 NEW_LOSS = 2.0  # "minimal performance reduction", in points
@@ -263,7 +263,7 @@ def judged(texts: Sequence[str], held: Sequence[bool]) -> tuple[str, str]:
     """Return evidence and verdict of a claim that rests on several yes-or-no results."""
     if not held:
         return "nothing stored", NOT_CHECKED
-    return "; ".join(texts), "holds" if all(held) else "holds in part" if any(held) else "fails"
+    return "; ".join(texts), "holds" if all(held) else MIXED if any(held) else "fails"
 
 
 def over_local(exhibit_id: str) -> Difference:

@@ -15,7 +15,18 @@ from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved
 from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SHARED
 from fedrepro.papers.feras.exhibits.tables import best_samplers, kappa_slopes, published_gains, real
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import LEVEL, NOT_CHECKED, UNDECIDED, Derived, Get, Parts, judge_claim
+from fedrepro.reporting.claims import (
+    IN_PART,
+    LEVEL,
+    MIXED,
+    NOT_CHECKED,
+    NOT_TESTED,
+    UNDECIDED,
+    Derived,
+    Get,
+    Parts,
+    judge_claim,
+)
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
 
 NEAR = 0.01  # one accuracy point
@@ -27,11 +38,11 @@ def with_checks(judged: tuple[str, str], held: dict[str, bool]) -> tuple[str, st
     text, verdict = judged
     marks = ["holds" if holds else "fails" for holds in held.values()]
     told = "; ".join(f"{name} {mark}" for name, mark in zip(held, marks))
-    marks += [verdict] if verdict not in (UNDECIDED, NOT_CHECKED) else []
+    marks += [verdict] if verdict not in (UNDECIDED, NOT_CHECKED, NOT_TESTED) else []
     both = "; ".join(part for part in (told, text) if part)
     if not marks:
         return both, verdict
-    return both, marks[0] if len(set(marks)) == 1 else "holds in part"
+    return both, marks[0] if len(set(marks)) == 1 else MIXED if {"fails", MIXED} & {*marks} else IN_PART
 
 
 def held(rows: pd.DataFrame, *ids: str) -> dict[str, bool]:
