@@ -139,8 +139,8 @@ def test_statements_follow_from_the_data_and_flip_with_it() -> None:
     told = next(one for one in before if one.startswith("**Accuracy"))
     assert "FedGAT has the highest mean, 80.5%; all others are shown to be worse" in told
     assert "FedAvg has the highest mean, 80.5%" in next(one for one in flipped if one.startswith("**Accuracy"))
-    assert any("features.** FedGAT reveals most: 90%" in one for one in before)
-    assert any("features.** FedAvg reveals most: 90%" in one for one in flipped)
+    assert any("features.** FedGAT reveals most to this attacker: 90%" in one for one in before)
+    assert any("features.** FedAvg reveals most to this attacker: 90%" in one for one in flipped)
     central = pd.DataFrame({"row": ["Central"], "features": [0.0], "edges": [0.0], "labels": [0.0]})
     beside = page.sentences(table({**SCORES, "Central": [80.5] * 5}), pd.concat([leaks, central]))
     assert not any(one.startswith("**Leaks") and "Central" in one for one in beside)
