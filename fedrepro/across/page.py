@@ -185,8 +185,8 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     if len(near):
         least = near.sort_values("worst", kind="stable").iloc[0]
         yield (
-            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least to "
-            f"this attacker: its worst of three goals is {least['worst']:.0%} of the way from chance to everything."
+            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least "
+            f"to this attacker: its worst of three goals is {least['worst']:.0%} of the way from chance to everything."
         )
 
 

@@ -26,7 +26,7 @@ TESTED = rule.WORDS[:-1]
 PICTURE = "answer"  # the file of the picture of printed against measured numbers
 COLOURS_OF_WORDS = ("#179850", "#004AC9", "#343434", "#B18A0B", "#952800")  # those of the explorer
 NUMBERS = ("published_mean", "ours_mean", "runs", "difference", "half90", "half95")
-NEEDED = (*NUMBERS, "verdict", "why", "provenance", "point")
+NEEDED = ("dataset", *NUMBERS, "verdict", "why", "provenance", "point")
 
 
 def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
@@ -114,7 +114,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
         those `expected` of a perfect copy, the `median` difference, the share `within` two points, the share `narrow`
         whose half-width is at most five points, and how many rest on a `single` run (all in tested cells), whose spread
-        is that of the paper's prior (`prior_sd`, in points), the `causes` of those that differ and
+        is that of a prior (`prior_sds`, in points), the `causes` of those that differ and
         on which another reading was run (a count by reading, when it was fixed, and word), how many are `unread`, with
         no other reading, and what noise explains (`placebo`), the words of the exhibits that compare a table in another
         unit (`beside`), the `leads` (see `effects.summary`) and their words (`lead_words`), and the verdicts of the
@@ -141,7 +141,9 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "within": float(tested["difference"].abs().le(rule.MARGIN).mean()) if len(tested) else math.nan,
         "narrow": float(tested["half95"].le(rule.WIDEST).mean()) if len(tested) else math.nan,
         "single": int(tested["runs"].eq(1).sum()),
-        "prior_sd": math.sqrt(priors.prior(paper).variance),
+        "prior_sds": sorted(
+            {math.sqrt(priors.prior(paper, name).variance) for name in tested["dataset"][tested["runs"].eq(1)]}
+        ),
         "causes": Counter(causes.loc[read, ["cause", "fixed", "verdict"]].itertuples(index=False, name=None)),
         "unread": int((~read).sum()),
         "placebo": placebo,

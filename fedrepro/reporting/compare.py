@@ -178,7 +178,7 @@ def table(
             spread_kind=cell["spread_kind"],
             redrawn=cell["redrawn"],
             rounding=last_digit(cell["value"]),
-            prior=prior(cell["paper"]),
+            prior=prior(cell["paper"], cell["dataset"]),
             anew=(cell.get("anew_sd", math.nan), int(cell.get("anew_runs", 0))),
             untested="; ".join(reasons),
         )

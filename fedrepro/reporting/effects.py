@@ -101,11 +101,11 @@ def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str,
     count = int(top["runs_published"])
     sds = [compare.as_sd(side["spread_number"], side["spread_kind"], count) / top["point"] for side in sides]
     sd = float(gaps.std(ddof=1)) if len(gaps) > 1 else math.nan
-    variance, freedom = rule.moderated(sd, len(gaps), prior(top["paper"], LEAD))
+    variance, freedom = rule.moderated(sd, len(gaps), prior(top["paper"], top["dataset"], LEAD))
     if math.isnan(float(variance)):
         return known | {"verdict": rule.NOT_TESTED, "why": "one pair only, and no prior for its spread"}
     spread = math.hypot(*sds)
-    redrawn = bool(top["redrawn"])
+    redrawn = all(side["redrawn"] for side in sides)
     unit = math.hypot(*(compare.last_digit(side["value"]) for side in sides)) / top["point"]
     # Rows over graphs drawn anew are not paired here: without what they share, the interval is rather too wide. The
     # prior is one of paired leads, and would make it narrower.

@@ -225,6 +225,7 @@ class Study:
         runs: number of runs behind a printed mean.
         redrawn: a data set, or `*` for all others, to whether split and partition were drawn anew for each run (None
             where this is not stated) and the source of this statement.
+        rows: a method to the same, for rows on which our runs draw nothing anew that the paper may have kept.
         tables: the main tables by their IDs.
         beside: exhibits that compare rows of a main table otherwise, with a clause that says how.
         claim: the ID of the claim that the paper rests on.
@@ -232,13 +233,14 @@ class Study:
 
     runs: int = 10
     redrawn: Mapping[str, tuple[bool | None, str]] = field(default_factory=lambda: {"*": (None, "not stated")})
+    rows: Mapping[str, tuple[bool | None, str]] = field(default_factory=dict)
     tables: Mapping[str, MainTable] = field(default_factory=dict)
     beside: Mapping[str, str] = field(default_factory=dict)
     claim: str = ""
 
-    def drawn(self, dataset: str) -> bool | None:
-        """Return whether the paper drew split and partition of a data set anew for each run; None if not known."""
-        return self.redrawn.get(dataset, self.redrawn["*"])[0]
+    def drawn(self, dataset: str, method: str = "") -> bool | None:
+        """Return whether a row's split and partition were drawn anew for each run, as ours; None if not known."""
+        return self.rows.get(method, self.redrawn.get(dataset, self.redrawn["*"]))[0]
 
 
 @cache
@@ -288,7 +290,9 @@ def published(paper: str, name: str = "published.csv") -> DataFrame:
     for column in ("value", "spread"):
         frame[f"{column}_number"] = pd.to_numeric(frame[column], errors="coerce").astype(float)
     measured = study(paper)
-    drawn = pd.Series([measured.drawn(name) for name in frame["dataset"]], index=frame.index, dtype=object)
+    drawn = pd.Series(
+        [measured.drawn(*names) for names in zip(frame["dataset"], frame["method"])], index=frame.index, dtype=object
+    )
     point = frame["metric"].str.contains("percent|points").map({True: 1.0, False: 0.01})
     return frame.assign(paper=paper, point=point, runs_published=measured.runs, redrawn=drawn)
 

@@ -64,7 +64,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
         cell: of `exhibits.published`.
         row: of `compare.table`, as the number is now.
     """
-    known, point = prior(cell["paper"]), cell["point"]
+    known, point = prior(cell["paper"], cell["dataset"]), cell["point"]
     sd = math.sqrt(known.variance) if math.isnan(row["ours_sd"]) else row["ours_sd"] / point
     count = cell["runs_published"]
     anew, graphs = cell.get("anew_sd", math.nan), int(cell.get("anew_runs", 0))

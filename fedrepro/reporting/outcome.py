@@ -106,7 +106,8 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         one = (
             "1 of the tested numbers rests" if known["single"] == 1 else f"{known['single']} of the tested numbers rest"
         )
-        said.append(f"{one} on one run, whose spread is the prior's ({known['prior_sd']:.1f} points).")
+        ends = " to ".join(dict.fromkeys(f"{sd:.1f}" for sd in (known["prior_sds"][0], known["prior_sds"][-1])))
+        said.append(f"{one} on one run, whose spread is the prior's ({ends} points, by graph).")
     said += _of_causes(known["causes"], known["unread"], known["placebo"])
     said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]

@@ -27,6 +27,7 @@ from fedrepro.reporting.session import COLUMNS
 RULE = "RULE.md"
 FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw beside the papers' lists
 FORMER = Path(__file__).with_name("former_rule.csv")
+FORMER_PRIORS = Path(__file__).with_name("former_priors.csv")  # words of all papers, with one prior each
 FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, before its kept graphs had their variance
 TABLES = ("claims", "checks", "deviations")
 BESIDE = {"across": "All methods under one protocol", "engine": "The engine of the suite"}  # folders that are no paper
@@ -184,24 +185,32 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
     """Return the page that says how a word is found, why the margin changed, and what other margins would give."""
     margins = answer.margins(folder, papers)
     flags = [
-        [exhibits.papers()[paper], dataset, {True: "yes", False: "no", None: "not known"}[drawn], source]
+        [exhibits.papers()[paper], name, {True: "yes", False: "no", None: "not known"}[drawn], source]
         for paper in papers
-        for dataset, (drawn, source) in exhibits.study(paper).redrawn.items()
+        for known in (exhibits.study(paper).redrawn, exhibits.study(paper).rows)
+        for name, (drawn, source) in known.items()
     ]
     known = [{**row, "paper": exhibits.papers().get(row["paper"], row["paper"])} for row in _read(priors.FILE)]
-    moved: list[list[str]] = []
-    for row in _read(FORMER_WORDS):
-        (paper,) = (folder_name for folder_name, name in exhibits.papers().items() if name == row["paper"])
-        now = answer.counted(answer.cells(folder, paper))
-        moved += [["before", *list(row.values())[1:]], ["now", *(str(now[word]) for word in answer.TESTED)]]
     return files.page(
         "rule.md",
         margins=table(list(margins), margins.values.tolist()),
+        before=_moved(folder, FORMER_PRIORS),
         priors=rows(known, priors.COLUMNS),
         former=_read(FORMER),
-        moved=table(["GFL-APPNP", *answer.TESTED], moved),
-        flags=table(["paper", "data set", "redrawn", "source"], flags),
+        moved=_moved(folder, FORMER_WORDS),
+        flags=table(["paper", "data set or row", "redrawn", "source"], flags),
     )
+
+
+def _moved(folder: Path, file: Path) -> str:
+    """Return the counts of words in a file, of papers before a change of the rule, with those of today."""
+    lines = []
+    for row in _read(file):
+        (paper,) = (name for name, title in exhibits.papers().items() if title == row["paper"])
+        now = answer.counted(answer.cells(folder, paper))
+        lines += [[row["paper"], "before", *list(row.values())[1:]]]
+        lines += [[row["paper"], "now", *(str(now[word]) for word in answer.TESTED)]]
+    return table(["paper", "", *answer.TESTED], lines)
 
 
 def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:

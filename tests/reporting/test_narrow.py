@@ -53,7 +53,7 @@ def test_the_expected_half_width_is_that_of_runs_with_this_spread() -> None:
     assert widths == sorted(widths, reverse=True)
     one = row_of([0.0], printed)
     assert narrow.half95(printed, one, 1) == pytest.approx(one["half95"])
-    alike = row | {"ours_sd": math.sqrt(prior("fedsheafhn").variance)}
+    alike = row | {"ours_sd": math.sqrt(prior("fedsheafhn", printed["dataset"]).variance)}
     assert narrow.half95(printed, one, 4) == pytest.approx(narrow.half95(printed, alike, 4))
 
 

@@ -62,7 +62,7 @@ KNOWN: dict[str, Any] = {
     "within": 0.75,
     "narrow": 1.0,
     "single": 3,
-    "prior_sd": 1.916,
+    "prior_sds": [1.916],
     "causes": {("the code", "before", rule.DIFFERS): 1, (readings.NO_CAUSE, "", rule.DIFFERS): 1},
     "unread": 1,
     "placebo": {rule.DIFFERS: (0, 3), rule.WIDE: (0, 1)},
@@ -84,7 +84,7 @@ def test_tables_are_told_in_sentences() -> None:
         "Our number is equal to the printed one in the median, and 75% of the tested numbers lie within two points of"
         " the printed ones.",
         "The 95% interval reaches at most five points either way for 100% of them.",
-        "3 of the tested numbers rest on one run, whose spread is the prior's (1.9 points).",
+        "3 of the tested numbers rest on one run, whose spread is the prior's (1.9 points, by graph).",
         "Of the 3 that differ or differ a little, other readings were run on 2; they explain 1 (1 by “the code”, chosen"
         " before our numbers were seen) and not the other 1.",
         "On 1 no other reading was run.",

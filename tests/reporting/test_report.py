@@ -59,7 +59,8 @@ def test_the_page_of_the_rule_has_every_prior(folder: Path) -> None:
     kept = paths.read_csv(priors.FILE)
     assert len(kept) > 1
     for row in kept:
-        assert cells(rule, f"| {exhibits.papers()[row['paper']]} | {row['quantity']} ")[2:] == list(row.values())[2:]
+        start = f"| {exhibits.papers()[row['paper']]} | {row['quantity']} | {files.plain(row['dataset'])} "
+        assert cells(rule, start)[3:] == list(row.values())[3:]
 
 
 def test_every_paper_gets_a_page(folder: Path) -> None:

@@ -238,6 +238,28 @@ def test_a_flat_curve_is_held_against_its_own_score() -> None:
     assert shape.tolist() == pytest.approx([1.0, 1.0])  # why pace decides nothing
 
 
+def test_a_higher_plateau_is_earlier_at_a_common_score_and_not_in_its_own_rise() -> None:
+    """With one time constant and a plateau two points higher Feras saves many epochs at a common score, none of its own
+    rise; with half the time constant it saves epochs of its own rise too.
+    """
+    epochs, seeds = np.arange(1, 141, 5), range(400)
+    rng = np.random.default_rng(0)
+
+    def run(method: str, plateau: float, steps: float) -> pd.DataFrame:
+        at = pd.MultiIndex.from_product([seeds, epochs], names=["seed", "epoch"]).to_frame(index=False)
+        scores = plateau * (1 - np.exp(-at["epoch"] / steps)) + rng.normal(0, 0.002, len(at))
+        return at.assign(**KEYS, method=method, q=10, validation=scores)
+
+    def gain(plateau: float, steps: float) -> tuple[float, float]:
+        found = curves.epochs_saved(pd.concat([run("Feras", plateau, steps), run("GraphSAINT-SW", 0.80, 20.0)]))
+        return float(found["saved"].mean()), float(found["own saved"].mean())
+
+    common, own = gain(0.82, 20.0)
+    assert common > 15 and abs(own) < 1
+    common, own = gain(0.82, 10.0)
+    assert common > 15 and own > 15
+
+
 def test_equal_methods_save_nothing_on_average() -> None:
     """One curve with independent noise: no epochs saved on average, few wrong verdicts, and the roles can be swapped.
 
