@@ -114,8 +114,8 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     if leads and leads["leads"]:
         some = " that are not zero in print" if leads["signed"] < leads["leads"] else ""
         said.append(
-            f"The paper's method leads another row by {leads['printed_lead']:z.1f} points in print and by"
-            f" {leads['our_lead']:z.1f} here, in the median of {leads['leads']} tested leads;"
+            f"The paper's method leads a row that is no variant of it by {leads['printed_lead']:z.1f} points in print"
+            f" and by {leads['our_lead']:z.1f} here, in the median of {leads['leads']} tested leads;"
             f" {leads['same_sign']} of {leads['signed']}{some} have the printed sign."
         )
     claims = sum(known["claims"].values())

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedrepro import paths
 from fedrepro.reporting import answer, compare, effects, exhibits, files, outcome, rule
 
 
@@ -127,6 +128,15 @@ def test_only_tested_leads_are_summed_up() -> None:
     assert found["our_lead"] == pytest.approx((11.6 + 0.3) / 2, abs=0.4)
     tied = effects.summary(leads.assign(printed_lead=0.0))
     assert (tied["leads"], tied["signed"], tied["same_sign"]) == (2, 0, 0)
+
+
+def test_a_lead_over_a_variant_of_the_same_method_is_none() -> None:
+    """The sentence on leads counts the rows of other methods, not those with other settings of the paper's own."""
+    folder = paths.root() / "figures"
+    known = answer.leads(folder, "gfl")
+    assert known["over"].str.startswith("GFL-APPNP").any()
+    others = known[~known["over"].str.startswith("GFL-APPNP")].drop(columns="exhibit").drop_duplicates()
+    assert answer.numbers(folder, "gfl")["leads"] == effects.summary(others)
 
 
 def test_fieller_holds_the_ratio() -> None:

@@ -59,15 +59,15 @@ def test_the_expected_half_width_is_that_of_runs_with_this_spread() -> None:
 
 def test_the_plan_counts_what_the_pages_count(committed: None) -> None:
     """Tested and narrow numbers are those of the committed pages; each number to buy is wide and has new seeds."""
-    tested, slim, wide = narrow.numbers("fedstruct")
-    known = answer.numbers(ROOT / "figures", "fedstruct")
+    tested, slim, wide = narrow.numbers("fedsheafhn")
+    known = answer.numbers(ROOT / "figures", "fedsheafhn")
     assert (tested, slim) == (known["tested"], round(known["narrow"] * tested))
     assert 0 < len(wide) <= tested - slim and [one.seconds for one in wide] == sorted(one.seconds for one in wide)
     stored = {(run.method, run.dataset) for one in wide for run in one.runs}
     assert stored and all(len({run.seed for run in one.runs}) == len(one.runs) > 0 for one in wide)
-    table, said = narrow.plan(["fedstruct"])
+    table, said = narrow.plan(["fedsheafhn"])
     assert table["numbers"].sum() == len(wide) and table["runs"].sum() == sum(len(one.runs) for one in wide)
-    assert len(said) == 1 and said[0].startswith(f"FedStruct: {slim} of {tested} tested numbers are narrow")
+    assert len(said) == 1 and said[0].startswith(f"FedSheafHN: {slim} of {tested} tested numbers are narrow")
 
 
 def a_wide(seconds: float, seed: int) -> narrow.Wide:

@@ -91,7 +91,8 @@ def test_tables_are_told_in_sentences() -> None:
         "Noise alone: one half of our seeds, taken for another reading, explains none of the 4 numbers that the other"
         " half leaves open.",
         "Sub-graph by sub-graph: 2 agree and 1 is not tested.",
-        "The paper's method leads another row by 1.3 points in print and by 0.0 here, in the median of 5 tested leads;"
+        "The paper's method leads a row that is no variant of it by 1.3 points in print"
+        " and by 0.0 here, in the median of 5 tested leads;"
         " 4 of 5 have the printed sign.",
         "Of 3 claims that were judged, 1 holds and 2 are undecided.",
         "The paper's main claim is undecided: It is fast.",
