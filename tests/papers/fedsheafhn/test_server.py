@@ -15,6 +15,7 @@ from fedrepro.engine.local import Local
 from fedrepro.engine.method import State
 from fedrepro.engine.nn.models import GCNHead
 from fedrepro.engine.training import train
+from fedrepro.papers.fedsheafhn.hypernetwork import Hypernetwork
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
 from fedrepro.papers.fedsheafhn.protocol import FedSheafHNAsCoded, FedSheafHNAsPrinted
 from fedrepro.papers.fedsheafhn.server import Server
@@ -64,6 +65,25 @@ def test_server_dropout_is_a_function_of_seed_round_and_place() -> None:
     assert server._dropout(4)(ones, 0.0, "mlp0") is ones
 
 
+def test_a_round_steps_with_the_dropout_it_was_generated_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights that a round trains were generated with its own masks, and so is the gradient of its step."""
+    seen: list[tuple[str, int | None]] = []
+    generate, step = Server.generate, Server.step
+
+    def generated(self: Server, weights: Weights, vectors: torch.Tensor, t: int | None) -> Weights:
+        seen.append(("generated", t))
+        return generate(self, weights, vectors, t)
+
+    def stepped(self: Server, vectors: torch.Tensor, t: int, change: Weights) -> None:
+        seen.append(("stepped", t))
+        step(self, vectors, t, change)
+
+    monkeypatch.setattr(Server, "generate", generated)
+    monkeypatch.setattr(Server, "step", stepped)
+    watched(build(hyper_dropout=0.3, sheaf_dropout=0.3), 3)
+    assert seen == [("generated", 0), *(one for t in range(3) for one in (("stepped", t), ("generated", t + 1)))]
+
+
 def test_plain_steps() -> None:
     """With "sgd" the server subtracts its rates times gradient and weight decay (SH-Q6)."""
     method = build(server_optimizer="sgd", hyper_weight_decay=0.1, sheaf_weight_decay=0.2, hyper_lr=1e-3, sheaf_lr=2e-3)
@@ -105,6 +125,23 @@ def test_equal_vectors_give_equal_weights() -> None:
     assert all(gap(w, w[:1].expand_as(w)) < 1e-12 for w in same.values())
     made = server.generate(server.weights, method.vectors_of(state.more.used), None)
     assert gap(made["layer1.weight"][0], made["layer1.weight"][5]) > 1e-3
+
+
+def test_the_softmax_of_equation_10_is_nearly_one_hot_for_scaled_embeddings() -> None:
+    """At the start most clients take one other client's vector (SH-X0); unit vectors are mixed almost evenly."""
+    for seed in range(3):
+        x = torch.randn(20, 128, generator=torch.Generator().manual_seed(seed))
+        x = (x - x.mean(0)) / x.std(0, unbiased=False)
+        shapes = (("layer1.weight", (128, 64)),)
+        weights = Hypernetwork(shapes=shapes).init(seed, x, {"layer1.weight": torch.zeros(128, 64)})
+
+        def attention(vectors: torch.Tensor, weights: Weights = weights) -> torch.Tensor:
+            query, key = (vectors @ weights[f"hyper.attention.{part}"] for part in ("query", "key"))
+            return (query @ key.T).softmax(1)
+
+        scaled, unit = attention(x), attention(x / x.norm(dim=1, keepdim=True))
+        assert float(scaled.amax(1).mean()) > 0.8 and float(unit.amax(1).mean()) < 0.1
+        assert int((scaled.argmax(1) == torch.arange(20)).sum()) < 5
 
 
 @pytest.mark.parametrize("output", ["scaled", "anchored"])
