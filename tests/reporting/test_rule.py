@@ -265,9 +265,8 @@ def test_a_graph_has_a_prior_of_its_own_since_graphs_scatter_unlike() -> None:
     def covered(name: str, of: str) -> float:
         ours, theirs = runs(true[name], 20_000, 1)[:, 0], runs(true[name], 20_000, 10)
         variance, freedom = rule.moderated(math.nan, 1, known[of])
-        found = rule.intervals(
-            ours, variance, freedom, 1, theirs.mean(1), theirs.std(1, ddof=1), 10, redrawn=True
-        )  # fmt: skip
+        printed = theirs.mean(1), theirs.std(1, ddof=1)
+        found = rule.intervals(ours, variance, freedom, 1, *printed, 10, redrawn=True)
         return float(np.mean(np.abs(found.difference) <= found.half95))
 
     assert covered("wide", "both") < 0.85 and covered("narrow", "both") > 0.99

@@ -360,7 +360,7 @@ def test_the_literal_reading_is_the_first_point_of_every_method() -> None:
 
 
 def test_the_literal_reading_stands_next_to_the_main_one() -> None:
-    """Literal runs at the printed number fit all eight cells of a method that the main reading misses by 20 points."""
+    """Literal runs at the printed number fit on Cora; on CiteSeer, where runs scatter more, three leave it too wide."""
     paper = pd.concat([tables.printed("SH-T1"), tables.printed("SH-T2")])
     level = {(p.dataset, p.method, p.clients): p.value_number for p in paper.itertuples()}
 
@@ -376,8 +376,8 @@ def test_the_literal_reading_stands_next_to_the_main_one() -> None:
     table = readings.literal_table(tables.scored(frame(runs, at(0.0))), main)
     found = readings.literal_summary(table).set_index("method")
     assert len(table) == 80 and list(found.index) == ["pFedGraph", "Flow"]
-    assert found.loc["pFedGraph"].tolist() == pytest.approx([20.1, 0.1, 0, 8, 8, 8, 3])
-    assert found.loc["Flow"].tolist() == pytest.approx([0.1, 0.1, 8, 8, 8, 8, 3])
+    assert found.loc["pFedGraph"].tolist() == pytest.approx([20.1, 0.1, 0, 4, 8, 8, 3])
+    assert found.loc["Flow"].tolist() == pytest.approx([0.1, 0.1, 4, 4, 8, 8, 3])
     copied = table[table.method.eq("FedProx") & table.exhibit.eq("SH-T1")]
     assert set(copied.verdict) == {"not tested"}  # the printed numbers are another work's
 
