@@ -297,7 +297,10 @@ def degrees(gain: float, readings: Sequence[str] = tuple(settings.READINGS)) -> 
     """Return runs of FedGAT at two degrees in both readings, of which some gain points by the higher one."""
     return pd.DataFrame(
         {
-            **{"method": "FedGAT", "degree": degree, "seed": seed, "reading": reading},
+            "method": "FedGAT",
+            "degree": degree,
+            "seed": seed,
+            "reading": reading,
             "percent": 80 + 0.01 * (seed * degree % 3) + gain * (degree == 16 and reading in readings),
         }
         for reading in settings.READINGS
