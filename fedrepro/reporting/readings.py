@@ -55,9 +55,19 @@ def table(
     for name in others:
         one_of("reading", name, list(known.index))
     judge = partial(compare.table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
+    # What is said of a row's runs is said of the main reading's kind: in others they may draw anew what those keep.
+    drawn = pd.Series([*map(exhibits.study(paper).drawn, published["dataset"])], index=published.index, dtype=object)
+    other = {name: known["kind"][name] != known["kind"].get(MAIN) for name in known.index}
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
-    judged = {MAIN: judge(main), **{name: judge(others[name]) for name in known.index if name in others}}
+    judged = {
+        MAIN: judge(main),
+        **{
+            name: judge(others[name], published=published.assign(redrawn=drawn) if other[name] else published)
+            for name in known.index
+            if name in others
+        },
+    }
     judged[PLACEBO] = judge(main[odd])
     rows = []
     for name, words in judged.items():
