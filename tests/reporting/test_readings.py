@@ -79,3 +79,16 @@ def test_a_reading_must_be_listed(printed: pd.DataFrame) -> None:
     """Readings are data, with when they were fixed: one that the file lacks is refused."""
     with pytest.raises(ArgumentError, match="reading"):
         readings.table(runs_of(0.75), {"another": runs_of(0.8)}, printed, LAYOUT)
+
+
+def test_what_is_said_of_a_row_holds_for_the_main_readings_kind() -> None:
+    """As coded FedGAT draws nothing anew, and by the text it draws partitions: there it is judged as split kept."""
+    printed = exhibits.published("fedgat")
+    printed = printed[printed["exhibit"].eq("FG-T1") & printed["dataset"].eq("Cora") & printed["method"].eq("FedGAT")]
+    columns = ["dataset", "method", "clients", "partition"]
+    cell = printed[columns].iloc[0].to_dict()
+    runs = pd.DataFrame([cell | {"seed": seed, "score": 0.78 + 0.01 * seed} for seed in range(3)])
+    same = dict.fromkeys(("code in part", "text"), runs)
+    layout = exhibits.study("fedgat").tables["FG-T1"]
+    half = readings.table(runs, same, printed, layout).set_index("reading")["half95"]
+    assert half["main"] == half["code in part"] < half["text"]
