@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
@@ -83,6 +82,53 @@ def trained(run: Run) -> Run:
     return Run.from_dict(run.to_dict() | {"task": "train", "method": run.options["of"], "options": options})
 
 
+@dataclass
+class Heard:
+    """Embeddings that Feras and FedSheafHN send, as their own hooks compute them.
+
+    Args:
+        rows: of Feras in the first round, by step: client and number `[nodes]` of the nodes that their hosts see and
+            have drawn, and their embeddings `[nodes, width]`.
+        means: of FedSheafHN, by message: the clients' embeddings `[clients, width]`, and the weights behind them.
+    """
+
+    rows: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    means: list[tuple[Tensor, Weights]] = field(default_factory=list)
+
+
+def overheard(method: Method) -> tuple[Method, Heard]:
+    """Return a method that computes the same and keeps the embeddings it sends, if it is Feras or FedSheafHN."""
+    heard = Heard()
+    kind: Any = type(method)
+
+    def share(self: Any, sample: Any, h: Tensor, layer: int, state: State, t: int) -> Tensor:
+        if layer == getattr(self, "p", None) and t == 0:
+            batch = sample.fed.batch
+            seen = batch.visible
+            heard.rows.append((batch.batch[seen], batch.node_id[seen], h[seen].detach()))
+        out: Tensor = kind.share(self, sample, h, layer, state, t)
+        return out
+
+    def mean_embeddings(self: Any, fed: Federation, weights: Weights) -> Tensor:
+        sent: Tensor = kind.mean_embeddings(self, fed, weights)
+        heard.means.append((sent.detach(), {name: w.detach() for name, w in weights.items()}))
+        return sent
+
+    hooks = {hook.__name__: hook for hook in (share, mean_embeddings) if hasattr(kind, hook.__name__)}
+    built: Any = object.__new__(type(kind.__name__, (kind,), hooks))
+    built.__dict__.update(method.__dict__)  # a frozen dataclass cannot be filled otherwise
+    return built, heard
+
+
+def listen(run: Run) -> tuple[Method, Federation, Log, Heard]:
+    """Train a run as `watch` does; return its method, its federation at the start, the log and what was heard."""
+    fed = tasks.federation([run])
+    method, loop = tasks.method(run, fed.features, fed.classes)
+    method, heard = overheard(method)
+    method, log = watched(method)
+    return method, train(method, fed, loop["rounds"], evaluate=()).fed, log, heard
+
+
 def watch(run: Run) -> tuple[Method, Federation, Log, float]:
     """Train a run without scoring it; return its method, its federation at the start, the log and all seconds."""
     fed = tasks.federation([run])
@@ -124,15 +170,16 @@ def sent_names(method: Method, counted: dict[str, float], weights: Weights) -> l
     return shared or list(weights)
 
 
-def of_client(run: Run, client: int, watched_as: tuple[Method, Federation, Log, float]) -> dict[str, Tensor]:
+def of_client(run: Run, client: int, listened: tuple[Method, Federation, Log, Heard]) -> dict[str, Tensor]:
     """Return the messages of one client as tensors, by the name that the attacker knows them under.
 
     `update` `[features, hidden]` and `bias` `[classes]` are what the client's message of the first round moves, and
     `W1`, `b1`, `W2`, `b2` the weights in that of the last round. `rows` `[nodes, features]`, `embeddings`
     `[nodes, hidden]` and `powers` `[rows of another client, nodes]` belong to nodes whose number is known, and `mean`
-    `[1, hidden]` to a client. `known` `[features, hidden]` are weights that the server has sent.
+    `[1, hidden]` to a client. `known` `[features, hidden]` are the weights behind an embedding: those that the server
+    has sent, or those that it knows from what it has sent and received.
     """
-    method, fed, log, _ = watched_as
+    method, fed, log, heard = listened
     counted = fed.traffic.summary()
     first, last = log.updates[0], log.updates[-1]
     names = sent_names(method, counted["training"], last.after)
@@ -153,26 +200,40 @@ def of_client(run: Run, client: int, watched_as: tuple[Method, Federation, Log, 
         elif name in average:
             out[key] = average[name][0]
     about = {name.partition(".")[2] for part in counted.values() for name in part}
-    return out | _of_nodes(run, client, fed, log, about)
+    return out | _embeddings(client, fed, log, heard) | _of_nodes(run, client, fed, log, about)
+
+
+def _embeddings(client: int, fed: Federation, log: Log, heard: Heard) -> dict[str, Tensor]:
+    """Return the embeddings that a client sends, and the first layer's weights behind them.
+
+    Of a node it is the row that was sent first, and zeros if none was. A client's mean embedding is taken without the
+    bias. Its weights are known to the server, which has generated them and receives what local training changes; those
+    of the first message, after a warm-up that is not sent, are given to the attacker.
+    """
+    if heard.rows:
+        nodes = fed.sources[0].parts[client]
+        rows = heard.rows[0][2].new_zeros(fed.sources[0].data.num_nodes, heard.rows[0][2].shape[1])
+        for clients, numbers, values in reversed(heard.rows):
+            mine = clients == client
+            rows[numbers[mine]] = values[mine]
+        return {"embeddings": rows[nodes], "known": log.updates[0].before[FIRST][client].detach()}
+    if heard.means:
+        means, weights = heard.means[-1]
+        return {"mean": means[client : client + 1] - weights[BIAS][client], "known": weights[FIRST][client]}
+    return {}
 
 
 def _of_nodes(run: Run, client: int, fed: Federation, log: Log, counted: set[str]) -> dict[str, Tensor]:
-    """Return the messages about single nodes of a client, and the mean embedding of the client."""
+    """Return the messages about single nodes of a client, but for embeddings."""
     source = fed.sources[0]
-    nodes, start = source.parts[client], log.updates[0].before
+    nodes = source.parts[client]
     out: dict[str, Tensor] = {}
     x = dense(source.data.x).float()
     if "features" in counted:  # FedGAT
         out["rows"] = x[nodes]
     if "neighbour sums" in counted:  # FedGCN: rows of S X, with S of the whole graph
         edges, weights = gcn_norm(source.data.edge_index, num_nodes=len(x), dtype=x.dtype)
-        out["rows"] = torch.sparse_coo_tensor(edges.flip(0), weights, (len(x), len(x))).matmul(x)[nodes]
-    if "embeddings" in counted:  # Feras: the output of its first convolution at the nodes that the host sees
-        out["known"] = start[FIRST][client]
-        out["embeddings"] = F.relu(x[nodes] @ out["known"] + start[BIAS][client])
-    if "embedding" in counted and FIRST in start:  # FedSheafHN: the mean of the hidden layer over a client's nodes
-        out["known"] = start[FIRST][client]
-        out["mean"] = F.relu(x[nodes] @ out["known"] + start[BIAS][client]).mean(0, keepdim=True)
+        out["rows"] = (Sparse.of(edges[1], edges[0], weights, (len(x), len(x))) @ x)[nodes]
     if "power blocks" in counted:  # FedStruct: what another client holds of the powers of the adjacency
         other = source.parts[(client + 1) % len(source.parts)].numpy()
         options = run.options

@@ -19,12 +19,14 @@ CLOSE = 2.0  # points below the best mean within which a method is still conside
 GRAPH = "Cora"  # whose leaks the page tells
 COLUMN = protocol.Column(GRAPH, protocol.METIS).label
 PAGE = "WHICH.md"
+GUESS = "a guess without messages"
 LEGEND = (
     "A column is named by its graph, its partition, the number of clients, and its split where that is not the usual"
     " one. A difference is *shown* if its 95% interval leaves out zero and Benjamini and Hochberg's procedure keeps it."
     " The best method is chosen by the runs that the others are then compared on, so that among equal methods some"
     " would be shown to be worse more often than the level says. An attack's success is a lower bound: what it does not"
-    " rebuild, a better attacker may."
+    " rebuild, a better attacker may. Without messages about nodes it names one class for all of a client's nodes:"
+    " what is revealed of the labels is that class."
 )
 
 
@@ -60,7 +62,7 @@ def sentences(
 
     Args:
         table: as `tables.scored` gives it.
-        leaks: row, features, edges and labels, as shares between chance (0) and everything (1).
+        leaks: row, features, edges and labels, as shares between a guess (0) and everything (1), see `tables.leaks`.
         controls: the attacker's controls, see `tables.controls`. They are told beside the leaks.
         read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
         leads: leads over Local on test nodes with a training twin and on the others, as `twins.leads` gives them.
@@ -176,17 +178,22 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     leaks = leaks[leaks["row"] != "Central"]  # it counts no message, since all data are in one place
     means = table[table["column"] == COLUMN].groupby("row")["accuracy"].mean()
     held = leaks.assign(worst=leaks[["features", "edges", "labels"]].max(axis=1), accuracy=leaks["row"].map(means))
+    known = leaks["edges held"].ne("") if "edges held" in leaks else pd.Series(False, index=leaks.index)
     for goal in ("features", "edges", "labels"):
-        top = held.sort_values(goal, ascending=False, kind="stable").iloc[0]
-        most = f"{top['row']} reveals most to this attacker: {top[goal]:.0%} of the way from chance to everything"
-        yield f"**Leaks on {GRAPH}, {goal}.** {most}."
+        rest = held[~known] if goal == "edges" else held
+        if rest.empty:
+            continue
+        top = rest.sort_values(goal, ascending=False, kind="stable").iloc[0]
+        most = f"{top['row']} reveals most to this attacker: {top[goal]:.0%} of the way from {GUESS} to everything"
+        given = f"The server of {', '.join(held.loc[known, 'row'])} holds the edges by protocol. Of the others "
+        yield f"**Leaks on {GRAPH}, {goal}.** {given if goal == 'edges' and known.any() else ''}{most}."
     held = held.dropna(subset=["accuracy"])
     near = held[held["accuracy"] >= held["accuracy"].max() - CLOSE] if len(held) else held
     if len(near):
         least = near.sort_values("worst", kind="stable").iloc[0]
         yield (
             f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least "
-            f"to this attacker: its worst of three goals is {least['worst']:.0%} of the way from chance to everything."
+            f"to this attacker: its worst of three goals is {least['worst']:.0%} of the way from {GUESS} to everything."
         )
 
 

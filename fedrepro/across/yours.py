@@ -150,7 +150,7 @@ def summary(frame: pd.DataFrame, attacked: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns method, accuracy, macro-F1 and AUC in percent with half of a 95% interval, MiB that a client sends and
         receives, leaks and runs. `leaks` says which share of features, edges and labels the attacker rebuilds, from 0
-        for chance to 1 for all, and why where it was not run.
+        for a guess without messages to 1 for all, and why where it was not run.
     """
     table = beside_others(tables.scored(frame))
     shown = pd.DataFrame({"method": table["row"]})

@@ -13,7 +13,7 @@ from stored import row_of
 
 import fedrepro as fr
 from fedrepro import registry
-from fedrepro.across import attacker, exhibits, messages, pictures, protocol, tables, yours
+from fedrepro.across import exhibits, messages, pictures, protocol, tables, yours
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.method import State, Update
 from fedrepro.errors import ArgumentError, FedreproError
@@ -95,40 +95,6 @@ def test_a_metric_chooses_the_point() -> None:
         tables.choose(frame, "AUC")
     with pytest.raises(ArgumentError, match="metric must be a score that the runs of Central on Cora hold"):
         tables.choose(frame.drop(columns="after.best.val_auc"), "auc")
-
-
-def victim(nodes: int = 40) -> attacker.Victim:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(nodes, 60, generator=generator) * (torch.rand(nodes, 60, generator=generator) < 0.3)
-    a = (torch.rand(nodes, nodes, generator=generator) < 0.1).float().triu(1)
-    y = torch.arange(nodes) % 4
-    return attacker.Victim(x, a + a.T, y, torch.rand(nodes, generator=generator) < 0.5, 4)
-
-
-def test_noise_gives_chance_and_plain_data_gives_everything() -> None:
-    """Features of nodes by number: 0 and 1; edges: one half and 1; labels: one over the classes and 1."""
-    known = victim()
-    known.x[3] = 0  # a node without features is not counted
-    assert attacker.rate(attacker.plain(known), known) == dict.fromkeys(attacker.GOALS, pytest.approx(1.0, abs=1e-6))
-    sent = {"rows": known.x, "update": torch.randn(60, 8), "bias": torch.randn(4)}
-    drawn = [attacker.rate(attacker.guess(attacker.noise(sent, seed), known, seed), known) for seed in range(40)]
-    mean = {goal: np.mean([one[goal] for one in drawn]) for goal in attacker.GOALS}
-    chance = attacker.chance(sent, known)
-    assert mean["features"] <= chance["features"] + 0.05
-    assert abs(mean["edges"] - 0.5) < 0.05 and abs(mean["labels"] - 0.25) < 0.06
-    rebuilt = attacker.rate(attacker.guess(sent, known, 0), known)
-    assert rebuilt["features"] == pytest.approx(1.0, abs=1e-6), "rows in the clear are the features"
-
-
-def test_noise_is_drawn_anew_for_each_run_and_client_and_often_for_one_class() -> None:
-    """A client of one class is guessed right at the rate of chance, and two clients do not share their noise."""
-    known = victim()._replace(y=torch.zeros(40, dtype=torch.long))
-    sent = {"update": torch.randn(60, 8), "bias": torch.randn(4)}
-    found = [attacker.from_noise(sent, known, 0, client)["labels"] for client in range(4)]
-    # The standard error is sqrt(3) / 4 / sqrt(400) = 0.022; with 20 draws it is 0.097.
-    assert max(abs(labels - 0.25) for labels in found) < 0.07 and len(set(found)) > 1
-    first, second = (attacker.noise(sent, 0, client, 0)["bias"] for client in (0, 1))
-    assert not torch.equal(first, second)
 
 
 def test_a_watched_method_computes_the_same() -> None:

@@ -198,12 +198,12 @@ def test_shares_below_chance_are_cut_after_the_mean() -> None:
         {"dataset": "Cora", "of": of, "used": "", "unused": ""}
         | {f"chance.{goal}": 0.5 for goal in goals}
         | {f"sent.{goal}": 0.5 + off for goal in goals}
-        for of, offs in {"FedAvg": (-0.1, 0.05, 0.02), "FedGAT": (-0.1, 0.2, 0.2)}.items()
+        for of, offs in {"FedAvg": (-0.1, 0.05, 0.02), "FedGCN": (-0.1, 0.2, 0.2)}.items()
         for off in offs
     ]
     found = tables.leaks(pd.DataFrame(runs)).set_index("row")
     assert found.loc["FedAvg", list(goals)].tolist() == [0.0] * 3
-    assert found.loc["FedGAT", "edges"] == pytest.approx(0.2)
+    assert found.loc["FedGCN", "edges"] == pytest.approx(0.2)
 
 
 def test_of_equal_bytes_the_better_method_sends_least() -> None:
