@@ -63,7 +63,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         start = time.perf_counter()
         outputs: list[dict[str, Any]] | None = None
         try:
-            function = _function(runs[0], device)
+            function = _function(runs, device)
             options.check(runs[0])
             records.code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
@@ -94,12 +94,15 @@ def _placed(runs: Sequence[Run], device: str) -> str:
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 
 
-def _function(run: Run, device: str) -> Callable[[list[Run], str], Sequence[Any]]:
+def _function(runs: Sequence[Run], device: str) -> Callable[[list[Run], str], Sequence[Any]]:
     """Import and return the function that computes runs of a task and method, with the process settled."""
+    run = runs[0]
     if run.task == "train":
-        from fedrepro.runs import tasks
+        from fedrepro.runs import tasks, trial
 
         process.settle(device)
+        if registry.by_hand("train", run.method):
+            trial.check(runs)
         return tasks.train
     single = registry.load(run.task, run.method)
     process.settle(device)

@@ -1,0 +1,107 @@
+"""Try a method that the package does not have, before its runs are computed.
+
+The engine trains the clients of several seeds as one stack. A hook that reduces over the first dimension without a look
+at `fed.run` mixes the seeds, and nothing would fail. So the first two runs of a batch are trained for a few rounds side
+by side and alone, and what their weights moved is compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.method import Method, State, Update
+from fedrepro.engine.training import Trained, train
+from fedrepro.errors import FedreproError, require
+from fedrepro.runs import tasks
+from fedrepro.runs.run import Run
+
+ROUNDS = 2
+LARGEST = 0.05  # share of a run's movement by which it may differ, for rounding: mixed seeds differ by about all of it
+
+
+def check(runs: Sequence[Run]) -> None:
+    """Raise unless a method's hooks return what the engine needs and its runs are side by side what they are alone.
+
+    Raises:
+        ArgumentError: a hook returns something else; the message names the hook.
+        SeedsMixedError: the runs of a batch come out otherwise than alone; there is a warning, too.
+    """
+    beside = _trained(runs[:2])
+    alone = [_trained([run]) for run in runs[:2]] if len(runs) > 1 else []
+    if any(_far(_of_run(beside, number), _of_run(one, 0)) for number, one in enumerate(alone)):
+        told = (
+            f"{runs[0].method} trains seeds side by side otherwise than alone. Does a hook reduce over the clients of"
+            " all runs, without `fed.run`?"
+        )
+        warnings.warn(f"{told} Its seeds are computed one by one.", stacklevel=2)
+        raise SeedsMixedError(told)
+
+
+class SeedsMixedError(FedreproError):
+    """A method lets the seeds of a batch change each other."""
+
+
+def _trained(runs: Sequence[Run]) -> tuple[State, Trained]:
+    """Return the first and the last state of a few rounds of runs that differ in seed alone."""
+    fed = tasks.federation(runs)
+    method = tasks.method(runs[0], fed.features, fed.classes)[0]
+    started: list[State] = []
+    ended = train(_checked(method, started), fed, ROUNDS, evaluate=())
+    return started[0], ended
+
+
+def _checked(method: Method, started: list[State]) -> Method:
+    """Return a method that computes the same, checks what its hooks return, and notes its first state."""
+    kind: Any = type(method)
+
+    def start(self: Any, fed: Federation) -> tuple[Federation, State]:
+        found = kind.start(self, fed)
+        pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], State)
+        require(pair, f"start of {kind.__name__}", "a federation and a State", found)
+        started.append(found[1])
+        return found[0], found[1]
+
+    def local_loss(self: Any, weights: Weights, fed: Federation, *rest: Any, **named: Any) -> Tensor:
+        loss: Tensor = kind.local_loss(self, weights, fed, *rest, **named)
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else loss
+        allowed = f"one loss for each of the clients, of shape ({fed.clients},)"
+        require(shape == (fed.clients,), f"local_loss of {kind.__name__}", allowed, shape)
+        return loss
+
+    def aggregate(self: Any, state: State, update: Update) -> State:
+        found: State = kind.aggregate(self, state, update)
+        require(isinstance(found, State), f"aggregate of {kind.__name__}", "a State", found)
+        for name, w in found.shared.items():
+            allowed = f"one tensor for each of the {update.fed.runs} runs, of shape {tuple(state.shared[name].shape)}"
+            require(
+                w.shape == state.shared[name].shape, f"aggregate of {kind.__name__}, {name}", allowed, tuple(w.shape)
+            )
+        return found
+
+    hooks = {hook.__name__: hook for hook in (start, local_loss, aggregate)}
+    built: Any = object.__new__(type(kind.__name__, (kind,), hooks))
+    built.__dict__.update(method.__dict__)  # a frozen dataclass cannot be filled otherwise
+    found: Method = built
+    return found
+
+
+def _of_run(trained: tuple[State, Trained], number: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the weights of one run, at the start and at the end."""
+    first, (_, fed, last) = trained
+    mine = fed.run == number
+    shared = [(first.shared[name][number], w[number]) for name, w in last.shared.items() if name in first.shared]
+    return shared + [
+        (first.personal[name][mine], w[mine]) for name, w in last.personal.items() if name in first.personal
+    ]
+
+
+def _far(one: list[tuple[Tensor, Tensor]], other: list[tuple[Tensor, Tensor]]) -> bool:
+    """Return whether two trainings of a run differ by more than `LARGEST` of what they move."""
+    apart = sum(float((a - b).square().sum()) for (_, a), (_, b) in zip(one, other, strict=True))
+    moved = sum(float((end - begin).square().sum()) for begin, end in other)
+    return bool(apart**0.5 > LARGEST * moved**0.5)
