@@ -20,6 +20,14 @@ GRAPH = "Cora"  # whose leaks the page tells
 COLUMN = protocol.Column(GRAPH, protocol.METIS).label
 PAGE = "WHICH.md"
 GUESS = "a guess without messages"
+PARTS = {"metis": "parts of neighbours (METIS)", "random": "random parts", "dirichlet": "parts of unlike labels"}
+HETEROPHILIC = "heterophilic graphs"
+CHEAP = f"least bytes within {CLOSE:g} points of the best"
+SHORT = (
+    "Named are, for each way in which nodes come to clients, the methods that are the best or not shown to be worse"
+    " than the best in most columns. Few runs show few differences: two methods that are both named are not shown to"
+    " be alike. The last column tells what each method costs in privacy."
+)
 LEGEND = (
     "A column is named by its graph, its partition, the number of clients, and its split where that is not the usual"
     " one. A difference is *shown* if its 95% interval leaves out zero and Benjamini and Hochberg's procedure keeps it."
@@ -207,6 +215,63 @@ def _controls(controls: Sequence[checks.Row]) -> Iterator[str]:
         )
 
 
+def kinds(table: pd.DataFrame) -> pd.Series:
+    """Return the kind of a setting that each row of a scored table belongs to: its parts, and its graph's kind."""
+    graph = table["dataset"].str.removesuffix("~standin").isin(protocol.TWINS_OF)
+    parts = table["partition"].str.partition("(")[0].map(PARTS)
+    return parts.where(parts.isna() | ~graph, parts + ", " + HETEROPHILIC).fillna("another method's own clients")
+
+
+def shortlist(table: pd.DataFrame, leaks: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return in how many columns of each kind a method is the best or not shown to be worse than the best.
+
+    Further columns count where a method is within `CLOSE` points of the best mean, and sends least of those, and have
+    its largest share revealed on `GRAPH`. The method that is named in most columns comes first. Rows of methods that
+    are named nowhere are left out.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    totals: dict[str, int] = {}
+    for label, part in table.groupby("column", sort=False):
+        kind, found = str(kinds(part).iloc[0]), best(table, str(label))
+        if not found:
+            continue
+        points = tables.against(table, [str(label)])
+        near = points[points["accuracy"] >= points["accuracy"].max() - CLOSE]
+        cheap = near.sort_values(["bytes", "accuracy"], ascending=[True, False], kind="stable")["row"].iloc[:1]
+        named = {kind: [found[0], *found[2]], CHEAP: list(cheap)}
+        for name, rows in named.items():
+            totals[name] = totals.get(name, 0) + 1
+            for row in rows:
+                counts.setdefault(row, {})[name] = counts.get(row, {}).get(name, 0) + 1
+    order = [name for name in totals if name != CHEAP]
+    first = sorted(counts, key=lambda row: -sum(counts[row].get(name, 0) for name in order))
+    rows = [
+        {"method": row} | {f"{name} (of {totals[name]})": counts[row].get(name, 0) for name in (*order, CHEAP)}
+        for row in first
+    ]
+    found_table = pd.DataFrame(rows)
+    if leaks is None or leaks.empty or found_table.empty:
+        return found_table
+    worst = leaks.set_index("row")[list(tables.GOALS)].max(axis=1)
+    known = found_table["method"].str.removesuffix(" (fine-tuned)").map(worst)
+    return found_table.assign(
+        **{f"most revealed on {GRAPH}": [f"{share:.0%}" if share == share else "" for share in known]}
+    )
+
+
+def answers(short: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each kind of clients: the methods that stand in most of its columns."""
+    for name in short.columns:
+        kind, _, total = str(name).rpartition(" (of ")
+        if not kind or kind == CHEAP:
+            continue
+        top = short[short[name] == short[name].max()]
+        others = short[(short[name] >= short[name].max() / 2) & ~short["method"].isin(top["method"])]
+        rest = ", ".join(f"{row} ({n})" for row, n in zip(others["method"], others[name]))
+        most = f"{' and '.join(top['method'])} in {short[name].max()} of {total.rstrip(')')} columns"
+        yield f"**{kind[:1].upper()}{kind[1:]}**: {most}{f'; then {rest}' if rest else ''}."
+
+
 def _open(table: pd.DataFrame) -> Iterator[str]:
     cells = tables.missing(tables.summary(table))
     lacking = cells[cells["missing"] > 0]
@@ -233,8 +298,15 @@ def _power(found: statistics.Ranks) -> str:
     return f"one method with an advantage over all others is told from the middle with a chance of {told}"
 
 
-def write(folder: Path, statements: Sequence[str]) -> str:
-    """Write the page with these statements to a folder of figures, and return its text."""
-    text = f"# Which method should I take?\n\n{LEGEND}\n\n" + "\n".join(f"- {one}" for one in statements) + "\n"
+def write(folder: Path, statements: Sequence[str], short: pd.DataFrame | None = None) -> str:
+    """Write the page to a folder of figures, and return its text: the short answer, and all statements behind it."""
+    told = "\n".join(f"- {one}" for one in statements)
+    text = f"# Which method should I take?\n\n{LEGEND}\n\n{told}\n"
+    if short is not None and len(short):
+        lines = "\n".join(f"- {one}" for one in answers(short))
+        text = (
+            f"# Which method should I take?\n\n{SHORT}\n\n{lines}\n\n{short.to_markdown(index=False)}\n\n{LEGEND}\n\n"
+            f"<details><summary>All {len(statements)} statements</summary>\n\n{told}\n\n</details>\n"
+        )
     paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())
     return text

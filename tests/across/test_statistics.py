@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -204,6 +205,25 @@ def test_shares_below_chance_are_cut_after_the_mean() -> None:
     found = tables.leaks(pd.DataFrame(runs)).set_index("row")
     assert found.loc["FedAvg", list(goals)].tolist() == [0.0] * 3
     assert found.loc["FedGCN", "edges"] == pytest.approx(0.2)
+
+
+def test_the_short_answer_counts_columns_and_flips_with_the_data(tmp_path: Path) -> None:
+    """The best method of each kind of columns is named, with its count; the rest of the page is folded."""
+    other = {**SCORES, "Local": SCORES["FedGAT"], "FedGAT": SCORES["Local"]}
+    short = page.shortlist(pd.concat([table(SCORES), table(SCORES, "CiteSeer"), table(other, "Squirrel")]))
+    near, far = "parts of neighbours (METIS) (of 2)", "parts of neighbours (METIS), heterophilic graphs (of 1)"
+    counts = short.set_index("method")
+    assert counts.loc["FedGAT", [near, far]].tolist() == [2, 0] and counts.loc["Local", [near, far]].tolist() == [0, 1]
+    assert "FedAvg" not in counts.index and counts[f"{page.CHEAP} (of 3)"].to_dict() == {"FedGAT": 2, "Local": 1}
+    told = list(page.answers(short))
+    assert told[0] == "**Parts of neighbours (METIS)**: FedGAT in 2 of 2 columns."
+    assert told[1] == "**Parts of neighbours (METIS), heterophilic graphs**: Local in 1 of 1 columns."
+    leaks = pd.DataFrame({"row": ["FedGAT"], "features": [0.9], "edges": [0.0], "labels": [0.2]})
+    held = page.shortlist(table(SCORES), leaks).set_index("method")
+    assert held.loc["FedGAT", "most revealed on Cora"] == "90%"
+    (tmp_path / "across").mkdir()
+    text = page.write(tmp_path, ["a statement"], short)
+    assert text.index("FedGAT in 2 of 2") < text.index("<details>") < text.index("- a statement")
 
 
 def test_of_equal_bytes_the_better_method_sends_least() -> None:
