@@ -33,9 +33,10 @@ SEVERAL = 3
 def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:
     """Return the finished records whose code has changed since and which no verification has cleared.
 
-    A record is cleared if, with the code as it is now, runs of its task, method and data set were
-    recomputed and all of them agreed. Where they agree only as far as rounding moves the method, `SEVERAL` must, or all
-    that there are. A difference that was found under other tolerances is to be judged again.
+    A record is cleared if, with the code as it is now, runs of its task, method and data set were recomputed, all of
+    them agreed, and at least one was of its model. Where those of its model agree only as far as rounding moves the
+    method, `SEVERAL` must, or all that there are. A difference that was found under other tolerances is to be judged
+    again. Other options are not asked for: what they alone compute is told by the tests of the method.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -44,14 +45,15 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 def _judge(store: Store) -> Callable[[Record], bool]:
     """Return the function that tells whether a finished record still holds."""
     findings: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    stored: Counter[Cell] = Counter()
+    family_of: dict[str, tuple[str, ...]] = {}
     for record in store:
         if is_finding(record):
             found = record["result"]
             if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
                 findings[(*found["cell"], record["fingerprint"])].append(found)
         else:
-            stored[cell_of(record)] += 1
+            family_of[record["key"]] = _family(record)
+    stored = Counter(family_of.values())
 
     now = cache(provenance.current)
 
@@ -60,15 +62,22 @@ def _judge(store: Store) -> Callable[[Record], bool]:
         code = now(*cell)
         if not code:
             return is_finding(record)
-        return record["fingerprint"] == code or _cleared(findings.get((*cell, code), ()), stored[cell])
+        if record["fingerprint"] == code:
+            return True
+        found, family = findings.get((*cell, code), ()), _family(record)
+        agree = all(one["verdict"] in ("identical", "close") for one in found)
+        return agree and _cleared([one for one in found if family_of.get(one["verified"]) == family], stored[family])
 
     return holds
 
 
+def _family(record: Record) -> tuple[str, ...]:
+    """Return what a record must have in common with a recomputed one that clears it: its cell and its model."""
+    return (*cell_of(record), str(record["run"].get("options", {}).get("model", "")))
+
+
 def _cleared(findings: Collection[Mapping[str, Any]], stored: int) -> bool:
-    """Return whether what was found of some of a cell's `stored` runs clears all of them."""
-    if not {found["verdict"] for found in findings} <= {"identical", "close"}:
-        return False
+    """Return whether what was found of some of a family's `stored` runs, which all agree, clears all of them."""
     near = any(found["difference"] <= tolerances.POINT for found in findings)
     return near or len({found["verified"] for found in findings}) >= max(1, min(SEVERAL, stored))
 
@@ -136,7 +145,7 @@ def verify(
 ) -> DataFrame:
     """Compute stored runs again, together with the runs they were computed with, and compare.
 
-    Stale ones come first, of as many methods and data sets as possible, then a random sample. Benchmarks are left
+    Stale ones come first, of as many methods, data sets and models as possible, then a random sample. Benchmarks are left
     out. A finding is stored in `verify.jsonl` as soon as its run is computed, and a pass clears staleness.
 
     Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads and chunk are the
@@ -222,12 +231,12 @@ def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[lis
     random.Random(seed).shuffle(records)
     if cheapest:
         records.sort(key=_cost)
-    turn: Counter[Cell] = Counter()
+    turn: Counter[tuple[str, ...]] = Counter()
 
     def place(record: Record) -> float:
-        """Return the turn of a stale record: one of each method and data set comes before a second."""
-        turn[cell_of(record)] += record["key"] in old
-        return turn[cell_of(record)] if record["key"] in old else math.inf
+        """Return the turn of a stale record: one of each method, data set and model comes before a second."""
+        turn[_family(record)] += record["key"] in old
+        return turn[_family(record)] if record["key"] in old else math.inf
 
     return sorted(records, key=place)[:n], old  # a stable sort, so that the cheapest cells stay first
 

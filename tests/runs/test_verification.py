@@ -160,6 +160,27 @@ def test_stale_and_cleared(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(verification.stale(store)) == 6
 
 
+def test_a_run_of_one_model_clears_no_other_model(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recomputed run says nothing of a model that it does not have, and a difference of one says it of all."""
+    each = [
+        Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": m})
+        for m in ("A", "B")
+        for seed in range(3)
+    ]
+    fill(store, each, fingerprint="old")
+    verification.verify(store, 1, workers=1)
+    (held,) = {record["run"]["options"]["model"] for record in verification.stale(store)}
+    assert len(verification.stale(store)) == 3
+    frame = verification.verify(store, 1, workers=1)
+    assert frame["stale"].all() and verification.stale(store) == []
+    (last,) = [record for record in store if record["key"] == frame["key"][0]]
+    assert last["run"]["options"]["model"] == held
+    other = next(record for record in store if record["run"]["options"].get("model") not in (None, held))
+    store.append("a", other | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
+    verification.verify(store, 6, workers=1)
+    assert len(verification.stale(store)) == 6
+
+
 def test_a_difference_clears_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one run of a method and data set differs, what passed beside it does not clear the rest."""
     _, second, _ = fill(store, runs(), fingerprint="old")
