@@ -145,8 +145,8 @@ def verify(
 ) -> DataFrame:
     """Compute stored runs again, together with the runs they were computed with, and compare.
 
-    Stale ones come first, of as many methods, data sets and models as possible, then a random sample. Benchmarks are left
-    out. A finding is stored in `verify.jsonl` as soon as its run is computed, and a pass clears staleness.
+    Stale ones come first, of as many methods, data sets and models as possible, then a random sample. Benchmarks are
+    left out. A finding is stored in `verify.jsonl` as soon as its run is computed, and a pass clears staleness.
 
     Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads and chunk are the
     same, everything else must be the same to the last bit. Elsewhere numbers other than losses may differ by 0.01 (of
