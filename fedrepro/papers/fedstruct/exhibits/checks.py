@@ -23,8 +23,8 @@ CHECKS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "FS-Th1": {
         "FS-Th1": (
-            "Proposition 1: a client's gradients do not change with rows of A- other than those of its labelled nodes, nor "
-            "with features, labels and edges of others",
+            "Proposition 1: a client's gradients do not change with rows of A- other than those of its labelled nodes, "
+            "nor with features, labels and edges of others",
             "prop1_outside",
         ),
         "FS-Th1-control": ("with changed rows of its labelled nodes", "prop1_inside"),
