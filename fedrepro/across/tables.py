@@ -271,8 +271,8 @@ def controls(frame: pd.DataFrame) -> list[checks.Row]:
         for goal in GOALS:
             off = run[f"noise.{goal}"] - run[f"chance.{goal}"]
             # The chance of a cosine is an upper bound, and what lies below it is chance.
-            noise = max(noise, off if goal == "features" else abs(off))
-            plain = max(plain, abs(run[f"plain.{goal}"] - 1))
+            noise = checks.worst_of((noise, off if goal == "features" else abs(off)))
+            plain = checks.worst_of((plain, abs(run[f"plain.{goal}"] - 1)))
     told = "normal noise in place of the messages gives chance, largest distance over goals and methods"
     draws = frame["draws"] if "draws" in frame else pd.Series([math.nan])
     if draws.notna().all() and len(draws):

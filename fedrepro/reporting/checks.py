@@ -6,6 +6,7 @@ A row has the columns id, statement, measured, bound and verdict.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import require
@@ -23,9 +24,18 @@ CAUGHT, MISSED = "fails, as it must", "passes, as it must not"  # the outcomes o
 Row = dict[str, Any]
 
 
+def worst_of(errors: Iterable[float]) -> float:
+    """Return the largest of some numbers, and NaN if one of them is NaN, which Python's `max` may drop."""
+    given = list(errors)
+    return math.nan if any(map(math.isnan, given)) else max(given)
+
+
 def row(id: str, statement: str, measured: float, bound: float, holds: bool | None = None) -> Row:
-    """A check: it holds where the measured number is at most its bound, unless `holds` says otherwise."""
-    found = measured <= bound if holds is None else holds
+    """A check: it holds where the measured number is at most its bound, unless `holds` says otherwise.
+
+    A number that is not finite was not measured, and fails.
+    """
+    found = math.isfinite(measured) and (measured <= bound if holds is None else holds)
     return {
         "id": id, "statement": statement, "measured": float(measured), "bound": float(bound),
         "verdict": "holds" if found else "fails",
@@ -89,6 +99,8 @@ def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
 
 def _badness(row: Row) -> tuple[bool, float]:
     """Return what is larger for the worse of two rows of one check: whether it does not pass, and by how much."""
+    if row["measured"] is None:  # NaN, as the store keeps it
+        return True, math.inf
     if is_control(row):
         return row["verdict"] != CAUGHT, -row["measured"]
     return row["verdict"] != HOLDS, row["measured"]

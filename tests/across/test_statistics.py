@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -277,6 +278,15 @@ def test_the_control_of_noise_says_how_often_it_was_drawn() -> None:
     run = {f"{kind}.{goal}": 1.0 for kind in ("noise", "chance", "plain") for goal in tables.GOALS}
     new, old = (tables.controls(pd.DataFrame([run | more]))[0] for more in ({"draws": 400}, {}))
     assert "400 draws for labels without rows" in new["statement"] and "draws" not in old["statement"]
+
+
+@pytest.mark.parametrize(("kind", "id_"), [("noise", "AX-K1"), ("plain", "AX-K2")])
+def test_an_attack_whose_control_is_nan_fails_it(kind: str, id_: str) -> None:
+    """One goal of one run is enough."""
+    run = {f"{name}.{goal}": 1.0 for name in ("noise", "chance", "plain") for goal in tables.GOALS}
+    for rows in itertools.permutations([run, run | {f"{kind}.{tables.GOALS[1]}": math.nan}]):
+        verdicts = {row["id"]: row["verdict"] for row in tables.controls(pd.DataFrame(list(rows)))}
+        assert verdicts == {"AX-K1": "holds", "AX-K2": "holds"} | {id_: "fails"}
 
 
 def test_a_cell_without_all_its_seeds_is_open() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import checks
-from fedrepro.reporting.checks import CAUGHT, COLUMNS, FAILS, HOLDS, MISSED, Row, collect, control, limit, row
+from fedrepro.reporting.checks import CAUGHT, COLUMNS, FAILS, HOLDS, MISSED, Row, collect, control, limit, row, worst_of
 
 
 def stored(*records: list[Row]) -> pd.DataFrame:
@@ -19,7 +19,8 @@ def stored(*records: list[Row]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("measured", "bound", "verdict"), [(1.0, 1.0, HOLDS), (1.1, 1.0, FAILS), (-5, 0, HOLDS), (math.nan, 1.0, FAILS)]
+    ("measured", "bound", "verdict"),
+    [(1.0, 1.0, HOLDS), (1.1, 1.0, FAILS), (-5, 0, HOLDS), *((x, 1.0, FAILS) for x in (math.nan, math.inf, -math.inf))],
 )
 def test_a_check_holds_up_to_its_bound(measured: float, bound: float, verdict: str) -> None:
     """A measured number holds at its bound, fails beyond it, and fails if it is not finite."""
@@ -30,6 +31,18 @@ def test_a_check_holds_up_to_its_bound(measured: float, bound: float, verdict: s
 def test_a_check_may_be_decided_elsewhere(holds: bool, verdict: str) -> None:
     """A verdict that is given goes before the comparison with the bound."""
     assert row("X-1", "s", 2.0 if holds else 0.0, 1.0, holds)["verdict"] == verdict
+
+
+@pytest.mark.parametrize("measured", [math.nan, math.inf, -math.inf])
+def test_nothing_holds_that_is_not_finite(measured: float) -> None:
+    """A verdict from elsewhere does not save a number that is not finite."""
+    assert row("X-1", "s", measured, math.inf, holds=True)["verdict"] == FAILS
+
+
+@pytest.mark.parametrize("errors", list(itertools.permutations([0.5, math.nan, 2.0])))
+def test_the_worst_of_errors_is_nan_if_one_is(errors: tuple[float, ...]) -> None:
+    """NaN is told wherever it stands, and without it the largest number."""
+    assert math.isnan(worst_of(errors)) and worst_of(x for x in errors if x == x) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -118,6 +131,16 @@ def test_a_number_that_is_not_finite_is_told(order: tuple[int, int]) -> None:
     """A seed whose error is NaN fails, so it is worse than one that holds."""
     rows = [row("X-1", "s", math.nan, 1.0), row("X-1", "s", 0.5, 1.0)]
     assert collect(stored(*([rows[n]] for n in order)))["verdict"].tolist() == [FAILS]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_stored_nan_is_told(order: tuple[int, int]) -> None:
+    """The store keeps NaN as None; such a row fails, and such a control is missed."""
+    rows = [
+        [make("X-1", "s", x, 1.0) | ({"measured": None} if x != x else {}) for make in (row, control)]
+        for x in (math.nan, 0.5)
+    ]
+    assert collect(stored(*(rows[n] for n in order)))["verdict"].tolist() == [FAILS, MISSED]
 
 
 def test_checks_of_other_statements_stay_apart() -> None:

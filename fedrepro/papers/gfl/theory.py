@@ -26,6 +26,7 @@ from fedrepro.papers.gfl.clients import FIRST, SECOND, Graph, Samples, propagati
 from fedrepro.papers.gfl.data import TASKS, clients, components, parameters, topology
 from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, FedMLP, Memory, U
 from fedrepro.papers.gfl.protocol import algorithm1, encode
+from fedrepro.reporting.checks import worst_of
 from fedrepro.runs.run import Run
 
 NAMES = (FIRST, SECOND)
@@ -75,7 +76,7 @@ def watching(method: GFLAPPNP, look: Callable[[Federation, State], None], error:
 
 def largest_difference(state: State, weights: list[Tensor]) -> float:
     """Return the largest difference between the server's weights of one run and others."""
-    return max(float((state.shared[name][0] - w).abs().max()) for name, w in zip(NAMES, weights))
+    return worst_of(float((state.shared[name][0] - w).abs().max()) for name, w in zip(NAMES, weights))
 
 
 def central_loss(fed: Federation, graph: Graph, samples: Samples, first: Tensor, second: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ def gradient_split(run: Run) -> dict[str, Any]:
     names = (U, RECEIVED, SECOND)
     steps = dict(zip(names, torch.autograd.grad(loss[0], [local[name] for name in names])))
     split = (method.first_layers(steps, fed, state)[0] - state.shared[FIRST][0], steps[SECOND][0])
-    error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(split, exact))
+    error = worst_of(float((a - b).abs().max() / b.abs().max()) for a, b in zip(split, exact))
     norm = float(torch.cat([part.flatten() for part in exact]).norm())
     # The second layer's part of Eq. 15b as printed
     hidden = F.relu(samples.x[0] @ first)
@@ -170,7 +171,7 @@ def one_local_step(run: Run) -> dict[str, Any]:
         differences.append(largest_difference(after, pair))
 
     train(watching(method, compare), fed, rounds, evaluate=())
-    return {"result": {"largest_difference": max(differences), "rounds": rounds}}
+    return {"result": {"largest_difference": worst_of(differences), "rounds": rounds}}
 
 
 def identity_aggregator(run: Run) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def compensation_error(run: Run) -> dict[str, Any]:
             if before and before[0][0] == t:
                 measured["Delta"] = float(((flat - before[0][1]) / lr).square().sum(1).max())
             before[:] = [(t, flat)]
-            largest.update({name: max(largest[name], value) for name, value in measured.items()})
+            largest.update({name: worst_of((largest[name], value)) for name, value in measured.items()})
             return super().local_loss(weights, fed, state, t)
 
     fed, method = setting(run, lr=lr, local_epochs=local)
@@ -323,7 +324,7 @@ def rate(run: Run) -> dict[str, Any]:
     method = kind(model=model, lr=lr, local_epochs=local, batch=batch, share="train")
     look(*method.start(fed))
     train(watching(method, look, float(options["error"])), fed, updates // local, evaluate=())
-    rho = max(curvatures)
+    rho = worst_of(curvatures)
     result = {
         "mean": sum(norms[:-1]) / len(norms[:-1]),
         "at_start": norms[0],

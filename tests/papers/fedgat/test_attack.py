@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from fedrepro.data import datasets
 from fedrepro.engine.client_graphs import Source
 from fedrepro.papers.fedgat import attack as attacks
 from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat.exhibits import claims, tables
 from fedrepro.papers.fedgat.method import without_lone_neighbours
 from fedrepro.runs.run import Run
 
@@ -152,3 +155,16 @@ def test_recovery_on_cora(form: str) -> None:
     found = registry.load("attack", "FedGAT")(run)["result"]
     assert found["nodes"] == found["exact"] == 50 and found["error"]["largest"] < 1e-8
     assert found["cross_client"]["recovered"] == 1.0 and found["control"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("exact", "cross", "verdict"),
+    [(0.9, 1.0, "fails"), (0.0, 0.9, "fails"), (0.0, 0.0, "holds"), (0.0, math.nan, "fails")],
+)
+def test_one_neighbour_that_is_missed_does_not_save_the_claim(exact: float, cross: float, verdict: str) -> None:
+    """What counts is the share that is recovered, not the largest error, and the claim agrees with the check."""
+    shared = {"lone": "kept", "result.nodes": 10, "exact": 10 * exact, "error.largest": 1e6, "control": 0.0}
+    frame = pd.DataFrame([{"form": form, "cross_client.recovered": cross, **shared} for form in ("matrix", "vector")])
+    rows = tables.attack_checks(frame).set_index("id")
+    assert rows.loc[["FG-I6", "FG-I6-vector"], "verdict"].tolist() == [verdict] * 2
+    assert claims.features_revealed(lambda _: frame)[1] == verdict

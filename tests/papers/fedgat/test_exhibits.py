@@ -232,7 +232,7 @@ def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[
 
 def test_the_attack_is_judged_by_the_form() -> None:
     """Recovered features fail the claim, and a control that recovers something is told."""
-    checks = tables.attack_checks(leak(1.0, 0.0).assign(control=[0.0, 0.5])).set_index("id")["verdict"]
+    checks = tables.attack_checks(leak(1.0, 0.5).assign(control=[0.0, 0.5])).set_index("id")["verdict"]
     assert checks["FG-I6"] == checks["FG-I6-vector"] == "fails"
     assert checks["FG-I6-control"] == "fails, as it must"
     assert checks["FG-I6-vector-control"] == "passes, as it must not"

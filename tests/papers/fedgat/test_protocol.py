@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from graphs import graph_of
@@ -18,6 +20,7 @@ from fedrepro.engine.nn.models import GAT
 from fedrepro.engine.training import train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedgat import protocol
+from fedrepro.papers.fedgat.exhibits import tables
 from fedrepro.papers.fedgat.method import FedGAT
 from fedrepro.papers.fedgat.protocol import FedGATProtocol
 from fedrepro.papers.fedgat.theory.cost import count
@@ -241,3 +244,13 @@ def test_layers_agree_on_cora() -> None:
     assert max(found[name] for name in ("matrix", "matrix_in_blocks", "vector")) < 1e-9
     assert min(found["matrix_control"], found["vector_control"]) > 1e-3
     assert abs(found["largest_score"] - 3.5) < 1e-9
+
+
+@pytest.mark.parametrize("column", ["matrix", "matrix_in_blocks", "vector", "matrix_control", "vector_control"])
+def test_an_error_that_is_nan_passes_no_check_of_the_protocol(column: str) -> None:
+    """A graph whose error is NaN fails its check, and its control is missed."""
+    good = {"matrix": 1e-13, "matrix_in_blocks": 1e-13, "vector": 1e-13, "matrix_control": 1.0, "vector_control": 1.0}
+    frame = pd.DataFrame([good | {column: math.nan}, good]).assign(dataset="Cora", whole=5, in_blocks=1)
+    id_ = ("FG-A1" if "matrix" in column else "FG-A3") + "-control" * column.endswith("control")
+    verdict = tables.protocol_checks(frame).set_index("id")["verdict"][id_]
+    assert verdict == ("passes, as it must not" if "control" in column else "fails")

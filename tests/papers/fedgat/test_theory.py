@@ -12,7 +12,7 @@ import pytest
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.fedgat import protocol
 from fedrepro.papers.fedgat.chebyshev import coefficients
-from fedrepro.papers.fedgat.theory import bounds, theorems, trials
+from fedrepro.papers.fedgat.theory import bounds, identities, theorems, trials
 from fedrepro.papers.fedgat.theory.bounds import (
     Function,
     chebyshev_error,
@@ -291,3 +291,38 @@ def test_float32_powers_are_worse_than_the_recurrence(result: dict) -> None:
     at = found["degree"].index(24)
     assert found["powers"][at] > 1000 * found["recurrence"][at]
     assert max(found["recurrence"]) < 1e-4 and found["powers"][0] < 1e-4
+
+
+# -- numbers that are not finite --------------------------------------------------------------------------------------
+
+
+def test_the_largest_of_the_trials_is_nan_if_one_is() -> None:
+    """A trial whose error is NaN decides its name, wherever it stands, and no other name."""
+    for order in itertools.permutations([{"a": 1.0, "b": 1.0}, {"a": math.nan, "b": 2.0}, {"a": 3.0, "b": 0.5}]):
+        found = trials.largest(order)
+        assert math.isnan(found["a"]) and found["b"] == 2.0
+
+
+def test_a_layer_whose_error_is_nan_breaks_theorems_3_and_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch of layers among many is enough, and neither ratio is then below its bound."""
+    worst, embed, calls = bounds.worst_attention_error, trials.Layer.embed, itertools.count()
+
+    def broken(e: np.ndarray, epsilon: float) -> np.ndarray:
+        return worst(e, epsilon) * (math.nan if next(calls) == 2 else 1.0)
+
+    def lost(layer: trials.Layer, e: np.ndarray) -> np.ndarray:
+        return embed(layer, e) * (math.nan if next(calls) == 9 else 1.0)
+
+    monkeypatch.setattr(bounds, "worst_attention_error", broken)
+    assert math.isnan(theorems.attention_ratio("ELU", 0.01, True))
+    monkeypatch.setattr(trials.Layer, "embed", lost)
+    assert math.isnan(theorems.embedding_ratio("ELU", 0.01, True))
+
+
+def test_an_identity_whose_error_is_nan_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two measurements of an identity is NaN at the smallest node."""
+    gap, calls = identities._gap, itertools.count()
+    monkeypatch.setattr(identities, "_gap", lambda a, b: math.nan if next(calls) < 40 else gap(a, b))
+    rows = identities.identities(Run("check", "fedgat", "FedGAT-identities"))["result"]["checks"]
+    verdicts = {row["id"]: row["verdict"] for row in rows}
+    assert {verdicts[name] for name in identities.STATEMENTS} == {"fails"}

@@ -18,6 +18,7 @@ from fedrepro.papers.fedsheafhn.exhibits import (
     settings,
     tables,
 )
+from fedrepro.reporting import checks
 from fedrepro.reporting.claims import Claim, Derived, Difference, claims_table
 from fedrepro.reporting.frames import select
 from fedrepro.runs.run import Run
@@ -202,3 +203,41 @@ def test_the_price_of_a_round_is_held_against_the_promise(seconds: float, verdic
     table = table.assign(dataset="Cora", row=settings.OURS)
     found = {row["id"]: row["verdict"] for row in ablations.promises(table)}
     assert found == {"SH-T6-a": verdict, "SH-T6-b": "holds", "SH-T6-c": "not measured", "SH-T6-d": "not measured"}
+
+
+def test_only_statements_of_the_paper_count_for_its_guarantees() -> None:
+    """A quantity of ours or of a proof that fails changes nothing, and each printed statement that fails does."""
+    other = ("SH-L2", "SH-L4-corrected", "SH-Th2-trained", "SH-Th2-N", "SH-Th2-optimism", "SH-Th2-heads")
+
+    def judge(*failing: str) -> tuple[str, str]:
+        rows = [checks.row(id_, "s", float(id_ in failing), 0.5) for id_ in (*claims.STATED, *other)]
+        return claims.guarantees(lambda name: pd.DataFrame({"checks": [rows if name == "SH-Th1" else []]}))
+
+    evidence, verdict = judge(*other)
+    assert verdict == "holds" and evidence.count(":") == len(claims.STATED)
+    assert {judge(id_)[1] for id_ in claims.STATED} == {"mixed"}
+
+
+@pytest.mark.parametrize(("cost", "told"), [(0.0, "cannot tell the two methods apart"), (5.0, "in 1 of 1 cells.")])
+def test_costs_within_their_intervals_tell_nothing(cost: float, told: str) -> None:
+    """The sentence follows from the intervals of the paired differences."""
+    rows = [
+        {"dataset": "Cora", "method": method, "seed": seed, "ratio": ratio, "attack": "same", "percent": percent}
+        for seed, noise in enumerate((-0.3, 0.1, 0.2))
+        for method, lost in ((settings.OURS, 0.0), ("FED-PUB", cost))
+        for ratio, percent in ((0.0, 80.0), (0.2, 80.0 - lost + noise * (method == "FED-PUB")))
+    ]
+    assert claims.told_apart(lambda name: pd.DataFrame(rows)).endswith(told + "." * (cost == 0.0))
+    assert claims.told_apart(lambda name: pd.DataFrame(rows[:4])).startswith("No cell has two seeds")
+
+
+def test_noise_is_no_cost() -> None:
+    """Of two methods without a loss on average, the noisier one is not charged for the seeds on which it lost."""
+    rows = [
+        {"dataset": "Cora", "method": method, "seed": seed, "ratio": ratio, "attack": "same", "percent": percent}
+        for seed, sign in enumerate((-1, 1, -1, 1))
+        for method, noise in ((settings.OURS, 3.0), ("FED-PUB", 0.01))
+        for ratio, percent in ((0.0, 80.0), (0.2, 80.0 + sign * noise))
+    ]
+    gap = claims.attacks(lambda name: pd.DataFrame(rows))["Cora, 0.2, same"][0]
+    assert gap is not None and gap[0] == pytest.approx(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -162,6 +163,33 @@ def test_the_bound_is_eq_16() -> None:
     found = convergence.bound(problem, rounds, first)
     assert found == pytest.approx(first / 20 + second + third + fourth)
     assert convergence.floor(replace(problem, nu=0.0)) == 0
+
+
+@pytest.mark.parametrize("call", range(3))
+def test_a_state_whose_numbers_are_nan_breaks_the_lemmas(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of eight states is enough for Lemmas 2 to 4."""
+    train, calls = convergence.train_round, itertools.count()
+
+    def broken(*given: Any) -> Any:
+        eta, h, sums = train(*given)
+        factor = math.nan if next(calls) % 8 == call else 1.0
+        return factor * eta, factor * h, [factor * total for total in sums]
+
+    monkeypatch.setattr(convergence, "train_round", broken)
+    assert math.isnan(convergence.lemma2(Problem(), 0.05, printed=False)[0])
+    assert all(map(math.isnan, convergence.lemmas34(Problem(), 0.05).values()))
+
+
+def test_a_gap_that_is_nan_breaks_theorem_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pair of N and M whose gap is NaN fails every row that takes the largest of several gaps."""
+    for name, broken in (("largest_gap", ("SH-Th2", "SH-Th2-monotone")), ("trained_gap", ("SH-Th2-trained",))):
+        with monkeypatch.context() as patch:
+            right = getattr(generalization, name)
+            patch.setattr(generalization, name, lambda n, m, *a, f=right: math.nan if n == 4 else f(n, m, *a))
+            rows = compute("check", "FedSheafHN-generalization", most_clients=16, samples=100)["checks"]
+        found = {row["id"]: row["verdict"] for row in rows}
+        assert {found[id_] for id_ in broken} == {"fails"}, found
+    assert found["SH-Th2-optimism"] == "fails"
 
 
 # -- generalization ---------------------------------------------------------------------------------------------------

@@ -104,6 +104,9 @@ def test_collusion_is_told_for_all_others_and_for_one() -> None:
     ]
     table = counts.colluding(pd.DataFrame(runs))
     assert table["client_1"].tolist() == ["all but one", "one"] and table["hidden"].tolist() == [241, 28]
+    weights = 257 * 256 + 257 * 7  # two layers, of 256 and of seven outputs, with biases
+    assert table["sums"].tolist() == pytest.approx([7 / 256] * 2)
+    assert table["derivatives"].tolist() == pytest.approx([7 * weights / 256] * 2)
 
 
 def rows(scores: dict[str, list[float]], **more: object) -> pd.DataFrame:

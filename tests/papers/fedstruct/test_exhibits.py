@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import pytest
 
@@ -356,6 +358,26 @@ def test_checks_tell_identities_from_controls() -> None:
     frame = pd.DataFrame({"prop2": [1e-16, 0.1], "prop2_control": [0.2, 1e-16]})
     assert checks.rows(frame, "FS-Th2")["verdict"].tolist() == ["fails", "passes, as it must not"]
     assert checks.rows(frame.iloc[:0], "FS-Th2").empty
+
+
+def test_a_run_without_a_number_passes_no_check() -> None:
+    """NaN fails a check and misses a control; of FS-A3 the runs of a budget that no client can follow are left out."""
+    for value, ids in ((math.nan, ["prop2", "prop2_control"]), (None, ["prop2", "prop2_control"])):
+        frame = pd.DataFrame([{"prop2": 1e-16, "prop2_control": 0.2}, dict.fromkeys(ids, value)])
+        assert checks.rows(frame, "FS-Th2")["verdict"].tolist() == ["fails", "passes, as it must not"]
+    blocks = {"budget": "blocks", "difference": 0.0, "difference_control": 0.1}
+    matrix = {"budget": "matrix", "difference": None, "difference_control": None}
+    assert checks.rows(pd.DataFrame([blocks, matrix]), "FS-A3")["verdict"].tolist() == ["holds", "fails, as it must"]
+    lost = pd.DataFrame([blocks, {**blocks, "difference": math.nan}])
+    assert checks.rows(lost, "FS-A3")["verdict"].tolist()[0] == "fails"
+
+
+def test_the_condition_on_derivatives_is_counted() -> None:
+    """By hand for Cora: g has 257 256 + 257 7 weights, and Eq. 48 gives 7 times as many equations a labelled node."""
+    collusion = pd.DataFrame({"client_1": ["all but one", "one"], "derivatives": [0.5, 9.0]})
+    assert checks.derivatives_check(collusion)["verdict"] == "holds"
+    assert checks.derivatives_check(collusion.assign(derivatives=[1.5, 0.0]))["verdict"] == "fails"
+    assert checks.derivatives_check(collusion.assign(derivatives=[math.nan, 0.0]))["verdict"] == "fails"
 
 
 def test_a_standin_is_never_compared() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from graphs import block_model, unequal_parts
 
 from fedrepro.data import partition
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.fedstruct import network, powers
+from fedrepro.papers.fedstruct import network, powers, protocol
+from fedrepro.papers.fedstruct.method import FedStruct
 from fedrepro.papers.fedstruct.theory import algorithms, exchange, gradients, properties, setup
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
@@ -35,10 +38,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradients_are_those_of_automatic_differentiation(seed: int) -> None:
     """Lemma 1 and Propositions 1 to 4 hold to 1e-12, and every control differs by more than 1e-2."""
     found = gradients.gradients(check("gradients", seed=seed))["result"]
-    right = {"lemma1", "prop1_outside", "prop2", "prop3", "prop4"}
+    right = {"lemma1", "prop1_outside", "prop1_logits", "prop2", "prop3", "prop4"}
     assert max(found[name] for name in right) < 1e-12
     assert min(value for name, value in found.items() if name not in right) > 1e-2
-    assert len(found) == 11 and found["prop1_outside"] == 0
+    assert len(found) == 14 and found["prop1_outside"] == found["prop1_logits"] == 0
 
 
 def test_the_check_of_proposition_1_sees_a_method_that_reads_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +61,59 @@ def test_the_check_of_proposition_1_sees_a_method_that_reads_rows_of_others(monk
     assert gradients.proposition1(0)["prop1_outside"] == 0
     monkeypatch.setattr(network, "client_rows", leaky)
     assert gradients.proposition1(0)["prop1_outside"] > 1e-6
+
+
+@pytest.mark.parametrize("mutant", ["features", "labels", "edges"])
+def test_the_check_of_proposition_1_sees_what_others_hold(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that adds a mean over all clients, of features, labels or neighbours, fails both parts of the check."""
+    parts = FedStruct.parts
+
+    def leaky(self: FedStruct, weights: Any, fed: Any, state: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        h, z = parts(self, weights, fed, state)
+        if mutant == "features":
+            return h * (1 + fed.x.mean()), z
+        if mutant == "labels":
+            return h * (1 + fed.batch.y.double().mean()), z
+        return h * (1 + fed.sources[0].data.edge_index.shape[1]), z
+
+    monkeypatch.setattr(FedStruct, "parts", leaky)
+    found = gradients.proposition1(0)
+    assert found["prop1_outside"] > 1e-6 and found["prop1_logits"] > 1e-6
+
+
+@pytest.mark.parametrize("call", [0, 5, 30])
+def test_a_difference_that_is_nan_is_told(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One comparison among many is NaN, and so is the number of its check."""
+    gap, calls = gradients.gap, itertools.count()
+    monkeypatch.setattr(gradients, "gap", lambda a, b: math.nan if next(calls) == call else gap(a, b))
+    assert sum(math.isnan(value) for value in gradients.gradients(check("gradients"))["result"].values()) == 1
+
+
+@pytest.mark.parametrize("name", ["prediction", "gradient"])
+def test_sums_that_differ_by_nan_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose predictions or gradients are NaN decides the check of shared sums."""
+    shared = protocol.aggregate_round
+
+    def broken(*given: Any) -> Any:
+        predictions, sums = shared(*given)
+        if name == "prediction":
+            predictions[2] = math.nan * predictions[2]
+        return predictions, {key: sums[key] * (1 if name == "prediction" else math.nan) for key in sums}
+
+    assert exchange.aggregates(check("aggregates"))["result"][f"{name}_control"] > 1e-3
+    monkeypatch.setattr(protocol, "aggregate_round", broken)
+    found = exchange.aggregates(check("aggregates"))["result"]
+    assert math.isnan(found[name]) and math.isnan(found[f"{name}_control"])
+
+
+@pytest.mark.parametrize("prune", [0, 3])
+def test_powers_without_a_client_differ(prune: int, small: None) -> None:
+    """The literal blocks equal the form used in training, and not without one client's blocks at the others."""
+    run = check("powers", prune=prune, structure_depth=3).replace(dataset="Cora~standin", clients=4)
+    found = exchange.powers(run.replace(options={**run.options, "budget": "blocks"}))["result"]
+    assert found["difference"] < 1e-12 and found["difference_control"] > 1e-3
+    if prune == 0:
+        assert found["full_difference"] < 1e-12 and found["full_difference_control"] > 1e-3
 
 
 def test_proposition_4_as_printed_holds_for_one_client_alone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from fedrepro import registry
 from fedrepro.data import datasets
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.feras.theory import convergence
+from fedrepro.papers.feras.theory import convergence, identities, looser
 from fedrepro.papers.feras.theory import model as theory
 from fedrepro.runs.run import Run
 
@@ -33,7 +35,7 @@ def results() -> dict[str, dict[str, Any]]:
 
 
 # What is false as printed; all other rows hold.
-FALSE = {"FR-I2-printed", "FR-L1-layer1", "FR-Th2", "FR-Th2-live", "FR-drift", "FR-Th4-signed"}
+FALSE = {"FR-I2-printed", "FR-L1-layer1", "FR-Th2", "FR-Th2-ends", "FR-Th2-live", "FR-drift", "FR-Th4-signed"}
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -148,6 +150,44 @@ def test_random_systems_are_what_they_say() -> None:
         for v, sees, x in zip(host.nodes, host.sees, host.x, strict=True):
             if sees:
                 assert np.array_equal(features.setdefault(int(v), x), x)
+
+
+def test_a_second_fixed_point_is_a_finding_and_no_control() -> None:
+    """Where the target is below lambda, the two-layer map has one fixed point, and the row holds."""
+    assert convergence.distance_of_ends(3.0, 1.0, 0.1) == pytest.approx(4)
+    assert convergence.distance_of_ends(0.5, 1.0, 0.1) < 1e-6
+
+
+# -- numbers that are not finite --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1.0, math.nan, 2.0])))
+def test_the_largest_noted_value_is_nan_if_one_is(order: tuple[float, ...]) -> None:
+    """NaN stays under its name, wherever it stands, alone or in an array."""
+    worst = theory.Largest()
+    for value in order:
+        worst.note("numbers", value)
+    worst.note("array", np.array(order))
+    worst.note("other", -1.0)
+    assert math.isnan(worst["numbers"]) and math.isnan(worst["array"]) and worst["other"] == 1.0
+
+
+def test_a_distance_that_is_nan_breaks_the_rate(results: dict[str, dict[str, Any]]) -> None:
+    """Distances that become NaN are no distances that have reached rounding."""
+    curves = {name: dict(curve) for name, curve in results["feras-rate"]["rate"].items()}
+    curves["q5"]["distance"] = [*curves["q5"]["distance"][:-1], math.nan]
+    rows = {row["id"]: row["verdict"] for row in convergence._rate_rows(curves, 0.01)}
+    assert rows["FR-X1-q5"] == "fails" and rows["FR-Th3"] == "holds" and rows["FR-X1-q5-control"] != "fails, as it must"
+
+
+def test_a_radius_or_a_gap_that_is_nan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One radius among hundreds fails Theorem 4.6, and one tensor among several is the largest gap."""
+    radius, calls = looser.radius, itertools.count()
+    monkeypatch.setattr(looser, "radius", lambda m: math.nan if next(calls) == 7 else radius(m))
+    rows = looser.looser(Run("check", "feras", "feras-looser", options={"trials": 20}))["result"]["checks"]
+    assert {row["id"]: row["verdict"] for row in rows}["FR-Th4"] == "fails"
+    ones = [torch.ones(2)] * 3
+    assert math.isnan(identities.largest_gap(ones, [torch.ones(2), torch.tensor([1.0, math.nan]), torch.ones(2)]))
 
 
 # -- rates ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,22 @@ def test_a_run_does_not_bring_its_own_constants_to_the_lemma() -> None:
     table = gfl_theory.lemma_table(pd.DataFrame([{**row, "seed": 0}, {**row, "seed": 1}, {**far, "seed": 2}]))
     assert table["largest_ratio_to_bound"].tolist() == pytest.approx([1 / 2 / 729, 1 / 2 / 729, 50.0])
     assert gfl_theory.lemma_checks(table)[0]["verdict"] == "fails"
+
+
+def test_a_run_whose_numbers_are_nan_breaks_the_lemma_and_the_identities() -> None:
+    """One NaN among several seeds is no smaller error than theirs, nor is it a smaller constant."""
+    row = {"local_epochs": 10, "lr": 0.1, "rho_h": 1.0, "Delta": 1.0, "largest_error": 0.5}
+    for name in ("largest_error", "rho_h", "Delta"):
+        frame = pd.DataFrame([{**row, "seed": 0}, {**row, "seed": 1, name: math.nan}, {**row, "seed": 2}])
+        check, control = gfl_theory.lemma_checks(gfl_theory.lemma_table(frame))
+        assert check["verdict"] == "fails" and control["verdict"] != "fails, as it must", name
+    errors = [
+        {"method": m, gfl_theory.identity_error(name): e}
+        for name, m in gfl_theory.IDENTITIES.items()
+        for e in (0.0, math.nan)
+    ]
+    found = gfl_theory.identity_checks(pd.DataFrame(errors).assign(printed_cosine=math.nan))
+    assert {one["verdict"] for one in found} == {"fails"}
 
 
 def rates(ratio: float, exponent: float, left: float = 0.1) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -32,6 +33,13 @@ def test_identities_hold() -> None:
     assert check(theory.one_local_step, rounds=3)["largest_difference"] < 1e-10
     assert check(theory.identity_aggregator, "csbm-n10x40")["largest_difference"] < 1e-10
     assert check(theory.weights)["truncated"]["sum"] == pytest.approx(0.686, abs=1e-3)
+
+
+def test_weights_that_are_nan_are_told() -> None:
+    """The largest difference of two layers is NaN if that of the second one is."""
+    ones = torch.ones(1, 2, 2)
+    assert theory.largest_difference(State({FIRST: ones, SECOND: ones}, {}), [ones[0], ones[0]]) == 0
+    assert math.isnan(theory.largest_difference(State({FIRST: ones, SECOND: ones * math.nan}, {}), [ones[0], ones[0]]))
 
 
 def test_curvature_is_that_of_the_whole_hessian() -> None:

@@ -20,7 +20,7 @@ from fedrepro.papers.fedgat.chebyshev import coefficients
 from fedrepro.papers.fedgat.theory import bounds
 from fedrepro.papers.fedgat.theory.bounds import PSI
 from fedrepro.papers.fedgat.theory.trials import Layer, largest, opposed_neighbours, random_layers, shares
-from fedrepro.reporting.checks import NOT_TESTED, Row, control, row
+from fedrepro.reporting.checks import NOT_TESTED, Row, control, row, worst_of
 from fedrepro.runs.run import Run
 
 EPSILONS, DELTAS = (0.01, 0.05, 0.2), (0.001, 0.01, 0.05)
@@ -74,7 +74,7 @@ def _theorem1() -> tuple[list[Row], dict[str, Any]]:
     sent = {form: [float(protocol.scalars(form, n, features)) for n in g] for form in protocol.FORMS}
     matrix, vector = (bounds.exponent(g, sent[form]) for form in protocol.FORMS)
     work = bounds.exponent(g, [2.0 * features * n * (2 * n) ** 2 for n in g])
-    ratio = max(count / bounds.appendix_d(n, features) for n, count in zip(g, sent["matrix"]))
+    ratio = worst_of(count / bounds.appendix_d(n, features) for n, count in zip(g, sent["matrix"]))
     loose = "Matrix FedGAT sends O(K B_L d B^3) scalars (exponent of B in its messages' sizes; loose: it is 2)"
     counted = "Appendix D: 4 deg^2 d scalars a node (scalars sent over that; M1 and M2 are two)"
     built = "the server's work is O(K B_L d (B^2 + B^3)) (exponent of B, counted from the formula)"
@@ -106,7 +106,7 @@ def _theorem2() -> list[Row]:
         score = partial(bounds.exp_leaky_relu, slope=slope)
         for radius in (1.0, 2.0):
             variation = bounds.slope_variation(score, radius)
-            ratio = max(_theorem2_ratio(score, variation, p, radius=radius) for p in degrees)
+            ratio = worst_of(_theorem2_ratio(score, variation, p, radius=radius) for p in degrees)
             rate = bounds.rate(score, degrees[1:], radius)
             # This would be the variation for k = 2 if the score had no kink.
             without_kink = _theorem2_ratio(score, 2 * radius**3 * math.exp(radius), 256, 2, radius)
@@ -118,7 +118,7 @@ def _theorem2() -> list[Row]:
                 control(id, "k = 2, as if there were no kink (error over bound, p = 256)", without_kink, 1.0),
             ]
     for k in (1, 2, 3):
-        ratio = max(_theorem2_ratio(np.exp, 2 * math.sinh(1.0), p, k) for p in (4, 8, 12))
+        ratio = worst_of(_theorem2_ratio(np.exp, 2 * math.sinh(1.0), p, k) for p in (4, 8, 12))
         rows.append(_bound(f"FG-Th2-exp-{k}", f"exp(x), without a kink, on [-1, 1], k = {k}, p = 4, 8, 12", ratio))
     return rows
 
@@ -137,9 +137,9 @@ def _theorems_3_and_4(seed: int) -> list[Row]:
         ("FG-Th4", embedding_ratio, "|h^ - h| <= 2 kappa_phi epsilon / (1 - epsilon)"),
     ):
         for psi in PSI:
-            printed = max(ratio(psi, epsilon, False, seed) for epsilon in EPSILONS)
+            printed = worst_of(ratio(psi, epsilon, False, seed) for epsilon in EPSILONS)
             rows.append(_bound(f"{id}-{psi}", f"{inequality}, psi = {psi}, as printed", printed))
-        worst = max(ratio(psi, epsilon, True, seed) for psi in PSI for epsilon in EPSILONS)
+        worst = worst_of(ratio(psi, epsilon, True, seed) for psi in PSI for epsilon in EPSILONS)
         text = f"{inequality}, epsilon over the smallest score, any psi: corrected (FG-Q10)"
         rows += [_bound(id, text, worst), _control(id, worst)]
     return rows
@@ -153,18 +153,18 @@ def _usable(psi: str, epsilon: float, layers: Iterable[Layer]) -> Iterator[tuple
     for layer in layers:
         e = np.exp(PSI[psi](layer.scores()))
         least = e.min(-1, keepdims=True)
-        usable = least[:, 0] > 1.5 * epsilon
+        usable = ~(least[:, 0] <= 1.5 * epsilon)  # so that NaN is kept
         if usable.any():
             yield Layer(*(part[usable] for part in layer)), e[usable], least[usable]
 
 
 def attention_ratio(psi: str, epsilon: float, corrected: bool, seed: int = 0) -> float:
     """Return the largest error of an attention coefficient over alpha 2 eta / (1 - eta) (Theorem 3)."""
-    ratio = 0.0
+    ratios = [0.0]
     for _, e, least in _usable(psi, epsilon, random_layers(seed)):
         factor = bounds.attention_factor(epsilon, least if corrected else 1.0)
-        ratio = max(ratio, float((bounds.worst_attention_error(e, epsilon) / (shares(e) * factor)).max()))
-    return ratio
+        ratios.append(float((bounds.worst_attention_error(e, epsilon) / (shares(e) * factor)).max()))
+    return worst_of(ratios)
 
 
 def embedding_ratio(psi: str, epsilon: float, corrected: bool, seed: int = 0) -> float:
@@ -173,7 +173,7 @@ def embedding_ratio(psi: str, epsilon: float, corrected: bool, seed: int = 0) ->
     A line goes through the embedding, along b_2 or across it. Scores of neighbours on one side of it are raised by
     epsilon, and those on the other side are lowered.
     """
-    ratio = 0.0
+    ratios = [0.0]
     for layer, e, least in _usable(psi, epsilon, (*random_layers(seed), opposed_neighbours())):
         h = layer.embed(e)
         factor = bounds.attention_factor(epsilon, least[:, 0] if corrected else 1.0)
@@ -181,8 +181,8 @@ def embedding_ratio(psi: str, epsilon: float, corrected: bool, seed: int = 0) ->
             side = ((layer.near - h[:, None]) @ direction[..., None])[..., 0]
             for sign in (1.0, -1.0):
                 approximate = layer.embed(e + epsilon * np.where(side * sign > 0, 1.0, -1.0))
-                ratio = max(ratio, float((np.linalg.norm(approximate - h, axis=-1) / factor).max()))
-    return ratio
+                ratios.append(float((np.linalg.norm(approximate - h, axis=-1) / factor).max()))
+    return worst_of(ratios)
 
 
 def _across(b: np.ndarray, n: int) -> np.ndarray:

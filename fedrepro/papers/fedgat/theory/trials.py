@@ -13,15 +13,16 @@ import numpy as np
 from torch import Tensor
 
 from fedrepro.engine.nn import random
+from fedrepro.reporting.checks import worst_of
 
 LAYERS, WIDTHS, NEIGHBOURS = 400, (1, 2, 3), (2, 5, 20)
 
 
 def largest(trials: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return the largest value of each name over all trials, at least 0."""
+    """Return the largest value of each name over all trials, at least 0, and NaN if one of them is NaN."""
     worst: dict[str, float] = {}
     for trial in trials:
-        worst |= {name: max(worst.get(name, 0.0), value) for name, value in trial.items()}
+        worst |= {name: worst_of((worst.get(name, 0.0), value)) for name, value in trial.items()}
     return worst
 
 

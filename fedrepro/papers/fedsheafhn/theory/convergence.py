@@ -40,7 +40,7 @@ import torch
 from torch import Tensor
 
 from fedrepro.engine.nn import random
-from fedrepro.reporting.checks import Row, control, row
+from fedrepro.reporting.checks import Row, control, row, worst_of
 from fedrepro.runs.run import Run
 
 REPEATS = 256  # draws of the noise that an expectation is averaged over
@@ -197,7 +197,7 @@ def lemma2(problem: Problem, beta: float, printed: bool) -> tuple[float, float]:
             literal = problem.back(eta, problem.slope(w)) - problem.slope(w) - beta * problem.back(eta, total)
             left = (literal if printed else used).square().sum(-1).mean(0).max()
             right = 3 * (c["L7"] * c["b3"] * beta * step) ** 2 * (c["b2"] ** 2 + problem.sigma**2)
-            worst = max(worst, float(left) / right)
+            worst = worst_of((worst, float(left) / right))
     return worst, 1.0
 
 
@@ -229,10 +229,13 @@ def lemmas34(problem: Problem, beta: float, far: float = 2.0) -> dict[str, float
         rest = 12 * beta**4 * drift * steps**4 + 4 * (beta * steps) ** 2 * (c["L_G^2"] / n + norm)
         noise = 4 * beta**2 * steps / n * problem.sigma**2
         left4 = float((after - eta).square().sum(-1).mean())
-        worst["lemma3"] = max(worst["lemma3"], float(inner.mean()) - right3)
-        worst["lemma3_short"] = max(worst["lemma3_short"], float(inner.mean()) - (right3 - moved))
-        worst["lemma4"] = max(worst["lemma4"], left4 / (noise + rest))
-        worst["corrected4"] = max(worst["corrected4"], left4 / (c["b3"] ** 2 * noise + rest))
+        found = {
+            "lemma3": float(inner.mean()) - right3,
+            "lemma3_short": float(inner.mean()) - (right3 - moved),
+            "lemma4": left4 / (noise + rest),
+            "corrected4": left4 / (c["b3"] ** 2 * noise + rest),
+        }
+        worst = {name: worst_of((worst[name], value)) for name, value in found.items()}
     return worst
 
 
@@ -296,7 +299,7 @@ def convergence(run: Run) -> dict[str, Any]:
     times = [t for t in ROUNDS if t <= int(run.options.get("rounds", ROUNDS[-1]))]
     measured, starts = zip(*(mean_squared_gradient(plain, t, 2.0) for t in times), strict=True)
     bounds = [bound(plain, t, start) for t, start in zip(times, starts, strict=True)]
-    worst = max(m / b for m, b in zip(measured, bounds, strict=True))
+    worst = worst_of(m / b for m, b in zip(measured, bounds, strict=True))
     stays = "(L+2) b1^2 / T_c, which stays, against what is measured at the largest T"
     rows = [
         *_check_lemmas(plain),

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.engine.nn import random
-from fedrepro.reporting.checks import Row, control, row
+from fedrepro.reporting.checks import Row, control, row, worst_of
 from fedrepro.runs.run import Run
 
 SHARED, OWN, RADIUS, DELTA = 24, 2, 1.0, 0.1  # d_s, d_i, R and delta
@@ -138,13 +138,13 @@ def _check_gaps(seed: int, gap: dict[str, list[Any]]) -> list[Row]:
         """Return the largest ratio of a gap to that with fewer clients, or with fewer samples."""
         by_n = [ratio(name, (b, m), (a, m)) for a, b in pairwise(counts) for m in sizes]
         by_m = [ratio(name, (n, b), (n, a)) for a, b in pairwise(sizes) for n in counts]
-        return max(by_n + by_m)
+        return worst_of(by_n + by_m)
 
-    worst = max(m / b for m, b in zip(gap["measured"], gap["bound"], strict=True))
+    worst = worst_of(m / b for m, b in zip(gap["measured"], gap["bound"], strict=True))
     by_m = abs(ratio("measured", (many, large), (many, small)) / (small / large) ** 0.5 - 1)
     one, two = (OWN + SHARED / n for n in (few, many))
     by_n = ratio("trained", (many, large), (few, large)) / (two / one)
-    optimism = max(gap["trained"][i] * m / (2 * (OWN + SHARED / n)) for (n, m), i in index.items())
+    optimism = worst_of(gap["trained"][i] * m / (2 * (OWN + SHARED / n)) for (n, m), i in index.items())
     own, heads = ([largest_gap(n, large, seed, 0, size) for n in (few, many)] for size in (OWN, 8))
     printed = bound(many, large, 8, 0) / bound(few, large, 8, 0)
     shrinking = "the own parameters' gap falls as 1/sqrt(N)"

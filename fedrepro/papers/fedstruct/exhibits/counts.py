@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 
-from fedrepro.papers.fedstruct.exhibits.settings import SETTINGS
+from fedrepro.data.shapes import SHAPES
+from fedrepro.papers.fedstruct.exhibits.settings import SETTINGS, settings
 from fedrepro.reporting.exhibits import published
 
 STAGES = ("before.", "training.")
+WIDTH = 256  # d_s of Table 5
 
 # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -85,8 +88,8 @@ def settings_beside(counted: pd.DataFrame) -> pd.DataFrame:
         first, last = graph[["features", "classes"]].iloc[0].astype(int) if len(graph) else (None, None)
         ours: Any = {
             "layers of theta_f": [first, chosen.hidden, last],
-            "layers of theta_s": [256, *chosen.structure_hidden, last],
-            "d_s": 256,
+            "layers of theta_s": [WIDTH, *chosen.structure_hidden, last],
+            "d_s": WIDTH,
             "p": 30,
         }.get(metric) or getattr(chosen, names.get(metric, "lr"))
         text = str(ours).replace(" ", "")
@@ -158,13 +161,26 @@ def counting(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def colluding(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds of what G.1's client 1 solves for on each graph, all together or alone (FS-I5-graphs)."""
+    """Return means over seeds of what G.1's client 1 solves for on each graph, all together or alone (FS-I5-graphs).
+
+    The columns `sums` and `derivatives` hold equations over unknowns with Table 5's g and d_s: c |V~_1| of Eq. 47, and
+    c |theta_s| |V~_1| of Eq. 48, over m d_s. The text's condition is that this is below one.
+    """
     sides = {"all but one": "together", "one": "alone"}
     long = pd.concat(
         frame[["dataset"]].assign(client_1=who, **{name: frame[f"{side}.{name}"] for name in COLLUDED})
         for who, side in sides.items()
     )
-    return long.groupby(["dataset", "client_1"], as_index=False, sort=False).mean()
+    table = long.groupby(["dataset", "client_1"], as_index=False, sort=False).mean()
+    classes = table["dataset"].map(lambda name: len(SHAPES[name.removesuffix("~standin")].classes))
+    sums = classes * table["labelled"] / (WIDTH * table["hidden"])
+    return table.assign(sums=sums, derivatives=sums * [weights_of_g(*each) for each in zip(table["dataset"], classes)])
+
+
+def weights_of_g(dataset: str, classes: int) -> int:
+    """Return |theta_s|, the weights and biases of the layers that Table 5 gives g."""
+    layers = pairwise([WIDTH, *settings(dataset).structure_hidden, classes])
+    return sum((before + 1) * after for before, after in layers)
 
 
 def edge_attacks(frame: pd.DataFrame) -> pd.DataFrame:

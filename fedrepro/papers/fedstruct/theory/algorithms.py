@@ -22,6 +22,7 @@ from fedrepro.papers.fedstruct import powers
 from fedrepro.papers.fedstruct.method import structure_features
 from fedrepro.papers.fedstruct.theory.setup import BETA, CLASSES, gap, local_operator, small_federation
 from fedrepro.papers.fedstruct.variants import choice
+from fedrepro.reporting.checks import worst_of
 from fedrepro.runs.run import Run
 
 HIDDEN, WIDTH, DEPTH, LR, PRUNE = 4, 6, 2, 0.5, 8
@@ -63,7 +64,7 @@ def algorithm(run: Run) -> dict[str, Any]:
 
 
 def _largest(a: Weights, b: Weights) -> float:
-    return max(gap(a[name], b[name]) for name in a)
+    return worst_of(gap(a[name], b[name]) for name in a)
 
 
 class _Box:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.engine.federation import Federation
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn.models import DGCN
 from fedrepro.engine.traffic import Traffic
 from fedrepro.engine.training import client_gradients, train
@@ -16,8 +19,10 @@ from fedrepro.errors import require
 from fedrepro.papers.fedstruct import powers as adjacency_powers
 from fedrepro.papers.fedstruct import protocol, structure
 from fedrepro.papers.fedstruct.method import FedStruct, StructureMethod
+from fedrepro.papers.fedstruct.network import Exchanged
 from fedrepro.papers.fedstruct.theory.setup import gap, graph_and_parts, small_federation
 from fedrepro.papers.fedstruct.variants import KnownGraph
+from fedrepro.reporting.checks import worst_of
 from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
@@ -32,36 +37,49 @@ def powers(run: Run) -> dict[str, Any]:
 
     Returns:
         `difference`: of the literal form and the form used in training. `full_difference`: of the unpruned literal form
-        and the dense power, on graphs of up to 6000 nodes. `relative_error`: to the full power, Frobenius. `row_sum`:
-        the mean that pruning leaves. `kept_per_node`: entries. `blocks`, `indices`: scalars from client to client.
-        `bound`: L_s K p n in total (Table 1). `text_bound`: L_s p n for each client (D.1).
+        and the dense power, on graphs of up to 6000 nodes. `difference_control` and `full_difference_control`: the
+        same without the first client's blocks at the others. `relative_error`: to the full power, Frobenius.
+        `row_sum`: the mean that pruning leaves. `kept_per_node`: entries. `blocks`, `indices`: scalars from client to
+        client. `bound`: L_s K p n in total (Table 1). `text_bound`: L_s p n for each client (D.1).
     """
     prune, depth, budget, data, parts = _requested(run, "blocks")
     n, beta = int(data.num_nodes), [0.0] * depth + [1.0]
     require(n <= DENSE or prune > 0, "prune", f"positive on more than {DENSE} nodes", prune)
     quick, sent = adjacency_powers.combined(data, parts, beta, prune, budget)
-    result: dict[str, Any] = {"difference": None, "full_difference": None, "relative_error": None}
+    names = ("difference", "full_difference", "difference_control", "full_difference_control", "relative_error")
+    result: dict[str, Any] = dict.fromkeys(names)
     result |= {"blocks": float(sent), "indices": 2.0 * sent}
     if budget == "blocks" or not prune:
         traffic = Traffic()
         literal = protocol.assembled(protocol.acquire(data, parts, beta[1:], prune, traffic))
         before = traffic.summary()["before"]
+        without = _without_first(literal, parts)
         result["difference"] = float(abs(literal - quick).max())
+        result["difference_control"] = float(abs(without - quick).max())
         result |= {"blocks": before.get("up.power blocks", 0.0), "indices": before.get("up.power indices", 0.0)}
     if n <= DENSE:
         full = _full(data, depth)
         if not prune:
             result["full_difference"] = float(np.abs(literal.toarray() - full).max())
+            result["full_difference_control"] = float(np.abs(without.toarray() - full).max())
         result["relative_error"] = float(np.linalg.norm(quick.toarray() - full) / np.linalg.norm(full))
     result |= {"row_sum": float(quick.sum() / n), "kept_per_node": quick.nnz / n}
     return {"result": result | {"bound": depth * len(parts) * prune * n, "text_bound": depth * prune * n}}
 
 
-def _requested(run: Run, budget: str) -> tuple[int, int, str, Data, list[torch.Tensor]]:
+def _requested(run: Run, budget: str) -> tuple[int, int, str, Data, list[Tensor]]:
     """Return the options prune, structure_depth and budget of a run, its graph and its partition."""
     options = run.options
     rule = int(options.get("prune", 30)), int(options.get("structure_depth", 10)), str(options.get("budget", budget))
     return *rule, *graph_and_parts(run)
+
+
+def _without_first(rows: csr_matrix, parts: list[Tensor]) -> csr_matrix:
+    """Return the rows of A- `[nodes, nodes]` without the first client's blocks at the others."""
+    first = adjacency_powers.owners(parts, rows.shape[0]) == 0
+    entries = rows.tocoo()
+    kept = first[entries.row] | ~first[entries.col]
+    return csr_matrix((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=rows.shape)
 
 
 def _full(data: Data, depth: int) -> np.ndarray:
@@ -196,9 +214,10 @@ def aggregates(run: Run) -> dict[str, Any]:
     Options: structure, "Deg" (with g) or "H2V" (without g).
 
     Returns:
-        `prediction` and `gradient`: largest differences. `sent`: scalars from client to client in a round. `claimed`:
-        the count of G.1, (|V~ without V~_i| + |theta_s|) c over all clients. Eq. 48 has one Jacobian per labelled node,
-        which that count leaves out.
+        `prediction` and `gradient`: largest differences. `prediction_control` and `gradient_control`: the least of
+        the other clients' differences without the first client's sums. `sent`: scalars from client to client in a
+        round. `claimed`: the count of G.1, (|V~ without V~_i| + |theta_s|) c over all clients. Eq. 48 has one Jacobian
+        per labelled node, which that count leaves out.
     """
     kind = str(run.options.get("structure", "Deg"))
     fed = small_federation(run.seed)
@@ -211,11 +230,24 @@ def aggregates(run: Run) -> dict[str, Any]:
     logits = method.predict(fed, state)[fed.batch.node_id.argsort()]
     means, (data, parts) = client_gradients(method, fed, state), fed.sources[0]
     of_g = sum(w[0].numel() for name, w in gradients.items() if name != "structure")
-    prediction, gradient, claimed = 0.0, 0.0, 0
-    for i, part in enumerate(parts):
-        v = part[data.train_mask[part]]
-        prediction = max(prediction, gap(predictions[i], logits[v].softmax(1)))
-        gradient = max(gradient, *(gap(sums[i], len(v) * means[name][i]) for name, sums in gradients.items()))
-        claimed += (int(data.train_mask.sum()) - len(v) + of_g) * fed.classes
-    sent = traffic.summary()["before"]["up.aggregates"]
-    return {"result": {"prediction": prediction, "gradient": gradient, "sent": sent, "claimed": float(claimed)}}
+    got: Exchanged = state.more.exchanged
+    silent = got._replace(matrices=(_without_first(got.matrices[0], list(parts)),))
+    lacking = protocol.aggregate_round(
+        method, fed, replace(state, more=state.more._replace(exchanged=silent)), Traffic()
+    )
+    labelled = [part[data.train_mask[part]] for part in parts]
+
+    def errors(predictions: list[Tensor], gradients: Weights) -> tuple[list[float], list[float]]:
+        """Return the largest difference of each client's predictions, and of its gradients."""
+        of_clients = [gap(predictions[i], logits[v].softmax(1)) for i, v in enumerate(labelled)]
+        of_gradients = [
+            worst_of(gap(sums[i], len(v) * means[name][i]) for name, sums in gradients.items())
+            for i, v in enumerate(labelled)
+        ]
+        return of_clients, of_gradients
+
+    result = dict(zip(("prediction", "gradient"), map(worst_of, errors(predictions, gradients))))
+    result |= {f"{name}_control": float(np.min(found[1:])) for name, found in zip(tuple(result), errors(*lacking))}
+    claimed = sum((int(data.train_mask.sum()) - len(v) + of_g) * fed.classes for v in labelled)
+    result |= {"sent": traffic.summary()["before"]["up.aggregates"], "claimed": float(claimed)}
+    return {"result": result}

@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from scipy.sparse import csr_matrix
 from torch import Tensor
+from torch_geometric.data import Data
 
+from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import DGCN
 from fedrepro.engine.training import client_gradients
@@ -33,6 +35,7 @@ from fedrepro.papers.fedstruct.theory.setup import (
     small_federation,
     small_graph,
 )
+from fedrepro.reporting.checks import worst_of
 from fedrepro.runs.run import Run
 
 # -- Lemma 1 and Propositions 1 to 4 ----------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ def gradients(run: Run) -> dict[str, Any]:
         Largest absolute differences over all clients, by name:
 
         - `lemma1`. Its control applies softmax twice.
-        - `prop1_outside`, `prop1_inside`: as `proposition1` returns them.
+        - those of Proposition 1, as `proposition1` returns them.
         - `prop2`. Its control has A-^T for A-, which is not symmetric.
         - `prop3`. Its control sums over the client's own nodes only.
         - `prop4`. Its control leaves out Theta_c. `prop4_printed` sums over all labelled nodes V~, as printed, instead
@@ -103,7 +106,7 @@ def gradients(run: Run) -> dict[str, Any]:
     worst: dict[str, float] = defaultdict(float)
 
     def compare(name: str, formula: Tensor, automatic: Tensor) -> None:
-        worst[name] = max(worst[name], gap(formula, automatic))
+        worst[name] = worst_of((worst[name], gap(formula, automatic)))
 
     q = random.normal((20, CLASSES), "lemma", run.seed).requires_grad_()
     y = at.data.y[:20]
@@ -136,25 +139,55 @@ def gradients(run: Run) -> dict[str, Any]:
 
 
 def proposition1(seed: int) -> dict[str, float]:
-    """Change rows of A- in FedStruct with a Hop2Vec, and return the largest change of a client's gradients by it.
+    """Change what a client of FedStruct with a Hop2Vec need not know, and what it needs.
 
-    `prop1_inside` is that from changed rows of the client's own labelled nodes, and `prop1_outside` that from all other
-    rows: those of other clients, and of its own nodes without a label.
+    Proposition 1 says that predictions at a client's labelled nodes, and its gradients, require nothing from outside
+    but the rows of A- of these nodes, and S. The client's own features are not from outside: those of its unlabelled
+    nodes reach its labelled ones over its own edges.
+
+    Returns:
+        Largest changes over all clients, and least ones for the controls. `prop1_outside` is that of the gradients, and
+        `prop1_logits` that of the logits at labelled nodes, if all else changes: the rows of A- of all other nodes, the
+        client's unlabelled ones among them; features and edges of other clients; and all labels but those of the
+        client's labelled nodes. The controls are `prop1_inside` and `prop1_logits_inside` for changed rows of its
+        labelled nodes, and `prop1_features`, the change of the logits for changed features of its own.
     """
     fed = small_federation(seed)
-    model = DGCN(fed.features, fed.classes, hidden=5)
+    (data, parts), model = fed.sources[0], DGCN(fed.features, fed.classes, hidden=5)
     method = FedStruct(model=model, structure_hidden=(4,), width=6, prune=5)
     fed, state = method.start(fed)
-    before, worst = client_gradients(method, fed, state), {"prop1_outside": 0.0, "prop1_inside": 0.0}
-    for client, part in enumerate(fed.sources[0].parts):
-        own = np.isin(np.arange(NODES), part[fed.sources[0].data.train_mask[part]].numpy())
-        for name, rows in (("prop1_outside", ~own), ("prop1_inside", own)):
-            changed = state.more.exchanged.matrices[0].toarray()
-            changed[rows] *= 1.7
-            exchanged = state.more.exchanged._replace(matrices=(csr_matrix(changed),))
-            after = client_gradients(method, fed, replace(state, more=state.more._replace(exchanged=exchanged)))
-            worst[name] = max(worst[name], *(gap(after[key][client], w[client]) for key, w in before.items()))
-    return worst
+
+    def measured(data: Data, rows: Tensor) -> tuple[Weights, Tensor]:
+        """Return all clients' gradients, and the logits of all nodes, on a graph and with changed rows of A-."""
+        changed = state.more.exchanged.matrices[0].toarray()
+        changed[rows.numpy()] *= 1.7
+        exchanged = state.more.exchanged._replace(matrices=(csr_matrix(changed),))
+        at = replace(state, more=state.more._replace(exchanged=exchanged))
+        other = Federation.of(data, list(parts), seed, dtype=torch.float64)
+        return client_gradients(method, other, at), method.predict(other, at)[other.batch.node_id.argsort()]
+
+    none = torch.zeros(NODES, dtype=torch.bool)
+    gradients, logits = measured(data, none)
+    found: dict[str, list[float]] = defaultdict(list)
+    for client, part in enumerate(parts):
+        own = torch.isin(torch.arange(NODES), part)
+        labelled = own & data.train_mask
+        outside, features = data.clone(), data.clone()
+        outside.x = torch.where(own[:, None], data.x, 1.7 * data.x + 1)
+        outside.y = torch.where(labelled, data.y, (data.y + 1) % CLASSES)
+        outside.edge_index = data.edge_index[:, own[data.edge_index].all(0)]
+        features.x = torch.where(own[:, None], 1.7 * data.x + 1, data.x)
+        for name, graph, rows in (("outside", outside, ~labelled), ("inside", data, labelled), ("own", features, none)):
+            by_weight, at_nodes = measured(graph, rows)
+            found[name].append(worst_of(gap(by_weight[key][client], w[client]) for key, w in gradients.items()))
+            found[f"{name} logits"].append(gap(at_nodes[labelled], logits[labelled]))
+    return {
+        "prop1_outside": worst_of(found["outside"]),
+        "prop1_logits": worst_of(found["outside logits"]),
+        "prop1_inside": float(np.min(found["inside"])),
+        "prop1_logits_inside": float(np.min(found["inside logits"])),
+        "prop1_features": float(np.min(found["own logits"])),
+    }
 
 
 def proposition4(at: Setting, v: Tensor, of_g: Tensor, of_f: Tensor, *, with_layer: bool = True) -> list[Tensor]:

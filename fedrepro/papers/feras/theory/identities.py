@@ -22,7 +22,7 @@ from fedrepro.papers.feras.method import Feras, Rows
 from fedrepro.papers.feras.protocol import literal
 from fedrepro.papers.feras.saint.method import Sample
 from fedrepro.papers.feras.theory.model import Array, Largest, System, radius, step, vec, weights
-from fedrepro.reporting.checks import ROUNDING, Row, control, row
+from fedrepro.reporting.checks import ROUNDING, Row, control, row, worst_of
 from fedrepro.runs.run import Run
 
 TRIALS, ROUNDS, ETA, LAM = 40, 3, 0.05, 0.3
@@ -83,7 +83,7 @@ def algorithms(seed: int) -> list[Row]:
 
 def largest_gap(left: list[Tensor], right: list[Tensor]) -> float:
     """Return the largest absolute difference of two lists of tensors."""
-    return max(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
+    return worst_of(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

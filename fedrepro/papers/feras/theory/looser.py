@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.papers.feras.theory.model import ROOM, System, normalized, radius
-from fedrepro.reporting.checks import control, row
+from fedrepro.reporting.checks import control, row, worst_of
 from fedrepro.runs.run import Run
 
 Pairs = dict[str, list[float]]  # rho(M M^T) "with" and "without" sharing
@@ -37,12 +37,12 @@ def looser(run: Run) -> dict[str, Any]:
         "disconnected": _pairs(rng, trials, signed=False, connected=False),
         "larger": _pairs(rng, trials, signed=False, larger=True),
     }
-    ratios = {name: [a / b for a, b in _zip(radii) if b > 1e-12] for name, radii in pairs.items()}
-    worst = {name: max(values, default=0.0) for name, values in ratios.items()}
+    ratios = {name: [a / b for a, b in _zip(radii) if not b <= 1e-12] for name, radii in pairs.items()}
+    worst = {name: worst_of([0.0, *values]) for name, values in ratios.items()}
     example = counterexample()
     text = "rho(M M^T) with sharing over without"
     apart = f"{text}, non-negative, any sub-graphs, connected or not (corrected)"
-    signed = max(worst["signed"], example["with"] / example["without"])
+    signed = worst_of((worst["signed"], example["with"] / example["without"]))
     checks = [
         row("FR-Th4", f"{text}, non-negative features", worst["nonnegative"], LIMIT),
         row("FR-Th4-signed", f"{text}, signed features (FR-Q8)", signed, LIMIT),

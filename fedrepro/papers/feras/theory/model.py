@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator
 
+from fedrepro.reporting.checks import worst_of
+
 Array = npt.NDArray[Any]
 WIDTHS = (4, 3, 2)  # m1, m2, m3
 ROOM = 1e-9  # of a ratio to its bound, for rounding
@@ -171,12 +173,12 @@ def allowed(lam: float, *radii: float, c: float = 1.0) -> float:
 
     As printed (Lemma A.3) rho is only that of M_2.
     """
-    return 4.0 / (2.0 * c * max(radii) + 3.0 * lam)
+    return 4.0 / (2.0 * c * worst_of(radii) + 3.0 * lam)
 
 
 class Largest(dict[str, float]):
-    """The largest absolute value noted under each name, 0 before the first."""
+    """The largest absolute value noted under each name: 0 before the first, and NaN from the first NaN on."""
 
     def note(self, name: str, value: Any) -> None:
         """Keep the largest absolute value of a number or an array."""
-        self[name] = max(self.get(name, 0.0), float(np.abs(value).max()))
+        self[name] = worst_of((self.get(name, 0.0), float(np.abs(value).max())))

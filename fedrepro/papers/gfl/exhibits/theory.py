@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from fedrepro.reporting.checks import CAUGHT, FAILS, HOLDS, NOT_TESTED, Row
+from fedrepro.reporting.checks import CAUGHT, FAILS, HOLDS, NOT_MEASURED, NOT_TESTED, Row
 from fedrepro.reporting.statistics import Slope, slope
 
 BLIND = "the check is blind"
@@ -82,7 +82,7 @@ def lemma_table(frame: pd.DataFrame) -> pd.DataFrame:
             others = runs[runs["seed"] != run["seed"]]
             if others.empty:
                 continue
-            rho, delta = others["rho_h"].max(), others["Delta"].max()
+            rho, delta = (others[name].max(skipna=False) for name in ("rho_h", "Delta"))
             without = run["largest_error"] / (2 * lr**2 * rho**2 * delta)
             measured = (run["largest_error"], rho, delta, without / local**2, without)
             rows.append([int(local), lr, int(run["seed"]), *measured, len(others)])
@@ -99,7 +99,7 @@ def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     if "first_term" not in frame:
         return {}
     climbs = frame["ascend"].eq(True) if "ascend" in frame else frame["first_term"].isna()
-    frame = frame[~climbs & frame["first_term"].notna()]
+    frame = frame[~climbs]
     frame = frame.assign(y=frame["mean"], ratio=frame["mean"] / frame["first_term"])
     free, base = frame["lr"].eq(0), frame["dataset"].eq("csbm-n40")
     nodes = frame["dataset"].str.startswith("csbm-n") & ~base
@@ -128,7 +128,7 @@ def rate_table(points: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         fit = Slope(math.nan, math.nan, math.nan, math.nan, 0)
         if runs["x"].nunique() > 1:
             fit = slope(runs["x"].tolist(), runs["y"].tolist())
-        largest = (runs["ratio"].max(), runs["condition"].max())
+        largest = (runs["ratio"].max(skipna=False), runs["condition"].max(skipna=False))
         rows.append([axis, fit.slope, fit.low, fit.high, THEOREM[axis], *largest, len(runs)])
     ratios = ["largest ratio to the first term", "largest condition", "runs"]
     columns = ["axis", "exponent", "low", "high", "exponent of the term", *ratios]
@@ -153,12 +153,13 @@ def rate_checks(frame: pd.DataFrame) -> list[Row]:
                 rows.append(_row(f"GFL-Th-{axis}", text, worst, HOLDS if worst <= 1 else "cannot be checked here"))
             else:
                 rows.append(_row(f"GFL-Th-{axis}", f"{text}; {HALF}", worst, NOT_TESTED))
-        worst = float(table["largest condition"].max())
+        worst = float(table.loc[table["runs"].gt(0), "largest condition"].max(skipna=False))
         text = "13 I eta^2 rho_f^2 with the largest curvature met"
         rows.append(_row("GFL-Th-condition", text, worst, "not refuted" if worst < 1 else FAILS))
     if "ascend" in frame and frame["ascend"].eq(True).any():
         climb = frame[frame["ascend"].eq(True)]
-        least = float((climb["mean"] / (2 * climb["loss_at_start"] / (climb["eta"] * climb["updates"]))).min())
+        over = climb["mean"] / (2 * climb["loss_at_start"] / (climb["eta"] * climb["updates"]))
+        least = float(over.min(skipna=False))
         text = "the printed sign, which climbs: mean over 2 F(W^0) / (eta T)"
         rows.append(_row("GFL-Th-control", text, least, CAUGHT if least > 1 else BLIND))
     return rows
@@ -168,7 +169,8 @@ def lemma_checks(table: pd.DataFrame) -> list[Row]:
     """Return the check of Lemma A.1 with constants of other seeds, and its control, the bound without I^2."""
     if table.empty:
         return []
-    worst, least = float(table["largest_ratio_to_bound"].max()), float(table["without_I"].min())
+    worst = float(table["largest_ratio_to_bound"].max(skipna=False))
+    least = float(table["without_I"].min(skipna=False))
     text = "Lemma A.1: largest error over its bound, constants of other seeds"
     other = "the same bound without its factor I^2, least over I, step and seed"
     return [
@@ -183,11 +185,11 @@ def identity_checks(frame: pd.DataFrame) -> list[Row]:
     rows = []
     for name, method in IDENTITIES.items():
         column = identity_error(name)
-        worst = float(frame.loc[frame["method"].eq(method), column].max())
+        worst = float(frame.loc[frame["method"].eq(method), column].max(skipna=False))
         verdict = HOLDS if worst < bound else FAILS
         rows.append(_row(name, column.replace("_", " "), worst, verdict) | {"bound": "1e-10"})
-    cosine = float(frame["printed_cosine"].max())
-    verdict = FAILS if cosine < 0 else HOLDS
+    cosine = float(frame.loc[frame["method"].eq(IDENTITIES["GFL-I2"]), "printed_cosine"].max(skipna=False))
+    verdict = HOLDS if cosine >= 0 else FAILS
     return [*rows, _row("GFL-Q3", "cosine of the printed step to the gradient", cosine, verdict) | {"bound": "1"}]
 
 
@@ -262,8 +264,9 @@ def privacy_checks(table: pd.DataFrame) -> list[Row]:
     for name, (chosen, column, text) in told.items():
         values = table.loc[chosen, column]
         if len(values):
-            measured = float(values.max() if text.endswith("most") else values.min())
+            measured = float(values.max(skipna=False) if text.endswith("most") else values.min(skipna=False))
             verdict = "rebuilt" if measured > REBUILT else "rebuilt in part" if measured > HIDDEN else "hidden"
+            verdict = NOT_MEASURED if math.isnan(measured) else verdict
             rows.append(_row(f"GFL-privacy-{name}", f"cosine of x and what {text}", measured, verdict))
     return rows
 
