@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         # Not `command.main`, which would take an interrupt for its own.
+        _require_once(command, given)
         with signals.as_interrupts(), command.make_context("fedrepro", given) as context:
             return int(command.invoke(context) or 0)
     except typer.Exit as end:
@@ -73,6 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
+def _require_once(command: Any, given: Sequence[str]) -> None:
+    """Raise if an option that takes one value is given twice, of which the parser would take the last one."""
+    own = given[: given.index("--")] if "--" in given else given
+    known = getattr(command.commands.get(own[0] if own else ""), "params", ())
+    for name in (name for option in known if not option.multiple and option.nargs == 1 for name in option.opts):
+        times = sum(word == name or word.startswith(f"{name}=") for word in own)
+        if times > 1 and name.startswith("-"):
+            raise ArgumentError(f"{name} must be given once. Got it {times} times.")
+
+
 def _graphs() -> list[str]:
     """Return what a shell can complete a word to; typer takes those that begin with it."""
     return list(SHAPES)
@@ -91,7 +102,7 @@ def _choice(name: str) -> Any:
 
 Notebooks = Annotated[
     list[str],
-    typer.Argument(metavar="NOTEBOOK", help="all, a paper, or paper/n-section", autocompletion=notebook.selectable),
+    typer.Argument(metavar="NOTEBOOK", help="all, a paper, paper/n or paper/n-section", autocompletion=notebook.selectable),
 ]
 Exhibits = Annotated[
     list[str] | None,

@@ -295,10 +295,15 @@ def test_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["run"], "Missing argument 'NOTEBOOK'"),
         (["verify", "-n", "many"], "Invalid value for '-n'"),
         (["stauts"], "No such command 'stauts'"),
-        (["status", "FG-T99"], "Got 'FG-T99'. Did you mean"),
+        (["status", "FG-T99"], "Got 'FG-T99'. Did you mean 'FG-"),
+        (["status", "mine"], "`fedrepro list exhibits`. Got 'mine'.\n"),
         (["list", "metods"], "Did you mean 'methods'"),
         (["report", "fedgta"], "Did you mean 'fedgat'"),
         (["data", "Coar"], "Did you mean 'Cora'"),
+        (["run", "x", "--seeds", "2", "--seeds=3"], "--seeds must be given once. Got it 2 times."),
+        (["show", "FG-T99"], "Got 'FG-T99'. Did you mean 'FG-"),
+        (["compare", "FG-T9"], "names. Got 'FG-T9'. Did you mean 'FG-T2'? They are 'FG-T1', "),
+        (["list", "foo"], "WHAT must be one of 'notebooks', "),
     ],
 )
 def test_wrong_words_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
