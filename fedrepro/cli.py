@@ -102,7 +102,9 @@ def _choice(name: str) -> Any:
 
 Notebooks = Annotated[
     list[str],
-    typer.Argument(metavar="NOTEBOOK", help="all, a paper, paper/n or paper/n-section", autocompletion=notebook.selectable),
+    typer.Argument(
+        metavar="NOTEBOOK", help="all, a paper, paper/n or paper/n-section", autocompletion=notebook.selectable
+    ),
 ]
 Exhibits = Annotated[
     list[str] | None,
@@ -197,7 +199,7 @@ def run_(
         return fill(notebooks, budget, side_by_side, given, only_stale=stale)
     at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
     ends = notebook.run_all(notebooks, given, jobs=at_once, again=again)
-    return told(ends, notebook.built(given.get("profile", "")))
+    return told(ends, given)
 
 
 def _pair(text: str) -> tuple[str, Any]:

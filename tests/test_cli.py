@@ -99,6 +99,7 @@ def test_a_failed_notebook_is_status_1(
     ends = [notebook.Outcome("a/1-b", 1.0)]
     assert cli.main(["run", "a", "-p", "seeds=3", "-p", "split=10/10/80", "--device", "cpu", "--jobs", "3"]) == 0
     assert given == [(["a"], {"seeds": 3, "split": "10/10/80", "device": "cpu"}, 3)]
+    assert "1 executed with the profile quick" in capsys.readouterr().out
     ends.append(notebook.Outcome("a/2-c", 2.0, "ValueError: no"))
     assert cli.main(["run", "a"]) == 1
     printed = capsys.readouterr()

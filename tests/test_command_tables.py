@@ -1,16 +1,17 @@
-"""The commands that print tables: what `compare` says of a number, CSV, and what `verify` says before and after."""
+"""What commands tell: `compare` of a number, tables as CSV, `verify` before and after, `run` of its figures."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from fedrepro import cli
-from fedrepro.reporting import cells, compare, exhibits, files, rule
-from fedrepro.runs import verification
+from fedrepro import cli, paths
+from fedrepro.reporting import budget, cells, compare, exhibits, files, notebook, rule
+from fedrepro.runs import provenance, verification
 
 SCORES = [0.80, 0.82, 0.81, 0.80, 0.82]
 
@@ -119,3 +120,28 @@ def test_verify_without_graphs_compared_nothing(
     assert "Nothing was compared" in printed.err and f"error 2: {error}2" in printed.out
     rows["verdict"] = ["unavailable", "identical"]
     assert cli.main(["verify"]) == 0
+
+
+def test_run_says_where_figures_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` names profile and figures, and says which committed ones others have replaced, and how to undo that."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.delenv("FEDREPRO_FIGURES", raising=False)
+    for folder in (paths.figures(), paths.smoke() / "figures"):
+        (folder / "fedgat").mkdir(parents=True)
+    changed = b"figures/fedgat/FG-T1.csv\nfigures/fedgat/FG-T1.svg\n"
+    monkeypatch.setattr(provenance, "git", lambda *words: changed if words[0] == "diff" else b"abc")
+    ends = [notebook.Outcome("fedgat/6-experiments", 1.0)]
+    assert budget.told(ends, {"seeds": 2}) == 0
+    told = capsys.readouterr().out
+    assert "with the profile quick" in told and f"The figures are in {tmp_path / 'figures/fedgat'}\n" in told
+    assert "drawn with 2 seeds" in told and "2 files there differ" in told and "FG-T1.svg" in told
+    assert "`git restore figures/fedgat`" in told
+    changed = b""
+    assert budget.told(ends, {"seeds": 2}) == 0 and "differ" not in capsys.readouterr().out
+    monkeypatch.setattr(provenance, "git", lambda *words: b"")  # without git
+    assert budget.told(ends, {"seeds": 2}) == 0 and "drawn with 2 seeds" in capsys.readouterr().out
+    assert budget.told(ends, {"profile": "smoke", "seeds": 1}) == 0
+    told = capsys.readouterr().out
+    assert f"The figures are in {tmp_path / 'build/smoke/figures/fedgat'}\n" in told and "seed" not in told
