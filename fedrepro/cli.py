@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 import fedrepro
 from fedrepro import paths, signals
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError, DamagedError, FedreproError, one_of, require
+from fedrepro.errors import ArgumentError, DamagedError, FedreproError, did_you_mean, one_of, require
 from fedrepro.reporting import cells, exhibits, listing, notebook, state, terminal, working
 from fedrepro.reporting.budget import fill, rewrite, told
 from fedrepro.reporting.session import CHOICES, check_parameter
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         # Not `command.main`, which would take an interrupt for its own.
+        _require_once(command, given)
         with signals.as_interrupts(), command.make_context("fedrepro", given) as context:
             return int(command.invoke(context) or 0)
     except typer.Exit as end:
@@ -73,6 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
+def _require_once(command: Any, given: Sequence[str]) -> None:
+    """Raise if an option that takes one value is given twice, of which the parser would take the last one."""
+    own = given[: given.index("--")] if "--" in given else given
+    known = getattr(command.commands.get(own[0] if own else ""), "params", ())
+    for name in (name for option in known if not option.multiple and option.nargs == 1 for name in option.opts):
+        times = sum(word == name or word.startswith(f"{name}=") for word in own)
+        if times > 1 and name.startswith("-"):
+            raise ArgumentError(f"{name} must be given once. Got it {times} times.")
+
+
 def _graphs() -> list[str]:
     """Return what a shell can complete a word to; typer takes those that begin with it."""
     return list(SHAPES)
@@ -91,13 +102,16 @@ def _choice(name: str) -> Any:
 
 Notebooks = Annotated[
     list[str],
-    typer.Argument(metavar="NOTEBOOK", help="all, a paper, or paper/n-section", autocompletion=notebook.selectable),
+    typer.Argument(
+        metavar="NOTEBOOK", help="all, a paper, paper/n or paper/n-section", autocompletion=notebook.selectable
+    ),
 ]
 Exhibits = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]", help="an exhibit, a paper or a notebook", autocompletion=state.nameable),
 ]
 Profile = Annotated[str, _choice("profile")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="a table of CSV, with all of its columns")]
 
 
 @app.callback(invoke_without_command=True)
@@ -130,7 +144,7 @@ def data_(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="all about one graph", autocompletion=_graphs)] = "",
     fetch: Annotated[str, typer.Option(metavar="NAME", help="download this one", autocompletion=_graphs)] = "",
 ) -> None:
-    """Say which graphs are here, which would be downloaded, and their licences."""
+    """Say which graphs are here or would be downloaded, and licences."""
     from fedrepro.data import catalogue
 
     if fetch:
@@ -140,7 +154,7 @@ def data_(
         return
     rows = {row["name"]: row for row in catalogue.rows()}
     if name:
-        terminal.table(("", name), rows[one_of("data set", name, rows)].items())
+        print("\n".join(f"{what}: {told}" for what, told in rows[one_of("data set", name, rows)].items()))
         return
     shown = ("name", "here", "download_MB", "nodes", "undirected_edges", "features", "classes", "licence")
     heads = ("name", "here", "MB", "nodes", "edges", "features", "classes", "licence")
@@ -185,7 +199,7 @@ def run_(
         return fill(notebooks, budget, side_by_side, given, only_stale=stale)
     at_once = executors.at_once(given.get("device", "auto"), given.get("engine", "local")) if jobs is None else jobs
     ends = notebook.run_all(notebooks, given, jobs=at_once, again=again)
-    return told(ends, notebook.built(given.get("profile", "")))
+    return told(ends, given)
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -223,8 +237,12 @@ def status_(
     names: Exhibits = None,
     profile: Profile = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    as_csv: AsCsv = False,
 ) -> None:
-    """Count per exhibit the runs done, stale, failed and missing, and the time they will take. NAME says why stale."""
+    """Count per exhibit the runs done, stale, failed and missing.
+
+    Beside them stands the time that the missing ones will take. NAME says why runs are stale.
+    """
     rows = state.rows(_faulty(Index()), profile, names or ())
     if not paths.CHECKOUT:
         print(f"fedrepro: an installed copy has the results that it computed, in {paths.store()}", file=sys.stderr)
@@ -233,7 +251,7 @@ def status_(
     if as_json:
         print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
         return
-    listing.status(rows)
+    listing.status(rows, as_csv)
 
 
 @app.command("narrow")
@@ -243,7 +261,10 @@ def narrow_(
         float | None, typer.Option(metavar="MINUTES", help="compute them for so long, in their order")
     ] = None,
 ) -> None:
-    """List the runs that would narrow the intervals of main tables, the cheapest first, with their cost."""
+    """List the runs that would narrow intervals of main tables.
+
+    The cheapest come first, and beside each stands its cost.
+    """
     from fedrepro.reporting import narrow
 
     if budget is not None:
@@ -259,9 +280,10 @@ def narrow_(
 def compare_(
     exhibit: Annotated[str, typer.Argument(metavar="EXHIBIT", help="such as FS-T6", autocompletion=state.nameable)],
     dataset: Annotated[str, typer.Option(help="one graph", autocompletion=_graphs)] = "",
+    as_csv: AsCsv = False,
 ) -> None:
-    """Put the printed numbers of an exhibit beside ours, with their words."""
-    terminal.frame(cells.compared(exhibit, dataset))
+    """Put the printed numbers of an exhibit beside ours, with a word."""
+    listing.compared(cells.compared(exhibit, dataset), as_csv)
 
 
 @app.command("show")
@@ -275,27 +297,26 @@ def show_(
     cell: Annotated[
         list[str] | None, typer.Argument(metavar="[VALUE]", help='values of its cell: Cora "FedStruct (H2V)" 10')
     ] = None,
+    as_csv: AsCsv = False,
 ) -> None:
-    """Print one stored record and the command that rebuilds it, or the runs behind an exhibit or one of its numbers."""
+    """Print a stored record, or the runs behind an exhibit or a number.
+
+    Below a record stand the number of a table that it holds, and the command that computes it again.
+    """
     if cell or (key and not _is_key(key) and key in exhibits.registered()):
-        frame = cells.runs_behind(key, cell or ())
-        terminal.frame(frame.assign(key=frame["key"].str[:16]), whole=("key",))
-        if (stored := frame["key"][frame["key"].ne("")]).size:
-            print(f"\n# a run and the command that computes it again:\nfedrepro show {stored.iloc[0]}")
+        listing.runs(cells.runs_behind(key, cell or ()), as_csv)
         return
+    require(not as_csv, "--csv", "given with an exhibit, whose runs are a table", key)
     found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
-    where = f" in {paths.store()}" if paths.elsewhere() else ""
-    require(bool(found), "KEY", f"the start of a key that is stored{where}, or an exhibit", key)
+    if not found:
+        where = f" in {paths.store()}" if paths.elsewhere() else ""
+        near = did_you_mean(key, exhibits.registered())
+        raise ArgumentError(f"KEY must be the start of a key that is stored{where}, or an exhibit. Got {key!r}.{near}")
     if len(found) > 1:
         first = ", ".join(record["key"][:16] for record in found[:5])
         raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
     (record,) = found
-    machine = cells.environment(record)
-    whole = record | {"environment": machine} if machine else record
-    print(terminal.shown(json.dumps(whole, indent=1, ensure_ascii=False)))
-    if old := cells.why_stale(record):
-        print(terminal.shown(f"\n# stale: {old}"))
-    print(terminal.shown(cells.recipe(record)))
+    listing.record(record)
 
 
 def _is_key(text: str) -> bool:
@@ -310,19 +331,25 @@ def verify_(
     budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes after which nothing is started")] = None,
     device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
 ) -> int:
-    """Recompute stored runs, stale ones first, and compare. Each finding is stored as it comes."""
+    """Recompute stored runs, stale ones first, and compare.
+
+    Each finding is stored as it comes, in `verify.jsonl` of the store.
+    """
     require(number is None or number >= 1, "-n", "an integer >= 1", number)
     n = 5 if number is None and budget is None else number
-    frame = verification.verify(_faulty(Store()), n, seed=seed, cheapest=cheapest, budget=budget, device=device)
-    terminal.frame(frame, whole=("verdict",)) if len(frame) else print("the store has no runs to verify")
-    return 1 if set(frame["verdict"]) & {"differs", "failed", "lost", "damaged"} else 0
+    given: Any = {"seed": seed, "cheapest": cheapest, "budget": budget, "device": device}
+    frame = verification.verify(_faulty(Store()), n, **given, before=listing.announce)
+    return listing.verified(frame)
 
 
 @app.command("check")
 def check_(
     seal: Annotated[bool, typer.Option("--seal", help="first give the lines without a checksum one")] = False,
 ) -> int:
-    """Read the whole store, and name what is torn, damaged or without a checksum."""
+    """Read the whole store, and name what is torn or damaged.
+
+    A line without a checksum is named, too.
+    """
     store = Store()
     if seal:
         print(f"{store.seal()} lines were given a checksum")
@@ -335,7 +362,7 @@ def check_(
 
 @app.command("merge")
 def merge_(folder: Annotated[str, typer.Argument(metavar="FOLDER", help="the other store's folder")]) -> int:
-    """Add the results of another store, such as one filled on a second machine."""
+    """Add the results of another store, such as a second machine's."""
     merged = merge(folder, _faulty(Store()))
     print(f"{merged.added} added, {merged.present} present already, {len(merged.refused)} refused")
     for fault in merged.refused:
@@ -357,7 +384,7 @@ def report_(
 
 @app.command("site")
 def site_(profile: Profile = "quick") -> None:
-    """Build the site from the executed notebooks, the gallery and the docstrings."""
+    """Build the site from executed notebooks, gallery and docstrings."""
     paths.require_checkout("site")
     from fedrepro.reporting.site.build import build
 

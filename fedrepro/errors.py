@@ -18,6 +18,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LONGEST = 400  # characters of a value in a message
+NEAR = 0.62  # share of the letters of two words that agree, from which one is suggested for the other
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "average": ("aggregation", "weighting", "client_weights"),
@@ -79,13 +80,19 @@ class DivergedError(FedreproError, ArithmeticError):
 
 
 def did_you_mean(given: object, allowed: Iterable[object]) -> str:
-    """Return `" Did you mean 'metis'?"` if there is a synonym or a near match, else an empty string."""
+    """Return `" Did you mean 'metis'?"` if there is a synonym or a near match, else an empty string.
+
+    Of names such as FG-T1 and fedgat/6-experiments, those of the same paper come first.
+    """
     names = {str(name).lower(): str(name) for name in allowed}
     word = re.sub(r"[\s-]+", "_", str(given)[:LONGEST].lower())
     for name, others in SYNONYMS.items():
         if word in others and name in names:
             return f" Did you mean {names[name]!r}?"
-    near = difflib.get_close_matches(str(given)[:LONGEST].lower(), names, n=1, cutoff=0.5)
+    word = str(given)[:LONGEST].lower()
+    before = re.match(r"\w+[-/]", word)
+    alike = [name for name in names if before and name.startswith(before[0])]
+    near = [match for among in (alike, names) for match in difflib.get_close_matches(word, among, n=1, cutoff=NEAR)]
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
@@ -93,16 +100,22 @@ def one_of(argument: str, given: T, allowed: Iterable[T]) -> T:
     """Return `given` if it is among `allowed`.
 
     Raises:
-        ArgumentError: it is not. The message lists the allowed values and the nearest match.
+        ArgumentError: it is not. The message lists the allowed values and the nearest match, which comes first where
+            there are many.
     """
     choices = list(allowed)
     # An array equals nothing, but compares entry by entry.
     if isinstance(given, Hashable) and given in choices:
         return given
     listed = ", ".join(repr(choice) for choice in choices)
+    near = did_you_mean(given, choices)
     if len(listed) > 2 * LONGEST:
-        listed = f"{listed[: 2 * LONGEST].rpartition(', ')[0]}, ... ({len(choices)} in all)"
-    raise ArgumentError(f"{argument} must be one of {listed}. Got {_shown(given)}.{did_you_mean(given, choices)}")
+        some = listed[: LONGEST // 2].rpartition(", ")[0]
+        told = (
+            f"{argument} must be one of {len(choices)} names. Got {_shown(given)}.{near} They are {some}, and others."
+        )
+        raise ArgumentError(told)
+    raise ArgumentError(f"{argument} must be one of {listed}. Got {_shown(given)}.{near}")
 
 
 def require(condition: bool, argument: str, allowed: str, given: object) -> None:

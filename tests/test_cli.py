@@ -99,6 +99,7 @@ def test_a_failed_notebook_is_status_1(
     ends = [notebook.Outcome("a/1-b", 1.0)]
     assert cli.main(["run", "a", "-p", "seeds=3", "-p", "split=10/10/80", "--device", "cpu", "--jobs", "3"]) == 0
     assert given == [(["a"], {"seeds": 3, "split": "10/10/80", "device": "cpu"}, 3)]
+    assert "1 executed with the profile quick" in capsys.readouterr().out
     ends.append(notebook.Outcome("a/2-c", 2.0, "ValueError: no"))
     assert cli.main(["run", "a"]) == 1
     printed = capsys.readouterr()
@@ -295,10 +296,15 @@ def test_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["run"], "Missing argument 'NOTEBOOK'"),
         (["verify", "-n", "many"], "Invalid value for '-n'"),
         (["stauts"], "No such command 'stauts'"),
-        (["status", "FG-T99"], "Got 'FG-T99'. Did you mean"),
+        (["status", "FG-T99"], "Got 'FG-T99'. Did you mean 'FG-"),
+        (["status", "mine"], "`fedrepro list exhibits`. Got 'mine'.\n"),
         (["list", "metods"], "Did you mean 'methods'"),
         (["report", "fedgta"], "Did you mean 'fedgat'"),
         (["data", "Coar"], "Did you mean 'Cora'"),
+        (["run", "x", "--seeds", "2", "--seeds=3"], "--seeds must be given once. Got it 2 times."),
+        (["show", "FG-T99"], "Got 'FG-T99'. Did you mean 'FG-"),
+        (["compare", "FG-T9"], "names. Got 'FG-T9'. Did you mean 'FG-T2'? They are 'FG-T1', "),
+        (["list", "foo"], "WHAT must be one of 'notebooks', "),
     ],
 )
 def test_wrong_words_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

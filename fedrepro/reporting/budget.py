@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,18 +13,24 @@ from fedrepro import paths
 from fedrepro.errors import DamagedError, one_of, require
 from fedrepro.reporting import exhibits, notebook, terminal
 from fedrepro.reporting.session import check_parameter
-from fedrepro.runs import cache, codehash, verification
+from fedrepro.runs import cache, codehash, provenance, verification
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import opened
 
+PROFILE = "quick"  # of every notebook, where none is given
 
-def told(ends: Iterable[notebook.Outcome], folder: Path) -> int:
-    """Print a line as each notebook ends, a summary, and the folder of the executed copies.
+
+def told(ends: Iterable[notebook.Outcome], given: Mapping[str, Any]) -> int:
+    """Print a line as each notebook ends, a summary, and where copies and figures are.
+
+    Args:
+        given: the parameters of the notebooks that were given.
 
     Returns:
         1 if a notebook failed, else 0.
     """
     start = time.monotonic()
+    profile = given.get("profile", PROFILE)
     all_ = []
     for end in ends:
         all_.append(end)
@@ -41,11 +48,35 @@ def told(ends: Iterable[notebook.Outcome], folder: Path) -> int:
     ]
     wanted = sum(end.wanted for end in all_)  # none on a reader's graph, whose runs have a store of their own
     runs = f"; {sum(end.done for end in all_)} of {wanted} runs are in the store" if wanted else ""
-    print(f"{', '.join(filter(None, parts))} in {time.monotonic() - start:.0f} s{runs}")
-    print(f"The copies with their outputs, as .ipynb and .html, are in {folder}")
+    print(f"{', '.join(filter(None, parts))} with the profile {profile} in {time.monotonic() - start:.0f} s{runs}")
+    print(f"The copies with their outputs, as .ipynb and .html, are in {notebook.built(profile)}")
+    smoke = profile == "smoke" and "FEDREPRO_FIGURES" not in os.environ
+    figures = paths.smoke() / "figures" if smoke else paths.figures()
+    drawn = [figures / paper for paper in dict.fromkeys(end.name.partition("/")[0] for end in all_)]
+    if drawn := [folder for folder in drawn if folder.is_dir()]:
+        print(f"The figures are in {', '.join(map(str, drawn))}")
+    for line in _replaced(drawn, given.get("seeds", 0)):
+        print(line)
     if same:
         print("Those unchanged are what a run would give again; --again runs them all the same.")
     return 1 if failed else 0
+
+
+def _replaced(folders: Sequence[Path], seeds: int) -> list[str]:
+    """Return sentences on committed figures that others have replaced, and how to get them back."""
+    if not paths.CHECKOUT or not all(folder.is_relative_to(paths.root() / "figures") for folder in folders):
+        return []
+    at = [str(folder.relative_to(paths.root())) for folder in folders]
+    changed = provenance.git("diff", "--name-only", "HEAD", "--", *at).decode().split("\n")[:-1] if at else []
+    told = []
+    if seeds and folders and (changed or not provenance.git("rev-parse", "HEAD")):
+        said = f"They are drawn with {seeds} seed{'s' if seeds > 1 else ''}, in place of those of the whole grid"
+        told.append(f"{said}. Run again without `seeds` to draw these.")
+    if changed:
+        some = ", ".join(changed[:5]) + (", ..." if len(changed) > 5 else "")
+        files = "1 file there differs" if len(changed) == 1 else f"{len(changed)} files there differ"
+        told.append(f"{files} from what is committed: {some}. `git restore {' '.join(at)}` brings that back.")
+    return told
 
 
 def rewrite(papers: Sequence[str]) -> None:
@@ -83,7 +114,7 @@ def fill(
     counted = beside.isdecimal() and int(beside) > 0
     require(counted or beside == "auto", "--side-by-side", "a number of seeds > 0 or auto", beside)
     seeds: int | str = int(beside) if counted else beside
-    settings: dict[str, Any] = {"profile": "quick", "device": "auto", "seeds": 0, "engine": "local"}
+    settings: dict[str, Any] = {"profile": PROFILE, "device": "auto", "seeds": 0, "engine": "local"}
     for name, value in given.items():
         default = settings[one_of("with --budget, a parameter", name, settings)]
         settings[name] = check_parameter(name, value, default)

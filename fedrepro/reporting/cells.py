@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
@@ -18,14 +19,18 @@ from fedrepro.runs.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = (
-    "dataset", "method", "setting", "partition", "clients", "published", "ours_mean", "runs", "difference", "half95",
-    "verdict",
-)  # fmt: skip
+CELL = ("dataset", "method", "setting", "partition", "clients")
+FOUND = ("runs", "difference", "half95", "verdict", "why")
+NUMBERS = ("published_mean", "ours_mean", "difference", "half95")
 
 
 def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
-    """Return the words of an exhibit from its committed file, one row a printed number.
+    """Return the words of an exhibit from its committed file, one row a printed number, with all numbers in percent.
+
+    Returns:
+        The columns that name the cell; what is `published`, `ours` (the mean over runs), and, where another number of
+        ours was held against the published one, this number (`compared`); `runs`; and the `difference` of the two with
+        the half-width of its 95% interval (`half95`), the verdict, and `why` it was found so.
 
     Raises:
         ArgumentError: there is no such exhibit, it compares with no printed number, or has no such data set.
@@ -35,11 +40,29 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     paper = exhibits.find(exhibit_id).paper
     path = paths.figures() / paper / f"{exhibit_id}.csv"
     require(path.is_file(), "exhibit", f"one that was drawn, {path}", exhibit_id)
-    table = files.read(path, dtype={"clients": str, "setting": str, "published": str}, keep_default_na=False)
-    require({"published", "verdict"} <= set(table), "exhibit", "a table with printed numbers", exhibit_id)
+    text = {"clients": str, "setting": str, "published": str, "why": str}
+    table = files.read(path, NUMBERS, dtype=text, keep_default_na=False, na_values=[""])
+    needed = {"metric", "published", *CELL, *FOUND, *NUMBERS}
+    require(
+        needed <= set(table),
+        "exhibit",
+        "a table with printed numbers",
+        exhibit_id,
+    )
     if dataset:
         table = table[table["dataset"].eq(one_of("--dataset", dataset, list(table["dataset"].unique())))]
-    return table[[name for name in SHOWN if name in table]]
+    point = exhibits.points(table["metric"])
+    ours, held = table["ours_mean"] / point, table["published_mean"] / point + table["difference"]
+    printed = [_percent(text, unit) for text, unit in zip(table["published"].fillna(""), point)]
+    apart = held.where((held - ours).abs() > 1e-3)  # the file has six digits
+    return table.assign(published=printed, ours=ours, compared=apart)[[*CELL, "published", "ours", "compared", *FOUND]]
+
+
+def _percent(printed: str, point: float) -> str:
+    """Return a printed number and its spread in percent, with the digits that were printed."""
+    if point == 1 or not printed:
+        return printed
+    return " ± ".join(f"{Decimal(text).scaleb(2):f}" for text in printed.split(" ± "))
 
 
 def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
@@ -49,8 +72,9 @@ def runs_behind(exhibit_id: str, cell: Sequence[str] = ()) -> pd.DataFrame:
         cell: values that the cell's columns have, such as `["Cora", "FedStruct (H2V)", "10"]`, in any order.
 
     Returns:
-        For a main table its stored runs under the paper's names: cell, seed, score, when it was computed, and key. For
-        another exhibit all its runs: fields, state (`done`, `failed` or `missing`), and key.
+        For a main table its stored runs under the paper's names: cell, seed, score, the `field` of the record that is
+        this score (see `_fields`), when it was computed, and key. For another exhibit all its runs: fields, state
+        (`done`, `failed` or `missing`), and key.
 
     Raises:
         ArgumentError: there is no such exhibit, or no run has all these values.
@@ -102,8 +126,46 @@ def _main(exhibit_id: str) -> pd.DataFrame:
     notebook = begin(f"{paper}/show", profile="paper", device="cpu", seeds=0, engine="local")
     frame, _, layout = main_runs(notebook, exhibit_id)
     names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
-    columns = [*names, "seed", layout.value, "when", "key"]  # an empty store has none of them
+    if layout.value in frame:
+        frame = frame.assign(field=_fields(frame, layout.value))
+    columns = [*names, "seed", layout.value, "field", "when", "key"]  # an empty store has none of them
     return frame.reindex(columns=columns).sort_values([*names, "seed"])
+
+
+def _fields(frame: pd.DataFrame, value: str) -> list[str]:
+    """Return for each run the field of its result that is the table's score, such as `100 * after.best.test`.
+
+    It is the field that is the score in all runs of a method. Of several the one that is it in most runs of the table
+    is taken. None is named where the score is computed from several fields.
+    """
+    import numpy as np
+    import pandas as pd
+
+    equal = {}
+    for name in frame:
+        if "." in str(name) and pd.api.types.is_numeric_dtype(frame[name]):
+            for factor, told in ((1, f"{name}"), (100, f"100 * {name}")):
+                alike = np.isclose(factor * frame[name].astype(float), frame[value].astype(float), rtol=1e-9)
+                if alike.any():
+                    equal[told] = alike
+    likely = sorted(equal, key=lambda told: -int(equal[told].sum()))
+    methods = frame["method"].to_numpy()
+    of = {name: next((told for told in likely if equal[told][methods == name].all()), "") for name in set(methods)}
+    return [of[name] for name in methods]
+
+
+def printed_as(record: Record) -> list[str]:
+    """Return a sentence for each main table that draws a record, with the field of the record that it takes."""
+    said: dict[str, list[str]] = {}
+    wanted = state.wanted("paper")
+    for paper in exhibits.papers():
+        for exhibit_id, layout in exhibits.study(paper).tables.items():
+            if record["key"] in wanted[exhibit_id]:
+                frame = runs_behind(exhibit_id)
+                for score, field in frame.loc[frame["key"].eq(record["key"]), [layout.value, "field"]].to_numpy():
+                    if field:
+                        said.setdefault(f"{score:.4g}, the field {field} of its result", []).append(exhibit_id)
+    return [f"in {', '.join(dict.fromkeys(ids))} it is {told}" for told, ids in said.items()]
 
 
 def environment(record: Record) -> dict[str, Any]:

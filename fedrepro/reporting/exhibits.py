@@ -24,7 +24,7 @@ from fedrepro.errors import one_of
 from fedrepro.runs.run import FIELDS, Run
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 PROFILES = ("smoke", "quick", "paper")
 OURS = "ours"  # the kind of an exhibit that no paper has
@@ -293,8 +293,12 @@ def published(paper: str, name: str = "published.csv") -> DataFrame:
     drawn = pd.Series(
         [measured.drawn(*names) for names in zip(frame["dataset"], frame["method"])], index=frame.index, dtype=object
     )
-    point = frame["metric"].str.contains("percent|points").map({True: 1.0, False: 0.01})
-    return frame.assign(paper=paper, point=point, runs_published=measured.runs, redrawn=drawn)
+    return frame.assign(paper=paper, point=points(frame["metric"]), runs_published=measured.runs, redrawn=drawn)
+
+
+def points(metrics: Series) -> Series:
+    """Return one accuracy point in the unit of each metric: 1 for percent, and 0.01 for fractions."""
+    return metrics.str.contains("percent|points").map({True: 1.0, False: 0.01})
 
 
 def deviations(paper: str) -> DataFrame:

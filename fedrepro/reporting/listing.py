@@ -1,14 +1,20 @@
-"""Print what there is: notebooks, exhibits, methods, checks, data sets and partitions. Nothing here needs torch."""
+"""Print what there is: notebooks, exhibits, methods, data sets, stored runs and records. Nothing here needs torch."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import one_of
-from fedrepro.reporting import exhibits, notebook, state, terminal
+from fedrepro.reporting import cells, exhibits, notebook, state, terminal
+from fedrepro.runs.lines import Record
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 KINDS = ("notebooks", "exhibits", "methods", "checks", "attacks", "benchmarks", "datasets", "partitions")
 TASKS = {"methods": ("train",), "checks": ("check", "partition", "traffic"), "attacks": ("attack",)}
@@ -23,7 +29,8 @@ def show(what: str = "") -> None:
         ArgumentError: there is no such kind and no such paper.
     """
     papers = dict.fromkeys(source.paper for source in notebook.find())
-    one_of("WHAT", what, ["", *KINDS, *papers])
+    if what:
+        one_of("WHAT", what, [*KINDS, *papers])
     paper = what if what in papers else ""
     if what == "exhibits":
         known = [(each.id, each.notebook, each.title) for each in exhibits.registered().values()]
@@ -43,8 +50,13 @@ def show(what: str = "") -> None:
             terminal.lines(names, between=",")
 
 
-def status(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print what `state.rows` gives, and below it why runs are stale, or how to ask for that."""
+def status(rows: Sequence[Mapping[str, Any]], as_csv: bool = False) -> None:
+    """Print what `state.rows` gives, and below it why runs are stale, or how to ask for that; or all of it as CSV."""
+    if as_csv:
+        import pandas as pd
+
+        terminal.csv(pd.DataFrame(rows))
+        return
     counts = ("done", "wanted", "stale", "failed", "missing")
     terminal.table(
         ("exhibit", *counts, "time left", "what"),
@@ -60,3 +72,61 @@ def status(rows: Sequence[Mapping[str, Any]]) -> None:
             print(terminal.shown(f"\n{row['exhibit']}, stale: {line}"))
     if any(row["stale"] and "why_stale" not in row for row in rows):
         print("\n`fedrepro status EXHIBIT` says why runs are stale.")
+
+
+def compared(frame: DataFrame, as_csv: bool = False) -> None:
+    """Print what `cells.compared` gives, and below it what its columns mean."""
+    if as_csv:
+        terminal.csv(frame)
+        return
+    terminal.frame(frame, notes=("why",))
+    print("\nNumbers are in percent. difference is compared (where it is empty, ours) minus published, in points.")
+    print("half95 is half the width of the 95% interval of the difference.")
+
+
+def runs(frame: DataFrame, as_csv: bool = False) -> None:
+    """Print what `cells.runs_behind` gives, and how to see one of these runs."""
+    if as_csv:
+        terminal.csv(frame)
+        return
+    terminal.frame(frame.assign(key=frame["key"].str[:16]), whole=("key",), notes=("field",))
+    if (stored := frame["key"][frame["key"].ne("")]).size:
+        print("\n# the record of one of these runs, and the command that computes it again:")
+        print(f"fedrepro show {stored.iloc[0]}")
+
+
+def record(found: Record) -> None:
+    """Print a stored record, what tables take from it, and the command that computes it again."""
+    machine = cells.environment(found)
+    whole = found | {"environment": machine} if machine else found
+    print(terminal.shown(json.dumps(whole, indent=1, ensure_ascii=False)))
+    for told in cells.printed_as(found):
+        print(terminal.shown(f"\n# {told}"))
+    if old := cells.why_stale(found):
+        print(terminal.shown(f"\n# stale: {old}"))
+    print(terminal.shown(cells.recipe(found)))
+
+
+def announce(runs: int, seconds: float) -> None:
+    """Say what `verify` is going to cost before it begins."""
+    told = f"{runs} run{'s' if runs > 1 else ''} to compute again, with those beside them"
+    cost = f"when they were stored they took {state.clock(seconds)}, one after the other"
+    hint = "--budget MIN ends earlier, --cheapest begins with those that cost least"
+    print(f"fedrepro: {told}; {cost}; {hint}", file=sys.stderr, flush=True)
+
+
+def verified(frame: DataFrame) -> int:
+    """Print what `verification.verify` gives.
+
+    Returns:
+        1 if a run was found to differ, failed, was lost or damaged, or if none could be compared, else 0.
+    """
+    verdicts = set(frame["verdict"])
+    if not verdicts:
+        print("the store has no runs to verify")
+        return 0
+    terminal.frame(frame.assign(key=frame["key"].str[:16]), whole=("key", "verdict"), notes=("error",))
+    if verdicts == {"unavailable"}:
+        print("Nothing was compared, since the graphs of these runs cannot be had here.", file=sys.stderr)
+        return 1
+    return 1 if verdicts & {"differs", "failed", "lost", "damaged"} else 0

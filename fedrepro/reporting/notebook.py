@@ -98,7 +98,7 @@ def selectable() -> list[str]:
 
 
 def select(names: Iterable[str]) -> list[Source]:
-    """Return the notebooks of some names: `all`, a paper, `paper/n-section`, or the path of an .ipynb file.
+    """Return the notebooks of some names: `all`, a paper, `paper/n-section`, `paper/n`, or the path of an .ipynb file.
 
     Raises:
         ArgumentError: a name is none of these; the message holds the nearest one.
@@ -109,7 +109,8 @@ def select(names: Iterable[str]) -> list[Source]:
         if name.endswith(".ipynb") and Path(name).is_file():
             matching = [read(Path(name).resolve())]
         else:
-            matching = [source for source in sources if name in ("all", source.paper, source.name)]
+            short = [source.name.partition("-")[0] for source in sources]
+            matching = [s for s, number in zip(sources, short) if name in ("all", s.paper, number, s.name)]
         if not matching:
             raise ArgumentError(
                 f"notebook must be 'all', a paper or paper/n-section (see `fedrepro list`). Got {name!r}."

@@ -142,6 +142,7 @@ def verify(
     device: str = "own",
     progress: bool = True,
     workers: int | None = None,
+    before: Callable[[int, float], None] = lambda runs, seconds: None,
 ) -> DataFrame:
     """Compute stored runs again, together with the runs they were computed with, and compare.
 
@@ -166,6 +167,8 @@ def verify(
         progress, workers: as for `execute`.
         device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
             them there. Without a GPU records of one are computed on the CPU, which a warning says.
+        before: called with the number of runs that were chosen, and the seconds that they, with those beside them, took
+            when they were stored, unless there are none.
 
     Returns:
         One row for each run that was computed: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict`
@@ -184,6 +187,9 @@ def verify(
     store.refresh()
     chosen, old = _sample(store, n, seed, cheapest)
     wanted = {record["key"]: record for record in chosen}
+    if chosen:
+        cost = {tuple(run.key for run in _beside(record)): _cost(record) for record in chosen}
+        before(len(chosen), sum(cost.values()))
     findings: dict[str, Finding] = {}
 
     def keep(records: list[Record]) -> None:

@@ -52,7 +52,8 @@ def test_find_reads_title_and_exhibits(suite: Path) -> None:
 def test_select_suggests_the_nearest_name(suite: Path) -> None:
     """A misspelled notebook is an error that names the nearest one."""
     write(suite, "fedgat/6-experiments")
-    assert [source.name for source in notebook.select(["fedgat", "all"])] == ["fedgat/6-experiments"]
+    for names in (["fedgat", "all"], ["fedgat/6"]):
+        assert [source.name for source in notebook.select(names)] == ["fedgat/6-experiments"]
     with pytest.raises(ArgumentError, match=r"Got 'fedgat/6-experiment'\. Did you mean 'fedgat/6-experiments'"):
         notebook.select(["fedgat/6-experiment"])
 

@@ -43,6 +43,22 @@ def test_identical(store: Store) -> None:
     assert len(verification.verify(store, 99, workers=1)) == 3, "findings themselves are not verified"
 
 
+def test_the_cost_is_told_before(store: Store) -> None:
+    """Before anything is computed the caller is told the runs and the stored seconds of all that they were part of."""
+    records = engine.compute(runs(seeds=4))
+    batches = ([0, 1], [0, 1], [2], [3])
+    for record, seeds, seconds in zip(records, batches, (5.0, 5.0, 7.0, 11.0), strict=True):
+        store.append("a", record | {"seconds": seconds, "batch": record["batch"] | {"seeds": seeds}})
+    told: list[tuple[int, float]] = []
+
+    def before(count: int, seconds: float) -> None:
+        assert not (store.folder / "verify.jsonl").exists()
+        told.append((count, seconds))
+
+    verification.verify(store, 4, workers=1, progress=False, before=before)
+    assert told == [(4, 28.0)]
+
+
 def test_sample_is_seeded(store: Store) -> None:
     """The same seed gives the same sample, another seed another one."""
     fill(store, runs(seeds=30))
