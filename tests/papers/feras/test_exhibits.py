@@ -110,6 +110,25 @@ def test_claims_read_the_other_samplers() -> None:
     assert claims.gap(best, "Feras", "GraphSAINT", "Photo", 40, 3).tolist() == pytest.approx([0.02] * 3)
 
 
+def test_claims_tell_where_samplers_differ_and_what_one_sampler_says() -> None:
+    """Isolation is best at "edge" and the others at "rw": the cell is named, and the random walk alone is judged too.
+    Where all have one sampler nothing is told.
+    """
+    frame = cell_runs({method: {"rw": 3, "edge": 3} for method in METHODS})
+    low = frame["sampler"].eq("rw") & frame["method"].eq("GraphSAINT")
+    ahead = frame["sampler"].eq("rw") & frame["method"].ne("GraphSAINT")
+    frame[SCORE] = frame[SCORE] - 0.1 * low
+    frame[tables.VAL] = frame[tables.VAL] + ahead
+    judged = claims_table(claims.CLAIMS, get_from(frame), "feras").set_index("id")
+    for id_, best, alone in (("FR-H3", "fails", "1 shown, 0 c"), ("FR-H4", "holds", "0 shown, 2 c")):
+        text = judged.evidence[id_]
+        assert judged.verdict[id_] == best
+        assert "Photo, 40%, N=3: GraphSAINT Edge, GraphSAINT-SW RW, Feras RW" in text
+        assert f"With the random walk for all methods: {alone}" in text
+    same = claims_table(claims.CLAIMS, get_from(cell_runs({method: {"rw": 3} for method in METHODS})), "feras")
+    assert not same.evidence.str.contains("Samplers differ").any()
+
+
 def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
     """Below 0 with one cell clearly below; above 0 only with all above; open where one is; none without two seeds."""
     up, down, wide = (pd.Series([m - s, m, m + s]) for m, s in ((0.02, 0.001), (-0.02, 0.001), (0.01, 0.02)))
