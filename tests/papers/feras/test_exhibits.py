@@ -41,6 +41,17 @@ def test_standins_and_graphs_keep_their_names() -> None:
     assert all(run.options["rounds"] >= 2 for run in exhibits.find("FR-T2").runs("smoke"))
 
 
+def test_the_papers_graphs_have_the_budgets_of_graphsaint() -> None:
+    """Its configurations name nodes, edges, roots with their depth, and frontiers; other graphs have shares."""
+    drawn = ("budget", "depth", "frontier", "coverage")
+    runs = {(run.dataset, run.options["sampler"]): run.options for run in grids.table2()}
+    found = {key: tuple(options.get(name, 0) for name in drawn) for key, options in runs.items()}
+    assert found["Flickr", "rw"] == (6000, 2, 0, 25) and found["Flickr", "mrw"] == (12000, 0, 3000, 25)
+    assert found["Reddit", "rw"] == (2000, 4, 0, 50) and found["Reddit", "edge"] == (6000, 0, 0, 50)
+    assert found["PPI", "node"] == (6000, 0, 0, 50) and found["Photo", "rw"] == (0, 0, 0, 0)
+    assert {d for (d, _), numbers in found.items() if numbers[0]} == set(grids.PUBLISHED)
+
+
 def test_seed_zero_covers_every_cell() -> None:
     """Every cell of Table 2 has seed 0; Photo, Computers and PubMed have at least three, the others at least one."""
     runs = grids.table2()

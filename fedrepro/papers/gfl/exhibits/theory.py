@@ -142,8 +142,8 @@ def rate_checks(frame: pd.DataFrame) -> list[Row]:
 
     Four axes say "not tested", as no implementation that takes small steps could fail them (`HALF`). The errors of the
     axis sigma_H could raise the mean above the first term, and would not refute the bound then, as the constant of its
-    third term is unknown. Below it the bound is "not refuted". The control climbs with steps of the printed sign. Its mean
-    must exceed the largest possible first term, that of F* = 0.
+    third term is unknown. Below it the bound is "not refuted". The control climbs with steps of the printed sign. Its
+    mean must exceed the largest possible first term, that of F* = 0.
     """
     table = rate_table(rate_points(frame))
     rows: list[Row] = []
