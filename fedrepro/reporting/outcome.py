@@ -153,7 +153,7 @@ def _of_causes(
         said.append(f"{which}other readings were run on {read}; they explain {told}{others}.")
         if some:
             words = _by_word(explained)
-            said.append(f"Of the {some} explained, {counted(words)}." if some > 1 else "")
+            said.append(f"Of the explained numbers, {counted(words)} in the main reading." if some > 1 else "")
     if read and unread:
         said.append(f"On {unread} no other reading was run.")
     if placebo:

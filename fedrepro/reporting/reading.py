@@ -24,6 +24,7 @@ FILE = "READING.md"
 STEP = re.compile(r"^ +(\d+)\. +(.*?) *(?: {2}(.*))?$", re.MULTILINE)
 BOX = re.compile(r"^ +\d+\. .*(?:\n(?: +\d+\. .*|  .*|(?=\n)))*", re.MULTILINE)  # steps, and what is below them
 NAME = re.compile(r"`([^`]+)`")
+WRITTEN_OUT = {"plain", "Reference"}  # what tests call a paper's program written out client by client
 LABEL = re.compile(r"\b(Algorithm|Section)s? ([0-9.]*[0-9])(?: and ([0-9.]*[0-9]))?")
 
 
@@ -67,14 +68,19 @@ class Module:
         return found
 
     @cached_property
-    def tests(self) -> dict[str, set[str]]:
-        """Return every test function, with the names and attributes that occur in it."""
-        functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
-        return {
-            one.name: {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(one)}
-            for one in functions
-            if one.name.startswith("test_")
-        }
+    def tests(self) -> dict[str, tuple[set[str], set[str]]]:
+        """Return every test function, with the names that it calls, and those that occur in it.
+
+        A name before a dot is a module or an object whose attribute is used, and does not count.
+        """
+        found = {}
+        for one in self.tree.body:
+            if isinstance(one, ast.FunctionDef) and one.name.startswith("test_"):
+                parts = list(ast.walk(one))
+                owners = {part.value for part in parts if isinstance(part, ast.Attribute)}
+                called = {_name(part.func) for part in parts if isinstance(part, ast.Call)}
+                found[one.name] = (called, {_name(part) for part in parts if part not in owners})
+        return found
 
     def boxes(self) -> Iterator[Box]:
         """Yield the numbered lists of the docstring."""
@@ -129,18 +135,45 @@ class Index:
         return None
 
     def test(self, name: str, module: Module) -> tuple[Module, str] | None:
-        """Return the first test that uses `name`, of the module's own test file if there is one, and the test's name.
+        """Return a test of `name` with the test's file; of several the first, the module's own test file before others.
 
-        A hook of a method is called by the training loop, not by tests. Its test is the test file of its module, and
-        the name is then empty.
+        A hook of a training method is called by the training loop. Its test is the one of its module's test file that
+        compares training with a program written out. Any other name has the first test that calls it, or else the first
+        in which it occurs. What has neither has the test file of its module, and the name of the test is then empty.
+        What has no such file has the comparison with the program written out.
         """
         last = name.rpartition(".")[2]
         own = [test for test in self.tests if test.path.stem == f"test_{module.path.stem}"]
-        for test in [*own, *(test for test in self.tests if test not in own)]:
-            for called, used in test.tests.items():
-                if last in used:
-                    return test, called
-        return (own[0], "") if own else None
+        written = [
+            (test, one)
+            for test in self.tests
+            for one, (called, _) in test.tests.items()
+            if "train" in called and called & WRITTEN_OUT
+        ]
+        if self._is_hook(name, module) and written and written[0][0] in own:
+            return written[0]
+        ordered = [*own, *(test for test in self.tests if test not in own)]
+        for kind in (0, 1) if last != module.path.stem else (0,):  # a bare name may also be that of the module
+            for test in ordered:
+                for one, names in test.tests.items():
+                    if last in names[kind]:
+                        return test, one
+        return (own[0], "") if own else written[0] if written else None
+
+    def _is_hook(self, name: str, module: Module) -> bool:
+        """Return whether `name` is defined in `module` by a class that descends from the engine's `Method`."""
+        *owner, last = name.split(".")
+        owners = [known.partition(".")[0] for known in module.names if known.endswith(f".{last}")]
+        return any(self._trains(one) for one in owners if not owner or one == owner[-1])
+
+    def _trains(self, name: str) -> bool:
+        bases = next((found.names[name] for found in self.all if name in found.names), [])
+        return name == "Method" or any(self._trains(base) for base in bases if base != name)
+
+
+def _name(node: ast.AST) -> str:
+    """Return the last part of a name, and "" for anything else."""
+    return str(getattr(node, "id", getattr(node, "attr", "")))
 
 
 def page(paper: str, folder: Path) -> str:

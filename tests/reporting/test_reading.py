@@ -32,6 +32,39 @@ def test_every_algorithm_leads_to_tests_and_an_exhibit(paper):
     assert "method.py" in page and "tests/papers" in page
 
 
+@pytest.mark.parametrize(
+    ("paper", "lines", "wanted"),
+    [
+        ("gfl", (1, 2, 3, 4, 5), "test_rounds_equal_algorithm_1"),
+        ("feras", (1, 2, 3, 5, 6), "test_three_rounds_equal_the_plain_program"),
+        ("fedstruct", (1, 4, 6), "test_training_is_central_training_of_the_reference"),
+    ],
+)
+def test_hooks_lead_to_the_program_written_out(paper, lines, wanted):
+    """The lines of Algorithm 1 that training runs name the test that compares it with a plain program."""
+    page = reading.page(paper, paths.root() / "figures" / paper)
+    rows = [line for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    first = {int(row.split(" | ")[0].strip("| ")): row for row in reversed(rows[: max(lines)])}
+    assert all(wanted in first[line] for line in lines)
+
+
+def test_a_test_that_calls_comes_before_one_that_names(tmp_path):
+    """A module of the same name is no function, and a test that only mentions a function is the second choice."""
+    files = {"act.py": "def act(): ...\ndef other(): ...\n"}
+    files["test_one.py"] = "def test_module(): patch(act); act.other\n\ndef test_mentions(): x = other\n"
+    files["test_two.py"] = "def test_calls(): act.other()\n\ndef test_act(): act.act()\n"
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    index = reading.Index("gfl")
+    index.tests = [reading.Module(tmp_path / name) for name in ("test_one.py", "test_two.py")]
+    module = reading.Module(tmp_path / "act.py")
+    assert index.test("act", module) == (index.tests[1], "test_act")
+    assert index.test("other", module) == (index.tests[1], "test_calls")
+    index.tests.pop()
+    assert index.test("act", module) is None
+    assert index.test("other", module) == (index.tests[0], "test_module")
+
+
 def test_links_lead_to_files(tmp_path):
     """Every relative link of a page is a file of the checkout."""
     folder = paths.root() / "figures" / "gfl"

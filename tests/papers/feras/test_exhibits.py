@@ -41,6 +41,17 @@ def test_standins_and_graphs_keep_their_names() -> None:
     assert all(run.options["rounds"] >= 2 for run in exhibits.find("FR-T2").runs("smoke"))
 
 
+def test_the_papers_graphs_have_the_budgets_of_graphsaint() -> None:
+    """Its configurations name nodes, edges, roots with their depth, and frontiers; other graphs have shares."""
+    drawn = ("budget", "depth", "frontier", "coverage")
+    runs = {(run.dataset, run.options["sampler"]): run.options for run in grids.table2()}
+    found = {key: tuple(options.get(name, 0) for name in drawn) for key, options in runs.items()}
+    assert found["Flickr", "rw"] == (6000, 2, 0, 25) and found["Flickr", "mrw"] == (12000, 0, 3000, 25)
+    assert found["Reddit", "rw"] == (2000, 4, 0, 50) and found["Reddit", "edge"] == (6000, 0, 0, 50)
+    assert found["PPI", "node"] == (6000, 0, 0, 50) and found["Photo", "rw"] == (0, 0, 0, 0)
+    assert {d for (d, _), numbers in found.items() if numbers[0]} == set(grids.PUBLISHED)
+
+
 def test_seed_zero_covers_every_cell() -> None:
     """Every cell of Table 2 has seed 0; Photo, Computers and PubMed have at least three, the others at least one."""
     runs = grids.table2()
@@ -108,6 +119,25 @@ def test_claims_read_the_other_samplers() -> None:
     best = claims.table2(lambda name: frames[name])
     assert set(best.sampler) == {"edge"}
     assert claims.gap(best, "Feras", "GraphSAINT", "Photo", 40, 3).tolist() == pytest.approx([0.02] * 3)
+
+
+def test_claims_tell_where_samplers_differ_and_what_one_sampler_says() -> None:
+    """Isolation is best at "edge" and the others at "rw": the cell is named, and the random walk alone is judged too.
+    Where all have one sampler nothing is told.
+    """
+    frame = cell_runs({method: {"rw": 3, "edge": 3} for method in METHODS})
+    low = frame["sampler"].eq("rw") & frame["method"].eq("GraphSAINT")
+    ahead = frame["sampler"].eq("rw") & frame["method"].ne("GraphSAINT")
+    frame[SCORE] = frame[SCORE] - 0.1 * low
+    frame[tables.VAL] = frame[tables.VAL] + ahead
+    judged = claims_table(claims.CLAIMS, get_from(frame), "feras").set_index("id")
+    for id_, best, alone in (("FR-H3", "fails", "1 shown, 0 c"), ("FR-H4", "holds", "0 shown, 2 c")):
+        text = judged.evidence[id_]
+        assert judged.verdict[id_] == best
+        assert "Photo, 40%, N=3: GraphSAINT Edge, GraphSAINT-SW RW, Feras RW" in text
+        assert f"With the random walk for all methods: {alone}" in text
+    same = claims_table(claims.CLAIMS, get_from(cell_runs({method: {"rw": 3} for method in METHODS})), "feras")
+    assert not same.evidence.str.contains("Samplers differ").any()
 
 
 def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
-from feras_tables import GAINS, get_from, prepared, stored, table2
+from feras_tables import GAINS, get_from, prepared, row, stored, table2
 
 from fedrepro.papers.feras.exhibits import claims, grids, layers, tables
 from fedrepro.papers.feras.exhibits.grids import GRIDS, METHODS
@@ -84,6 +85,47 @@ def test_both_layers_stand_side_by_side_in_both_views() -> None:
     assert found.loc[("symmetric", "GraphSAINT-SW over GraphSAINT"), layers.ALL] == pytest.approx(-0.6)
     assert set(layers.order_of(frame)["order"]) == {"Feras > GraphSAINT > GraphSAINT-SW"}
     assert layers.layer_gains(frame.iloc[:0]).empty
+
+
+def test_pairs_are_counted_and_ranks_are_over_common_seeds() -> None:
+    """Feras has seeds 0 to 2 with 0.1 less at seed 0, shared weights seeds 0 and 2, isolation 1 and 2: a gain counts
+    its pairs, and means and ranks are those of seed 2 alone.
+    """
+    frame = prepared(table2(GAINS, ("Photo",), grids.saint))
+    drop = {"GraphSAINT": 0, "GraphSAINT-SW": 1, "Feras": -1}
+    frame = frame[frame["seed"].ne(frame["method"].map(drop))]
+    frame["score"] -= 0.1 * (frame["method"].eq("Feras") & frame["seed"].lt(2))
+    both = layers.both_layers(frame.iloc[:0], frame)
+    found = layers.layer_gains(both).set_index(["kappa", "hosts", "gain"]).sort_index()["runs"]
+    assert found.loc[(60, 3)].to_dict() == {
+        "Feras over GraphSAINT": 2,
+        "Feras over GraphSAINT-SW": 2,
+        "GraphSAINT-SW over GraphSAINT": 1,
+    }
+    scores = layers.layer_scores(both)
+    assert set(scores["runs"]) == {1} and len(scores) == 2 * 2 * 3
+    assert set(layers.order_of(both)["order"]) == {"Feras > GraphSAINT > GraphSAINT-SW"}
+
+
+def test_a_reading_is_compared_with_the_one_it_departs_from() -> None:
+    """Edges among visible nodes are scored on visible nodes, and so is what they are compared with; gradients through
+    received embeddings depart from Algorithm 1's average, and this from the main reading.
+    """
+    by_reading = grids.by_reading()
+    level = {"scored on visible nodes only": 0.2, "edges among visible nodes only": 0.19}
+    level |= {"average at the same iteration (Algorithm 1)": 0.05, "gradients into received embeddings": 0.08}
+    rows = [row(run, 0.5 + level.get(text, 0.0)) for text, runs in by_reading.items() for run in runs]
+    found = tables.readings(tables.prepare(pd.DataFrame(rows), "FR-T2-readings"))
+    found = found[found["dataset"].eq("Photo")].set_index(["method", "reading"])
+    change = found["change"]
+    assert change["GraphSAINT", "edges among visible nodes only"] == pytest.approx(-0.01)
+    assert change["GraphSAINT", "scored on visible nodes only"] == pytest.approx(0.2)
+    assert change["Feras", "gradients into received embeddings"] == pytest.approx(0.03)
+    assert change["Feras", "average at the same iteration (Algorithm 1)"] == pytest.approx(0.05)
+    assert found.loc[("GraphSAINT", "edges among visible nodes only"), "against"] == "scored on visible nodes only"
+    assert found["against"]["Feras", "main"] == "" and math.isnan(change["Feras", "main"])
+    others = {text: given.get("against", grids.MAIN) for text, given in grids.TABLES["readings"].items()}
+    assert set(others.values()) <= {grids.MAIN, *others}
 
 
 def test_the_second_layer_is_asked_for_as_fixed() -> None:

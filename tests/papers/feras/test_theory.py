@@ -206,15 +206,27 @@ def test_rates_are_distances_to_the_fixed_point(results: dict[str, dict[str, Any
     assert rate["q1"]["shift"] == 0 < rate["q5"]["shift"] < rate["q10"]["shift"]
 
 
-def test_rates_are_measured_after_the_start(results: dict[str, dict[str, Any]]) -> None:
-    """Distance and bound are equal at the start by definition, so the checks' ratios are below 1."""
-    rows = {row["id"]: row["measured"] for row in results["feras-rate"]["checks"]}
-    for id, name in (("FR-Th3", "q1"), ("FR-X1-q5", "q5"), ("FR-X1-q10", "q10")):
-        curve = results["feras-rate"]["rate"][name]
-        ratios = np.divide(curve["distance"], curve["bound"])
-        assert ratios[0] == 1 and rows[id] == pytest.approx(ratios[1:].max()) and rows[id] < 0.995, id
+def test_rates_are_bounded_at_the_largest_step_and_not_with_another_matrix() -> None:
+    """By hand, one host and one weight: M = 1 at its largest eta moves by exactly -(1 - eta lambda/2), and a matrix of
+    twice the radius at this eta leaves the bound after one step and after several.
+    """
+    one = [np.array([[1.0]])]
+    eta, lam = convergence.largest_step(one)
+    assert eta == pytest.approx(4 / (2 + 3 * lam)) and 0 < lam < 0.1
+    bound = 1 - eta * lam / 2
+    for q in (1, 5):
+        own, other = (convergence._mean(convergence._maps(m, eta, lam), q) for m in (one, [np.sqrt(2) * one[0]]))
+        assert own.item() == pytest.approx((-bound) ** q) and abs(other.item()) > bound**q
     with pytest.raises(ArgumentError, match="steps must be at least the largest q, 10"):
         convergence.rate(Run("check", "feras", "feras-rate", options={"steps": 9}))
+
+
+def test_the_checks_of_the_rate_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where eta is chosen for an M of a third of the size, as M with sharing may be, every row of the rate fails."""
+    step = convergence.largest_step
+    monkeypatch.setattr(convergence, "largest_step", lambda matrices: step([m / 3 for m in matrices]))
+    rows = convergence._rate_rows(np.random.default_rng(0), 5, [1, 5, 10])
+    assert [row["verdict"] for row in rows] == ["fails", "fails, as it must"] * 3
 
 
 def test_the_control_of_theorem_41_turns_its_starts() -> None:

@@ -196,6 +196,15 @@ def test_sub_graphs_are_compared_without_the_spread_between_them(shift: float, n
     assert row["low"] < row["text_minus_code"] < row["high"]
 
 
+def test_rows_on_one_side_are_told() -> None:
+    """The sides of tested rows are counted, and a sentence says if all are on one; an untested row does not count."""
+    one, both, none = ([-0.5, -1.0, float("nan")], [-0.5, 0.2], [float("nan")])
+    said = [tables.sides(pd.DataFrame({"difference": gaps})) for gaps in (one, both, none)]
+    assert said[0].startswith("Of 2 tested rows ours is below the printed mean in 2 and above it in 0. All are on one")
+    assert said[1] == "Of 2 tested rows ours is below the printed mean in 1 and above it in 1."
+    assert said[2] == "No row is tested yet."
+
+
 def test_some_sub_graphs_do_not_stand_for_all() -> None:
     """The mean over two sub-graphs, or over 19, is not compared with a printed mean over 20."""
     whole = graphs(0.0, 1.0)
@@ -312,7 +321,7 @@ def test_no_outcome_of_the_rate_is_a_test(ratio: float, exponent: float) -> None
     for axis in ("T", "N", "I", "lambda_max"):
         row = rows[f"GFL-Th-{axis}"]
         assert row["verdict"] == "not tested" and row["statement"].endswith(gfl_theory.HALF)
-    assert rows["GFL-Th-sigma_H"]["verdict"] == ("holds" if ratio < 1 else "cannot be checked here")
+    assert rows["GFL-Th-sigma_H"]["verdict"] == ("not refuted" if ratio < 1 else "cannot be checked here")
 
 
 @pytest.mark.parametrize(("clients", "updates"), [(10, 125), (10, 2000), (80, 125), (80, 2000)])

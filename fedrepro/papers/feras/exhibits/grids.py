@@ -1,8 +1,8 @@
 """The runs behind Feras's exhibits.
 
-The paper's graphs (PPI, Flickr, Reddit) are run under their names wherever they can be had, with GraphSAINT's widths
-and epochs. Their stand-ins run under separate names, with narrower networks and fewer epochs, and are compared with
-nothing published. The paper asks whether sharing embeddings helps the more, the larger the share kappa of nodes is
+The paper's graphs (PPI, Flickr, Reddit) are run under their names wherever they can be had, with GraphSAINT's widths,
+epochs and budgets. Their stand-ins run under separate names, with narrower networks and fewer epochs, and are compared
+with nothing published. The paper asks whether sharing embeddings helps the more, the larger the share kappa of nodes is
 that a host cannot see. This question is answered on five real graphs, split as the paper's PPI.
 """
 
@@ -72,6 +72,7 @@ def cell(
         "local_epochs": local,
         "rounds": -(-more.pop("epochs", epochs) // local),
         "series": ("val_clients", "test_clients"),
+        **TABLES["budgets"].get(dataset, {}).get(sampler, {}),
     }
     if dataset in STANDINS:
         options["coverage"] = 5

@@ -43,15 +43,22 @@ def both_layers(main: pd.DataFrame, saint: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**views)
 
 
+def on_common_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs on the seeds that all stored methods of a cell and layer have, so that their means compare."""
+    by = [*CELL, "layer"]
+    methods = frame.groupby(by)["method"].transform("nunique")
+    return frame[frame.groupby([*by, "seed"])["method"].transform("nunique").eq(methods)]
+
+
 def layer_scores(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean F1-micro of each cell, layer and method in every view, and the number of runs."""
-    return frames.means(frame, [*CELL, "layer", "method"], list(VIEWS))
+    """Return the mean F1-micro of each cell, layer and method in every view on common seeds, and their number."""
+    return frames.means(on_common_seeds(frame), [*CELL, "layer", "method"], list(VIEWS))
 
 
 def layer_gains(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the gains of sharing under both layers, on all test nodes and on visible ones, in points.
 
-    A gain is paired over seeds and has its 95% interval.
+    A gain is paired over seeds and has its 95% interval; `runs` is the number of pairs.
     """
     rows = []
     for key, cell in frame.groupby([*CELL, "layer"], sort=False):
@@ -59,16 +66,16 @@ def layer_gains(frame: pd.DataFrame) -> pd.DataFrame:
             row = [*key, f"{a} over {b}"]
             for view in (ALL, VISIBLE):
                 left, right = (100 * frames.scores(cell, {"method": method}, view) for method in (a, b))
-                row += mean_gap(left, right)[:3]
-            rows.append([*row, cell["seed"].nunique()])
+                pairs = mean_gap(left, right)
+                row += pairs[:3]
+            rows.append([*row, pairs.runs])
     names = [f"{view}{end}" for view in (ALL, VISIBLE) for end in ("", ", low", ", high")]
     return pd.DataFrame(rows, columns=[*CELL, "layer", "gain", *names, "runs"])
 
 
 def order_of(frame: pd.DataFrame, view: str = ALL) -> pd.DataFrame:
-    """Return for each cell and layer the methods from the best to the worst mean score in a view."""
-    means = (
-        frame.groupby([*CELL, "layer", "method"], sort=False)[view].mean().unstack("method").reindex(columns=METHODS)
-    )
+    """Return for each cell and layer the methods from the best to the worst mean score in a view on common seeds."""
+    groups = on_common_seeds(frame).groupby([*CELL, "layer", "method"], sort=False)
+    means = groups[view].mean().unstack("method").reindex(columns=METHODS)
     order = [" > ".join(row.dropna().sort_values(ascending=False).index) for _, row in means.iterrows()]
     return means.assign(order=order).reset_index()[[*CELL, "layer", "order"]].rename_axis(columns=None)

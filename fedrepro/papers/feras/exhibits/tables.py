@@ -194,16 +194,21 @@ def visible(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def readings(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the score per graph, reading and method, and what a reading changes on the same seeds."""
+    """Return the score per graph, reading and method, and what a reading changes on the same seeds.
+
+    `change` is over the reading in `against`, from which it departs in one thing: the main one, or what
+    `settings.toml` names. A score on visible nodes is thus compared with one on visible nodes.
+    """
     scored = frame.assign(reading=frame["key"].map(grids.reading_of()))
     groups = {name: group.set_index("seed") for name, group in scored.groupby(["dataset", "method", "reading"])}
     rows: list[dict[str, Any]] = []
     for dataset, text, method in dict.fromkeys(zip(scored["dataset"], scored["reading"], scored["method"])):
-        group, main = groups[dataset, method, text], groups.get((dataset, method, grids.MAIN))
-        change = math.nan if main is None or text == grids.MAIN else float((group["score"] - main["score"]).mean())
+        against = "" if text == grids.MAIN else grids.TABLES["readings"][text].get("against", grids.MAIN)
+        group, other = groups[dataset, method, text], groups.get((dataset, method, against))
+        change = math.nan if other is None else float((group["score"] - other["score"]).mean())
         row = {"dataset": dataset, "reading": text, "method": method, "F1-micro": group["score"].mean()}
         facts = {name: group[f"facts.{name}"].mean() for name in FACTS if f"facts.{name}" in group}
-        rows.append(row | {"runs": len(group), "change": change, **facts})
+        rows.append(row | {"runs": len(group), "against": against, "change": change, **facts})
     return pd.DataFrame(rows)
 
 

@@ -245,7 +245,12 @@ def constants(rng: np.random.Generator) -> list[dict[str, float | bool]]:
 def rate(run: Run) -> dict[str, Any]:
     """Compare the rate with Theorem 4.5: layer 1 with received embeddings fixed, averaged every q iterations.
 
-    Options: steps (200), q (a list; 1, 5, 10).
+    The rate eta is the largest that the corrected conditions allow. The rows hold over random systems and all starts:
+    the norm of the map from one average to the next, over (1 - eta lambda/2)^q. Their controls take the steps with M
+    without sharing, at the eta and lambda of M with sharing. A step along a matrix that eta was not chosen for thus
+    breaks the bound.
+
+    Options: steps (200), q (a list; 1, 5, 10), trials (100).
 
     Returns:
         "checks": rows; "rate": for each q `{"iteration", "distance", "bound", "shift"}`; "eta" and "lambda". The
@@ -257,10 +262,8 @@ def rate(run: Run) -> dict[str, Any]:
     require(steps >= max(qs), "steps", f"at least the largest q, {max(qs)}", steps)
     system, w1, w2 = _draw(rng)
     linear = [system.linear(n, 1, w1, w2) for n in range(len(system.hosts))]
-    rho = worst_of(radius(m) for _, m in linear)
-    lam = 2 * rho
-    eta = 0.02 * allowed(lam, rho)  # small, so that the decay can be seen
-    maps = [(1 - eta * lam) * np.eye(m.shape[1]) - eta * m.T @ m for _, m in linear]
+    eta, lam = largest_step([m for _, m in linear])
+    maps = _maps([m for _, m in linear], eta, lam)
     adds = [eta * m.T @ (vec(h.y) - b) for (b, m), h in zip(linear, system.hosts, strict=True)]
     base, start = fixed_point(maps, adds, 1), vec(w1[0]) + 1.0
     rates: dict[str, Any] = {}
@@ -274,7 +277,26 @@ def rate(run: Run) -> dict[str, Any]:
         bound = [distance[0] * (1 - eta * lam / 2) ** t for t in iteration]
         shift = float(np.linalg.norm(point - base) / np.linalg.norm(base))
         rates[f"q{q}"] = {"iteration": iteration, "distance": distance, "bound": bound, "shift": shift}
-    return {"result": {"checks": _rate_rows(rates, eta * lam), "rate": rates, "eta": eta, "lambda": lam}}
+    shift = worst_of(curve["shift"] for curve in rates.values())
+    checks = _rate_rows(rng, int(run.options.get("trials", 100)), qs)
+    checks.append(row("FR-drift", "where q > 1 leads, against q = 1: largest relative distance", shift, 1e-9))
+    return {"result": {"checks": checks, "rate": rates, "eta": eta, "lambda": lam}}
+
+
+def largest_step(matrices: list[Array]) -> tuple[float, float]:
+    """Return the largest eta that `allowed` gives for the hosts' M_1, and lambda.
+
+    lambda is a twentieth of the largest radius, so that the bound falls slowly enough to be seen. Lemma 4.2's condition
+    on this radius is not needed.
+    """
+    rho = worst_of(radius(m) for m in matrices)
+    lam = rho / 20 + 1e-6
+    return allowed(lam, rho), lam
+
+
+def _maps(matrices: list[Array], eta: float, lam: float) -> list[Array]:
+    """Return the linear part of each host's step, (1 - eta lambda) I - eta M^T M."""
+    return [(1 - eta * lam) * np.eye(m.shape[1]) - eta * m.T @ m for m in matrices]
 
 
 def _averaged_steps(maps: list[Array], adds: list[Array], q: int, w: Array) -> Array:
@@ -291,23 +313,34 @@ def _averaged_steps(maps: list[Array], adds: list[Array], q: int, w: Array) -> A
 def fixed_point(maps: list[Array], adds: list[Array], q: int) -> Array:
     """Return the point to which q local steps of each map, and then their mean, lead."""
     size = len(adds[0])
-    mean = np.mean([np.linalg.matrix_power(t, q) for t in maps], 0)
-    return np.asarray(np.linalg.solve(np.eye(size) - mean, _averaged_steps(maps, adds, q, np.zeros(size))))
+    return np.asarray(np.linalg.solve(np.eye(size) - _mean(maps, q), _averaged_steps(maps, adds, q, np.zeros(size))))
 
 
-def _rate_rows(rates: dict[str, Any], decay: float) -> list[Row]:
+def _mean(maps: list[Array], q: int) -> Array:
+    """Return the linear part of q local steps and an average: the mean of the maps' powers."""
+    return np.asarray(np.mean([np.linalg.matrix_power(t, q) for t in maps], 0))
+
+
+def _rate_rows(rng: np.random.Generator, trials: int, qs: list[int]) -> list[Row]:
+    """Return for each q the largest norm of the averaged map over (1 - eta lambda/2)^q, and that without sharing."""
+    worst = Largest()
+    for _ in range(trials):
+        system, w1, w2 = _draw(rng)
+        hosts = range(len(system.hosts))
+        shared = [system.linear(n, 1, w1, w2)[1] for n in hosts]
+        alone = [np.kron(w2.T, system.m_without_sharing(n)) for n in hosts]
+        eta, lam = largest_step(shared)
+        for name, matrices in (("shared", shared), ("alone", alone)):
+            for q in qs:
+                norm = np.linalg.norm(_mean(_maps(matrices, eta, lam), q), 2)
+                worst.note(f"{name} {q}", norm / (1 - eta * lam / 2) ** q)
     checks = []
-    for name, curve in rates.items():
-        # At the start distance and bound are equal. Distances that have reached rounding say nothing about the rate.
-        points = zip(curve["iteration"], curve["distance"], curve["bound"], strict=True)
-        kept = [(t, d, b) for t, d, b in points if t and not d <= 1e-11]
-        ratio = worst_of(d / b for _, d, b in kept)
-        check = "FR-Th3" if name == "q1" else f"FR-X1-{name}"
-        checks.append(row(check, f"distance over K (1 - eta lambda/2)^T, {name}", ratio, LIMIT))
-        tight = worst_of(d / (curve["distance"][0] * (1 - 2 * decay) ** t) for t, d, _ in kept)
-        checks.append(control(check, "over K (1 - 2 eta lambda)^T, faster than the regularization alone", tight, LIMIT))
-    shift = worst_of(curve["shift"] for curve in rates.values())
-    return [*checks, row("FR-drift", "where q > 1 leads, against q = 1: largest relative distance", shift, 1e-9)]
+    for q in qs:
+        check = "FR-Th3" if q == 1 else f"FR-X1-q{q}"
+        told = f"distance after an average over K (1 - eta lambda/2)^q, q = {q}, largest eta, any start"
+        checks.append(row(check, told, worst[f"shared {q}"], LIMIT))
+        checks.append(control(check, "steps with M without sharing, same eta and lambda", worst[f"alone {q}"], LIMIT))
+    return checks
 
 
 # -- the experiments' settings: FR-L1-settings ------------------------------------------------------------------------

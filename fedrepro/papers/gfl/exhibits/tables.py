@@ -181,6 +181,17 @@ def beside_graph_by_graph(graphs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def sides(compared: pd.DataFrame) -> str:
+    """Return on which side of the printed means the tested rows of `beside_graph_by_graph` lie, as a sentence."""
+    gaps = compared["difference"].astype(float).dropna()
+    if gaps.empty:
+        return "No row is tested yet."
+    below, above = int(gaps.lt(0).sum()), int(gaps.gt(0).sum())
+    alone = below == len(gaps) > 1 or above == len(gaps) > 1
+    shared = " All are on one side; they share sub-graphs, so that their signs are not independent." if alone else ""
+    return f"Of {len(gaps)} tested rows ours is below the printed mean in {below} and above it in {above}.{shared}"
+
+
 def open_settings(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
     """Return mean and interval of every reading of what the text leaves open, with the published number (GFL-Q1).
 
