@@ -103,7 +103,8 @@ def test_tables_are_told_in_sentences() -> None:
 def test_the_verdict_has_three_sentences() -> None:
     """How much replicates, what becomes of claim and lead, and what explains the rest."""
     assert outcome.verdict(KNOWN) == [
-        "**Most numbers replicate.** 5 of 8 tested numbers agree or are compatible. Of those of a perfect copy, 7 would.",
+        "**Most numbers replicate.** 5 of 8 tested numbers agree or are compatible."
+        " Of those of a perfect copy, 7 would.",
         "The paper's main claim is undecided: It is fast. The paper's method leads other methods by 1.3 points in print"
         " and by 0.0 here, in the median.",
         "Of the 3 numbers that differ, if only a little, another reading of the paper fits 1, none that was run fits 1"
