@@ -111,14 +111,15 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     """Return what a paper's main tables, or some of them, came to in numbers.
 
     Returns:
-        `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the words and
-        those `expected` of a perfect copy, the `median` difference, the share `within` two points, the share `narrow`
-        whose half-width is at most five points, and how many rest on a `single` run (all in tested cells), whose spread
-        is that of a prior (`prior_sds`, in points), the `causes` of those that differ and on which another reading was
-        run (a count by reading, when it was fixed, and word), how many are `unread`, with no other reading, and what
-        noise explains (`placebo`), the words of the exhibits that compare a table in another unit (`beside`), the
-        `leads` over rows that are no variants of the paper's method (see `effects.summary`) and their words
-        (`lead_words`), and the verdicts of the `claims` with the main one of them (`main`).
+        `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the graphs on
+        which nothing was measured (`absent`), the words and those `expected` of a perfect copy, the `median`
+        difference, the share `within` two points, the share `narrow` whose half-width is at most five points, and how
+        many rest on a `single` run (all in tested cells), whose spread is that of a prior (`prior_sds`, in points), the
+        `causes` of those that differ and on which another reading was run (a count by reading, when it was fixed, and
+        word), how many are `unread`, with no other reading, and what noise explains (`placebo`), the words of the
+        exhibits that compare a table in another unit (`beside`), the `leads` over rows that are no variants of the
+        paper's method (see `effects.summary`) and their words (`lead_words`), and the verdicts of the `claims` with the
+        main one of them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
@@ -137,6 +138,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "printed": len(table),
         "tested": len(tested),
         "untested": Counter(untested["why"].fillna("").map(reason)) if len(untested) else Counter(),
+        "absent": sorted({*untested["dataset"][untested["why"].eq("not measured")]} - {*tested["dataset"]}),
         "words": counted(table),
         "expected": expected(table),
         "median": float(tested["difference"].median()) if len(tested) else math.nan,

@@ -181,9 +181,14 @@ def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(map(plain, line))} |\n" for line in shown)
 
 
-def rows(given: Sequence[Row], head: Sequence[str] = ()) -> str:
-    """Return rows as a table in Markdown, with the columns `head` or all."""
-    return table(head or list(given[0]), [[row[name] for name in head or row] for row in given])
+def rows(given: Sequence[Row], head: Sequence[str] = (), most: int = 0) -> str:
+    """Return rows as a table in Markdown, with the columns `head` or all; of a longer one than `most` the rest folded.
+
+    A table without `most` is not folded.
+    """
+    head, rest = head or list(given[0]), given[most:] if most else []
+    shown = table(head, [[row[name] for name in head] for row in (given[:most] if rest else given)])
+    return f"{shown}\n{folded(f'The other {len(rest)} rows', rows(rest, head))}" if rest else shown
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import html
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedrepro.errors import require
-from fedrepro.reporting import checks, files, readings
+from fedrepro.reporting import checks, files, readings, rule
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # How a word is said of one number and of several.
 SAID = {word: said for word, *said in csv.reader(Path(__file__).with_name("said.csv").read_text().splitlines()[1:])}
 LISTED = 6  # checks that are named one by one
+FITTING = (rule.AGREES, rule.COMPATIBLE, rule.WIDE)  # words of a number that is not shown to differ
 
 
 def sentences(frame: pd.DataFrame) -> list[str]:
@@ -91,8 +93,7 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     said = [
         f"The paper prints {known['printed']} distinct number{plural} in {what}; {tested or 'none'} could be tested."
     ]
-    untested = dict(known["untested"].most_common())
-    said += [f"Of the {'others' if tested else 'printed ones'}, {counted(untested)}."] if untested else []
+    said += [_untested(known)] if known["untested"] else []
     if tested:
         expected = counted({word: round(number) for word, number in known["expected"].items()})
         said += [
@@ -120,12 +121,71 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         )
     claims = sum(known["claims"].values())
     if claims:
-        claim, verdict = known["main"]
+        claim, judged = known["main"]
         said += [f"Of {claims} claims that were judged, {counted(known['claims'])}."]
         if claim:
-            told = SAID.get(verdict, (files.plain(verdict),))[0]
-            said.append(f"The paper's main claim {told}: {files.plain(claim).rstrip('.')}.")
+            said.append(_main_claim(claim, judged))
     return said
+
+
+def verdict(known: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know of a paper's numbers, in three items at most, see `answer.numbers`.
+
+    The first says how many tested numbers replicate, beside those of a perfect copy, or why none was tested; the second
+    what becomes of the paper's main claim and of the lead of its method; the third what explains the numbers that
+    differ. Numbers replicate as a copy's would if at least as many agree or are compatible.
+    """
+    if not known["printed"]:
+        return []
+    said = [_replicated(known) if known["tested"] else f"**No number could be tested.** {_untested(known)}"]
+    claim, judged = known["main"]
+    parts = [_main_claim(claim, judged)] if claim else []
+    leads = known["leads"]
+    if leads and leads["leads"]:
+        parts.append(
+            f"The paper's method leads other methods by {leads['printed_lead']:z.1f} points in print and by"
+            f" {leads['our_lead']:z.1f} here, in the median."
+        )
+    said += [" ".join(parts)] if parts else []
+    read, unread = sum(known["causes"].values()), known["unread"]
+    if read + unread:
+        some = sum(count for (name, _, _), count in known["causes"].items() if name != readings.NO_CAUSE)
+        ends = {
+            "another reading of the paper fits": some,
+            "none that was run fits": read - some,
+            "no other reading was run on": unread,
+        }
+        told = joined(f"{end} {count}" for end, count in ends.items() if count)
+        said.append(f"Of the {read + unread} numbers that differ, if only a little, {told}.")
+        by_chance, of = (sum(part) for part in zip(*known["placebo"].values())) if known["placebo"] else (0, 0)
+        said[-1] += f" Chance alone fits {by_chance} of {of}, as told below." if some and by_chance else ""
+    return said
+
+
+def _replicated(known: Mapping[str, Any]) -> str:
+    """Return how many tested numbers are not shown to differ, beside how many of a perfect copy's would not be."""
+    fits, copy_fits = ([counts[word] for word in FITTING] for counts in (known["words"], known["expected"]))
+    like, most = sum(fits) >= round(sum(copy_fits)), 2 * sum(fits) > known["tested"]
+    head = "The numbers replicate as those of a perfect copy would" if like else "Most numbers replicate"
+    head = head if like or most else "Most numbers do not replicate"
+    wide = f" ({fits[-1]} of them within an interval too wide to tell much)" if fits[-1] else ""
+    return (
+        f"**{head}.** {sum(fits)} of {known['tested']} tested numbers agree or are compatible{wide}. Of those of"
+        f" a perfect copy, {round(sum(copy_fits))} would."
+    )
+
+
+def _main_claim(claim: str, judged: str) -> str:
+    told = SAID.get(judged, (files.plain(judged),))[0]
+    return f"The paper's main claim {told}: {files.plain(claim).rstrip('.')}."
+
+
+def _untested(known: Mapping[str, Any]) -> str:
+    """Return why numbers were not tested, counted by reason, with the graphs on which we have no run."""
+    reasons, graphs = dict(known["untested"].most_common()), known["absent"]
+    what = "others" if known["tested"] else "printed ones"
+    where = f" We have no run on {joined(graphs)}; the exhibits show other graphs instead." if graphs else ""
+    return f"Of the {what}, {counted(reasons)}.{where}"
 
 
 def _of_causes(
@@ -160,8 +220,9 @@ def _of_causes(
         some, of = (sum(part) for part in zip(*placebo.values()))
         by_word = joined(f"{n or 'none'} of {total} that {SAID[word][1]}" for word, (n, total) in placebo.items())
         said.append(
-            f"Noise alone: one half of our seeds, taken for another reading, explains {some or 'none'} of the {of}"
-            f" numbers that the other half leaves open{f' ({by_word})' if some else ''}."
+            "A reading may fit by chance. To see how often, one half of our seeds was taken for another reading: of the"
+            f" {of} numbers that the other half leaves open (they differ, or the interval is wide), it fits"
+            f" {some or 'none'}{f' ({by_word})' if some else ''}."
         )
     return [one for one in said if one]
 
@@ -203,6 +264,11 @@ def _off(points: float) -> str:
 def counted(counts: Mapping[str, int]) -> str:
     """Return the counts of words or verdicts as the rest of a sentence, without those that do not occur."""
     return joined(f"{n} {SAID[word][n != 1] if word in SAID else files.plain(word)}" for word, n in counts.items() if n)
+
+
+def brief(word: str, count: int) -> str:
+    """Return the count of a word for a cell of a table: without the verb `to be`, and with its number elsewhere."""
+    return f"{count} {re.sub(r'^(is|are|was|were) ', '', SAID.get(word, (word, word))[count != 1])}"
 
 
 def joined(parts: Iterable[str]) -> str:

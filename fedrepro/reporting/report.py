@@ -21,10 +21,10 @@ from fedrepro.reporting import answer, exhibits, files, origin, outcome, priors,
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
-from fedrepro.reporting.rule import WORDS as VERDICTS
 from fedrepro.reporting.session import COLUMNS
 
 RULE = "RULE.md"
+LONG = 20  # rows of a table above which a page folds the rest, or leaves the numbers of an exhibit to its file
 FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw beside the papers' lists
 FORMER = Path(__file__).with_name("former_rule.csv")
 FORMER_PRIORS = Path(__file__).with_name("former_priors.csv")  # words of all papers, with one prior each
@@ -57,8 +57,8 @@ class Drawn:
         """Count the verdicts. In a table with a column of published numbers, rows without one are ignored."""
         told = [row["verdict"] for row in self.rows if row.get("verdict") and row.get("published_mean") != ""]
         counts = Counter(told)
-        order = [*(name for name in VERDICTS if name in counts), *sorted(set(counts) - set(VERDICTS))]
-        return "; ".join(f"{counts[name]} {name}" for name in order)
+        known = [name for name in outcome.SAID if name in counts]
+        return "; ".join(outcome.brief(name, counts[name]) for name in [*known, *sorted(set(counts) - set(known))])
 
     @property
     def links(self) -> files.Markdown:
@@ -119,7 +119,7 @@ def gallery(
     """
     drawn = _drawn(folder)
     ids = [row["id"] for row in listed]
-    extra = [one for name, one in sorted(drawn.items()) if name not in ids]
+    extra = [drawn[name] for name in sorted(drawn, key=exhibits.natural) if name not in ids]
     titles = {row["id"]: row["title"] for row in paths.read_csv(FURTHER)}
     told = {one.id: titles.get(one.id.removeprefix(one.exhibit.id), one.exhibit.title) for one in extra if one.exhibit}
     titles = told | titles
@@ -133,6 +133,7 @@ def gallery(
         states=_states(listed, drawn),
         **{name: _read(folder / f"{name}.csv", COLUMNS[name] if name == "claims" else ()) for name in TABLES},
         evidence=_evidence,
+        long=LONG,
         causes=_causes(folder, paper),
         here=[(drawn[r["id"]], f"{r['id']}, {r['label']}: {r['title']}") for r in listed if r["id"] in drawn],
         extra=[(one, f"{one.id}: {titles[one.id]}" if one.id in titles else one.id) for one in extra],
@@ -151,7 +152,9 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         drawn = [one for one in _drawn(folder / paper).values() if one.id in ids and one.rows]
         known = answer.numbers(folder, paper)
         behind = Drawn("", [row for one in drawn for row in one.rows]).runs
-        shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind])
+        held = f"{known['tested']} of {known['printed']}"
+        held += f" (no run on {outcome.joined(known['absent'])})" if known["absent"] else ""
+        shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind, held])
         told = [f"{known['words'][word]} ({known['expected'][word]:.0f})" for word in answer.TESTED]
         told.append(outcome.share(known["narrow"]))
         words.append([name, known["printed"], known["tested"], *(told if known["tested"] else [""] * len(told))])
@@ -166,7 +169,7 @@ def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> 
         claims=table(["paper", *CLAIM_VERDICTS], claims),
         drawn=done,
         listed=len(listed),
-        exhibits=table(["paper", "drawn", "exhibits", "runs behind each number"], shown),
+        exhibits=table(["paper", "drawn", "exhibits", "runs behind each number", "printed numbers tested"], shown),
         others=_beside(folder, others),
     )
 
@@ -227,9 +230,11 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
 
 
 def _answer(folder: Path, paper: str) -> str:
-    """Return what a paper's numbers came to as a list of sentences."""
-    said = outcome.of_tables(answer.numbers(folder, paper), f"the main tables of {exhibits.papers()[paper]}")
-    return "\n".join(f"- {one}" for one in said) + "\n"
+    """Return the verdict on a paper's numbers, with the sentences of `outcome.of_tables` folded below it."""
+    known = answer.numbers(folder, paper)
+    said = outcome.of_tables(known, f"the main tables of {exhibits.papers()[paper]}")
+    verdict, whole = ("".join(f"- {one}\n" for one in lines) for lines in (outcome.verdict(known), said))
+    return f"{verdict}\n{files.folded('The statistics behind it', whole)}" if verdict else whole
 
 
 def _illustrated(folder: Path, name: str) -> str:
@@ -262,7 +267,7 @@ def _causes(folder: Path, paper: str) -> list[dict[str, object]]:
             run = run[[name for name in run if name != "best" or run["best"].any()]]
             for row in cells:
                 row["difference"] = _signed(row["difference"])
-            told = rows(cells, [name for name in names if any(row[name] for row in cells)])
+            told = rows(cells, [name for name in names if any(row[name] for row in cells)], LONG)
             coverage = table(list(run), run.values.tolist())
             found.append({"id": exhibit_id, "coverage": coverage, "of": of, "explained": explained, "cells": told})
     return found
@@ -290,7 +295,7 @@ def _drawn(folder: Path) -> dict[str, Drawn]:
     """Return what a folder holds of each exhibit."""
     found: dict[str, Drawn] = {}
     pictured: dict[bytes, str] = {}
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(folder.glob("*.csv"), key=lambda path: exhibits.natural(path.stem)):
         if path.stem not in TABLES and path.stem != answer.PICTURE:
             numbers, picture = path.read_bytes(), path.with_suffix(".svg").is_file()
             if picture:

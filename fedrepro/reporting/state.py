@@ -116,6 +116,11 @@ def told(known: Mapping[str, float]) -> str:
         gpu = f"{known['on_gpu']:.0f} took {clock(known['gpu_seconds'])} on a GPU"
         rest = f", and the others {took}" if known["on_gpu"] < known["stored"] else "."
         said.append(f"{some} are stored" + (f": {gpu}{rest}" if known["on_gpu"] else f" and {took}"))
+    if missing := known["runs"] - known["stored"]:
+        said.append(
+            f"{missing:.0f} {'is' if missing == 1 else 'are'} missing: running the notebook computes those that its"
+            " profile asks for, and until then the exhibits show what is stored."
+        )
     if known["alike"]:
         said.append(
             f"Those that are missing would take {clock(known['left'])} more, by the mean of the stored runs of the same"

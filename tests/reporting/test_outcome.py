@@ -58,6 +58,7 @@ KNOWN: dict[str, Any] = {
     "untested": Counter({"not measured": 1, "the printed number is of another protocol or row": 1}),
     "words": {rule.AGREES: 1, rule.COMPATIBLE: 4, rule.WIDE: 0, rule.LITTLE: 1, rule.DIFFERS: 2},
     "expected": {rule.AGREES: 1.4, rule.COMPATIBLE: 5.6, rule.WIDE: 0.0, rule.LITTLE: 0.6, rule.DIFFERS: 0.4},
+    "absent": [],
     "median": -0.04,
     "within": 0.75,
     "narrow": 1.0,
@@ -88,8 +89,8 @@ def test_tables_are_told_in_sentences() -> None:
         "Of the 3 that differ or differ a little, other readings were run on 2; they explain 1 (1 by “the code”, chosen"
         " before our numbers were seen) and not the other 1.",
         "On 1 no other reading was run.",
-        "Noise alone: one half of our seeds, taken for another reading, explains none of the 4 numbers that the other"
-        " half leaves open.",
+        "A reading may fit by chance. To see how often, one half of our seeds was taken for another reading: of the 4"
+        " numbers that the other half leaves open (they differ, or the interval is wide), it fits none.",
         "Sub-graph by sub-graph: 2 agree and 1 is not tested.",
         "The paper's method leads a row that is no variant of it by 1.3 points in print"
         " and by 0.0 here, in the median of 5 tested leads;"
@@ -97,6 +98,30 @@ def test_tables_are_told_in_sentences() -> None:
         "Of 3 claims that were judged, 1 holds and 2 are undecided.",
         "The paper's main claim is undecided: It is fast.",
     ]
+
+
+def test_the_verdict_has_three_sentences() -> None:
+    """How much replicates, what becomes of claim and lead, and what explains the rest."""
+    assert outcome.verdict(KNOWN) == [
+        "**Most numbers replicate.** 5 of 8 tested numbers agree or are compatible."
+        " Of those of a perfect copy, 7 would.",
+        "The paper's main claim is undecided: It is fast. The paper's method leads other methods by 1.3 points in print"
+        " and by 0.0 here, in the median.",
+        "Of the 3 numbers that differ, if only a little, another reading of the paper fits 1, none that was run fits 1"
+        " and no other reading was run on 1.",
+    ]
+    words = {**KNOWN["words"], rule.COMPATIBLE: 2, rule.DIFFERS: 4}
+    first, *_, last = outcome.verdict(KNOWN | {"words": words, "placebo": {rule.DIFFERS: (1, 3)}})
+    assert first.startswith("**Most numbers do not replicate.** 3 of 8") and last.endswith(
+        "fits 1 of 3, as told below."
+    )
+    like = KNOWN | {"words": {**KNOWN["words"], rule.COMPATIBLE: 5, rule.WIDE: 1, rule.DIFFERS: 0}, "causes": {}}
+    first, _ = outcome.verdict(like | {"unread": 0})
+    assert first.startswith(
+        "**The numbers replicate as those of a perfect copy would.** 7 of 8 tested numbers agree or"
+    )
+    assert "(1 of them within an interval too wide" in first
+    assert outcome.verdict({"printed": 0}) == []
 
 
 def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -> None:

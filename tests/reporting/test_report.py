@@ -141,11 +141,47 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     """Of 165 exhibits three are drawn; a table beyond the paper adds nothing."""
     report.write(folder)
     text = (folder / "README.md").read_text()
-    assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10"]
-    assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–"]
+    assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "0 of 0"]
+    assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–", "0 of 0"]
     assert "Drawn: 3 of 165 exhibits." in text
     assert "| FedGAT | 0 | 0 | 1 | 0 | 0 | 0 | 0 |" in text
     assert "[The engine of the suite](engine/README.md)" in text
+
+
+def test_a_paper_is_told_in_three_lines_and_the_statistics_are_folded(tmp_path: Path) -> None:
+    """The verdict stands first on both pages, and where no number could be tested the graphs without runs are named."""
+    columns = {"dataset": ["PPI", "PPI"], "method": "Feras", "published_mean": [0.9, 0.8], "verdict": "not tested"}
+    table = pd.DataFrame(columns | {"clients": [3, 5], "published": "0.9", "why": "not measured", "runs": 0})
+    lacking = ["partition", "setting", "ours_mean", "difference", "half90", "half95", "provenance"]
+    files.save("feras", "FR-T2", table.assign(**dict.fromkeys(lacking)), folder=tmp_path)
+    report.write(tmp_path)
+    for text in ((tmp_path / "README.md").read_text(), (tmp_path / "feras" / "README.md").read_text()):
+        verdict = text.index(
+            "- **No number could be tested.** Of the printed ones, 2 were not measured here. We have no"
+        )
+        assert text[verdict:].splitlines()[2].startswith("<details><summary>The statistics behind it")
+    assert cells((tmp_path / "README.md").read_text(), "| [Feras]")[4] == "0 of 2 (no run on PPI)"
+
+
+def test_checks_and_controls_are_counted_in_words(tmp_path: Path) -> None:
+    """A control that fails is no failure of the check beside it, and the verb has the number of its subject."""
+    found = ["fails, as it must", "holds", "holds", "fails, as it must", "rebuilt"]
+    files.save("fedgat", "FG-A1", pd.DataFrame({"verdict": found}), folder=tmp_path)
+    report.write(tmp_path)
+    assert cells(page(tmp_path), "| FG-A1 ")[6] == "2 hold; 2 controls fail, as they must; 1 rebuilt"
+
+
+def test_names_are_in_natural_order_and_long_tables_are_folded(tmp_path: Path) -> None:
+    """AX-2 stands before AX-10; of a table of 25 rows five are folded, and an exhibit's are left to its file."""
+    for name in ("AX-10", "AX-2", "AX-1"):
+        files.save("across", name, pd.DataFrame({"runs": [3] * 25}), folder=tmp_path)
+    rows = {"id": [f"A-{n}" for n in range(25)], "verdict": "holds"}
+    files.save("fedgat", "checks", pd.DataFrame(rows), folder=tmp_path)
+    report.write(tmp_path)
+    across = (tmp_path / "across" / "README.md").read_text()
+    assert re.findall("### (AX-[0-9]+)", across) == ["AX-1", "AX-2", "AX-10"] and "Numbers" not in across
+    shown, _, rest = page(tmp_path).partition("<details><summary>The other 5 rows</summary>")
+    assert shown.count("| A-") == 20 and rest.partition("</details>")[0].count("| A-") == 5
 
 
 def test_a_file_without_rows_is_not_drawn(folder: Path) -> None:

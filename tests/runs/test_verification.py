@@ -367,6 +367,7 @@ def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
     assert known == {**counts, "seconds": 3000.0, "left": 9000.0} and len(same) == 3
     said = state.told(known)
     assert "Of them 1 are stored and took 50.0 min" in said and "would take 2.5 h more" in said
+    assert "7 are missing: running the notebook computes those that its profile asks for" in said
     assert "All are stored and took" in state.told(state.cost(store, wanted[:1]))
     assert state.told(state.cost(store, [])) == "This notebook has no runs that are stored."
 
