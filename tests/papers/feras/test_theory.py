@@ -172,12 +172,11 @@ def test_the_largest_noted_value_is_nan_if_one_is(order: tuple[float, ...]) -> N
     assert math.isnan(worst["numbers"]) and math.isnan(worst["array"]) and worst["other"] == 1.0
 
 
-def test_a_distance_that_is_nan_breaks_the_rate(results: dict[str, dict[str, Any]]) -> None:
-    """Distances that become NaN are no distances that have reached rounding."""
-    curves = {name: dict(curve) for name, curve in results["feras-rate"]["rate"].items()}
-    curves["q5"]["distance"] = [*curves["q5"]["distance"][:-1], math.nan]
-    rows = {row["id"]: row["verdict"] for row in convergence._rate_rows(curves, 0.01)}
-    assert rows["FR-X1-q5"] == "fails" and rows["FR-Th3"] == "holds" and rows["FR-X1-q5-control"] != "fails, as it must"
+def test_a_map_that_is_not_finite_gives_no_row_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its norm cannot be computed, and the check fails as a run."""
+    monkeypatch.setattr(convergence, "_mean", lambda maps, q: math.nan * maps[0])
+    with pytest.raises(np.linalg.LinAlgError):
+        convergence._rate_rows(np.random.default_rng(0), 3, [1])
 
 
 def test_a_radius_or_a_gap_that_is_nan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
