@@ -106,6 +106,13 @@ def test_sums_that_differ_by_nan_are_told(name: str, monkeypatch: pytest.MonkeyP
     assert math.isnan(found[name]) and math.isnan(found[f"{name}_control"])
 
 
+def test_a_weight_that_is_nan_is_the_largest_difference() -> None:
+    """The second of three weights differs by NaN, and no other one hides it."""
+    ones = dict.fromkeys("abc", torch.ones(2))
+    assert algorithms._largest(ones, ones) == 0
+    assert math.isnan(algorithms._largest(ones, {**ones, "b": math.nan * torch.ones(2)}))
+
+
 @pytest.mark.parametrize("prune", [0, 3])
 def test_powers_without_a_client_differ(prune: int, small: None) -> None:
     """The literal blocks equal the form used in training, and not without one client's blocks at the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_weights_that_are_nan_are_told() -> None:
     ones = torch.ones(1, 2, 2)
     assert theory.largest_difference(State({FIRST: ones, SECOND: ones}, {}), [ones[0], ones[0]]) == 0
     assert math.isnan(theory.largest_difference(State({FIRST: ones, SECOND: ones * math.nan}, {}), [ones[0], ones[0]]))
+
+
+def test_a_curvature_or_a_constant_that_is_nan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two curvatures one is NaN, and of the constants of Lemma A.1 that of one update; so is the largest of each."""
+    norms, calls = theory.jacobian_norms, itertools.count()
+    monkeypatch.setattr(theory, "smoothness", lambda *_: (1.0, math.nan)[next(calls)])
+    options = {"updates": 10, "local_epochs": 5, "lr": 0.4, "error": 0, "batch": 5}
+    assert math.isnan(check(theory.rate, "csbm-n10x40", **options)["condition"])
+    monkeypatch.setattr(theory, "jacobian_norms", lambda *x: norms(*x) * (math.nan if next(calls) == 3 else 1.0))
+    found = check(theory.compensation_error, "csbm-n10x40", local_epochs=4, lr=0.5, rounds=1)
+    assert math.isnan(found["rho_h"]) and found["Delta"] > 0
 
 
 def test_curvature_is_that_of_the_whole_hessian() -> None:
