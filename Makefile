@@ -97,7 +97,7 @@ lab: $(ENVIRONMENT)  ## open the repository in JupyterLab; what is saved in note
 	$(PY) -m jupyter lab --config fedrepro/reporting/lab.py $(if $(filter 0,$(shell id -u)),--allow-root) \
 	  --ServerApp.root_dir="$(CURDIR)" $(LAB)
 
-verify: $(ENVIRONMENT)  ## recompute N stored runs and compare, stale ones first
+verify: $(ENVIRONMENT)  ## recompute N stored runs and compare, stale ones first; says first how long they took
 	$(FEDREPRO) verify -n $(N)
 
 bench: $(ENVIRONMENT)  ## the speed tables of engine/4-speed (FRESH=1 measures this machine)

@@ -287,6 +287,7 @@ def test_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in ("list", "run", "status", "--install-completion"))
+    assert "..." not in text.partition("Commands:")[2], "what a command does is cut off"
 
 
 @pytest.mark.parametrize(

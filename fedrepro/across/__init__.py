@@ -1,16 +1,5 @@
 """Compare all methods of the suite under one protocol: accuracy, cost and leaks.
 
-    protocol.py    the protocol: graphs, clients, settings, tuning budget, and who cannot be run where
-    exhibits.py    the runs behind the exhibits AX-1 to AX-14
-    tables.py      what a reader sees of the runs: accuracy, macro-F1, clients, bytes, seconds
-    statistics.py  paired differences, ranks with their critical difference, and what they depend on
-    messages.py    what a method sends in its first round, captured while it trains, and the seconds of each side
-    attacker.py    one attacker for all methods, with noise and plain data as controls
-    twins.py       nodes with the same neighbours, and scores with and without them
-    page.py        "Which method should I take?", written by rule from the tables
-    pictures.py    a picture of the protocol
-    yours.py       the protocol run for a method or a graph of the user
-
 `fedrepro.across(method="MyMethod")` runs the protocol for a registered method, and `fedrepro.across(dataset="mine")` on
 a graph. Both return a table of scores, a row a method. The arguments are those of `yours.across`, which says more:
 
@@ -24,6 +13,19 @@ a graph. Both return a table of scores, a row a method. The arguments are those 
     store        where runs are kept
     metric       `accuracy`, `macro_f1` or `auc`
     and options  such as `rounds=2`, in place of the protocol's
+
+The files of this folder:
+
+    protocol.py    the protocol: graphs, clients, settings, tuning budget, and who cannot be run where
+    exhibits.py    the runs behind the exhibits AX-1 to AX-14
+    tables.py      what a reader sees of the runs: accuracy, macro-F1, clients, bytes, seconds
+    statistics.py  paired differences, ranks with their critical difference, and what they depend on
+    messages.py    what a method sends in its first round, captured while it trains, and the seconds of each side
+    attacker.py    one attacker for all methods, with noise and plain data as controls
+    twins.py       nodes with the same neighbours, and scores with and without them
+    page.py        "Which method should I take?", written by rule from the tables
+    pictures.py    a picture of the protocol
+    yours.py       the protocol run for a method or a graph of the user
 """
 
 import inspect

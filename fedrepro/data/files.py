@@ -6,6 +6,7 @@ import copy
 import hashlib
 import os
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ def graph(
             number or a word such as NA, and classes are numbered in sorted order. A column `id` names the node; without
             one, nodes are numbered by row from 0. A column `split` holds train, val, test or nothing. All other columns
             are features.
-        edges: a CSV table with a heading, whose first two columns name the nodes of an edge.
+        edges: a CSV table with a heading, whose first two columns name the nodes of an edge. A warning names others,
+            such as weights, which are not used.
         name: how the name begins; default the name of the file. The checksum of the files follows, so that a changed
             file is another data set, and no result of the former is shown for it.
 
@@ -47,7 +49,7 @@ def graph(
         The name. Each edge has both directions. With a split the graph has the split `public`.
 
     Raises:
-        ArgumentError: neither a file nor both tables are given, or one of them is no file.
+        ArgumentError: neither a file nor both tables are given, one of them is no file, or all nodes have one label.
         DataError: a file cannot be read as such a graph; the message says what is wrong where.
     """
     given = {"file": file, "nodes": nodes, "edges": edges}
@@ -64,6 +66,8 @@ def graph(
         datasets.load(name)  # whose checks are told here
         data.edge_index = to_undirected(data.edge_index, num_nodes=len(data.x))
     datasets.load(name)
+    if len(torch.unique(data.y)) == 1:
+        raise ArgumentError(f"the labels in {places[0]} must be of two classes or more. Got one class.")
     return name
 
 
@@ -147,6 +151,9 @@ def _ends(path: Path, ids: pd.Series) -> torch.Tensor:
     if set(ends_at) <= set(ids):
         told = f"Its first line names two nodes, {ends_at[0]!r} and {ends_at[1]!r}"
         raise DataError(f"{path} must have a heading, such as source,target, which names no nodes. {told}.")
+    if more := [str(name) for name in table.columns[2:]]:
+        told = "a method weighs edges by degree, and edges have no features"
+        warnings.warn(f"{path}: what is in {', '.join(map(repr, more))} is not used, since {told}.", stacklevel=4)
     place = pd.Series(np.arange(len(ids)), index=ids)
     ends = [place.reindex(table[column]) for column in table.columns[:2]]
     for column, end in zip(table.columns, ends):

@@ -13,7 +13,7 @@ import torch
 
 import fedrepro as fr
 from fedrepro.data import datasets
-from fedrepro.errors import FedreproError
+from fedrepro.errors import ArgumentError, FedreproError
 from fedrepro.reporting import notebook
 
 
@@ -23,7 +23,7 @@ def tables(folder: Path, count: int = 6) -> tuple[Path, Path]:
     rng = np.random.default_rng(0)
     nodes = pd.DataFrame({"id": names, "age": rng.normal(size=count), "label": ["no", "yes"] * (count // 2)})
     nodes["height"] = nodes.index * 1.5
-    edges = pd.DataFrame({"from": names, "to": [*names[1:], names[0]], "weight": 2})
+    edges = pd.DataFrame({"from": names, "to": [*names[1:], names[0]]})
     for table, name in ((nodes[::-1], "nodes.csv"), (edges, "edges.csv")):
         table.to_csv(folder / name, index=False)
     return folder / "nodes.csv", folder / "edges.csv"
@@ -55,6 +55,20 @@ def test_arrays_are_the_same_graph(tmp_path: Path) -> None:
     assert all(torch.equal(split[key], torch.from_numpy(mask)) for key, mask in masks.items())
 
 
+def test_weights_are_not_used_and_one_class_is_refused(tmp_path: Path) -> None:
+    """Of further columns of edges a warning says that they are not used; labels must be of two classes or more."""
+    nodes, edges = tables(tmp_path)
+    plain = fr.load(fr.graph(nodes=nodes, edges=edges))
+    pd.read_csv(edges).assign(weight=2, kind="a").to_csv(edges, index=False)
+    with pytest.warns(UserWarning, match=r"edges\.csv: what is in 'weight', 'kind' is not used") as told:
+        weighted = fr.load(fr.graph(nodes=nodes, edges=edges))
+    assert torch.equal(weighted.edge_index, plain.edge_index) and told[0].filename == __file__
+    nodes, edges = tables(tmp_path)
+    pd.read_csv(nodes).assign(label="yes").to_csv(nodes, index=False)
+    with pytest.raises(ArgumentError, match=r"nodes\.csv must be of two classes or more\. Got one class\."):
+        fr.graph(nodes=nodes, edges=edges)
+
+
 def test_rows_have_numbers_and_a_split(tmp_path: Path) -> None:
     """Without ids edges name rows from 0; numbers as labels sort as numbers; a column `split` is the public split."""
     split = ["train", "val", "test", ""] * 3
@@ -80,7 +94,7 @@ def test_a_changed_file_is_another_data_set(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path)
     first = fr.graph(nodes=nodes, edges=edges)
     assert first == fr.graph(nodes=nodes, edges=edges) and first.startswith("nodes-")
-    edges.write_text(edges.read_text() + "a0,a2,1\n")
+    edges.write_text(edges.read_text() + "a0,a2\n")
     other = fr.graph(nodes=nodes, edges=edges, name="mine")
     assert other.startswith("mine-") and other[-8:] != first[-8:]
     assert fr.load(other).num_edges == fr.load(first).num_edges + 2

@@ -27,6 +27,21 @@ def unequal() -> Data:
     return Data(x=torch.rand(200, 4, generator=generator), y=y, edge_index=torch.cat([edges, edges.flip(0)], 1))
 
 
+def test_a_frame_without_runs_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where all runs fail, a warning names them and says that the frame has no column of scores."""
+    datasets.register("unequal", unequal)
+    same = {"task": "train", "paper": "mine", "dataset": "unequal", "split": "20/40/40", "partition": "metis"}
+    runs = sweep(**same, method=["FedAvg", "Local"], clients=500, seed=range(2), options={"rounds": 1})
+    with pytest.warns(UserWarning) as said:
+        frame = fr.execute(runs, progress=False, workers=1)
+    assert frame.empty and "before.best.test" not in frame
+    told = str(said[-1].message)
+    assert "no column of scores" in told and "FedAvg on unequal, Local on unequal" in told
+    with pytest.warns(UserWarning) as said:
+        assert len(fr.execute([*runs, runs[0].replace(clients=2)], progress=False, workers=1)) == 1
+    assert not any("no column of scores" in str(one.message) for one in said)
+
+
 def test_one_predicted_class_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,7 +218,7 @@ GRIDS = {
     ),
     "FG-T1-tuning": Grid(tuning, cora, CELL, seeded=False),
     "FG-Q12b": Grid(fedgcn_steps, lambda run: cora(run) and first_seed(run), CELL),
-    "FG-T2": Grid(partial(fedgat_sweep, task="check", method="graph statistics", dataset=DATASETS)),
+    "FG-T2": Grid(partial(fedgat_sweep, task="check", method="graph statistics", dataset=DATASETS), seeded=False),
     "FG-F1": Grid(lambda: [run for run in table1() if run.method == "FedGAT" and cora(run)], few_seeds, CELL),
     **{f"FG-F2{panel}": grid for panel, grid in _by_clients.items()},
     **dict.fromkeys(("FG-F3a", "FG-F7"), Grid(partial(traffic, ["Cora"]), every_run, smoke=small_traffic)),
