@@ -208,9 +208,10 @@ def reason(why: str) -> str:
 
 
 def picture(table: pd.DataFrame, title: str) -> Any:
-    """Draw every tested number, printed against ours in percent, coloured by its word; None without any.
+    """Draw every tested number, printed against ours in percent, coloured by its word, a panel a paper; None if none.
 
-    The band around the diagonal is the margin. The legend counts the numbers of each word.
+    The band around the diagonal is the margin. The legend counts the numbers of each word. Words with many numbers are
+    drawn first, and those that agree last, so that none lies under others.
     """
     tested = table[table["verdict"].ne(rule.NOT_TESTED) & table["published_mean"].notna()]
     if tested.empty:
@@ -218,18 +219,29 @@ def picture(table: pd.DataFrame, title: str) -> Any:
     said = rule.words(tested["difference"], tested["half90"], tested["half95"])
     both = [tested[name] / tested["point"] for name in ("published_mean", "ours_mean")]
     ends = np.array([min(map(min, both)) - 1, max(map(max, both)) + 1])
+    papers = list(dict.fromkeys(tested["paper"]))
+    columns = min(len(papers), 2)
+    rows = -(-len(papers) // columns)
+    width, height = 1.8 + 3.6 * columns, 0.5 + 3.7 * rows  # panels are square, and the legend stands beside them
     with style():
-        figure = plt.figure(figsize=(7.2, 4.6), layout="none")  # its one panel is square, and the legend beside it
-        ax = figure.add_axes((0.09, 0.11, 0.52, 0.82))
-        ax.fill_between(ends, ends - rule.MARGIN, ends + rule.MARGIN, color="#EEEEEE", lw=0)
-        ax.plot(ends, ends, color="#888888", lw=0.8)
-        for word, colour, marker in zip(TESTED, COLOURS_OF_WORDS, MARKERS, strict=False):
-            chosen = said == word
-            label = f"{word} ({int(chosen.sum())})"
-            x, y = (values[chosen] for values in both)
-            ax.scatter(x, y, s=16, marker=marker, color=colour, alpha=0.8, lw=0, label=label, zorder=3)
-        ax.set(xlabel="printed (percent)", ylabel="ours (percent)", title=title, xlim=ends, ylim=ends, aspect="equal")
-        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), title="band: two points around equality")
+        figure = plt.figure(figsize=(width, height), layout="none")
+        for place, paper in enumerate(papers):
+            row, column = divmod(place, columns)
+            corner = ((0.6 + 3.6 * column) / width, 1 - (0.4 + 3.7 * row + 2.9) / height)
+            ax = figure.add_axes((*corner, 2.9 / width, 2.9 / height))
+            ax.fill_between(ends, ends - rule.MARGIN, ends + rule.MARGIN, color="#EEEEEE", lw=0)
+            ax.plot(ends, ends, color="#888888", lw=0.8)
+            for word, colour, marker in reversed([*zip(TESTED, COLOURS_OF_WORDS, MARKERS, strict=False)]):
+                x, y = (values[(said == word) & tested["paper"].eq(paper)] for values in both)
+                ax.scatter(x, y, s=12, marker=marker, color=colour, alpha=0.6, lw=0, zorder=3)
+            name = exhibits.papers()[paper] if len(papers) > 1 else title
+            ax.set(
+                xlabel="printed (percent)", ylabel="ours (percent)", title=name, xlim=ends, ylim=ends, aspect="equal"
+            )
+            if column == columns - 1 and not row:
+                counts = [f"{word} ({int((said == word).sum())})" for word in TESTED]
+                marks = ax.collections[:0:-1]  # all but the band, the last one first
+                ax.legend(marks, counts, loc="upper left", bbox_to_anchor=(1.02, 1.0), title="band: within two points")
         plt.close(figure)
     return figure
 

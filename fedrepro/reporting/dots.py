@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fedrepro.errors import ArgumentError, require
 from fedrepro.reporting.layout import MARKS
-from fedrepro.reporting.statistics import runs
+from fedrepro.reporting.statistics import runs, within
 from fedrepro.reporting.style import COLOURS, style
 
 COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs", "verdict")
@@ -25,7 +25,7 @@ def dots(
     """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right, a panel a graph.
 
     The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
-    it. The point is smaller where a cell has one run.
+    it. It is cut where no score can be. The point is smaller where a cell has one run.
 
     Args:
         table: as `compare.table` returns it.
@@ -53,14 +53,12 @@ def dots(
         grid[0][0].set_ylabel(", ".join(rows))
         grid[0][0].set_yticks(range(len(names)), names)
         grid[0][0].set_ylim(len(names) - 0.5, -0.5)
-        legend = dict(zip(*reversed(grid[0][0].get_legend_handles_labels())))
-        handles = [legend["published"], legend["ours"]]
         words = [
             "published ± its spread",
-            f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number; small: one run",
+            f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number, cut at 0 and 100%;"
+            " small: one run",
         ]
-        marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
-        figure.legend(handles, words, loc="outside lower center", ncols=2, title=marks, title_fontsize=8)
+        _legend(figure, words)
         grid[0][len(groups) // 2].set_xlabel(value)
         if title:
             figure.suptitle(title, fontsize=10)
@@ -68,10 +66,28 @@ def dots(
     return figure
 
 
+def explain(figure: Figure, mark: Any, words: str) -> None:
+    """Add what another mark means to the legend of a figure of `dots`."""
+    with style():
+        (legend,) = figure.legends
+        legend.remove()
+        told = [text.get_text() for text in legend.get_texts()]
+        _legend(figure, [*told, words], mark)
+
+
+def _legend(figure: Figure, words: Sequence[str], *others: Any) -> None:
+    known = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels())))
+    handles = [known["published"], known["ours"], *others]
+    marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
+    figure.legend(handles, words, loc="outside lower center", ncols=len(words), title=marks, title_fontsize=8)
+
+
 def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
     spread = np.nan_to_num(group["published_spread"].to_numpy(dtype=float))
     points = (group["ours_mean"] - group["published_mean"]) / group["difference"].where(group["difference"].ne(0))
     half = np.nan_to_num(group["half95"].to_numpy(dtype=float) * points.abs().fillna(points.abs().median()))
+    ends = within("score", group[["published_mean", "ours_mean"]], group["ours_mean"] - half, group["ours_mean"] + half)
+    half = np.abs(np.subtract(ends, group["ours_mean"].to_numpy(dtype=float)))  # to the left and to the right
     grey: dict[str, Any] = {"color": COLOURS[-1], "markerfacecolor": "white", "markersize": 7, "linewidth": 4}
     ax.errorbar(group["published_mean"], heights, xerr=spread, fmt="o", label="published", **grey)
     ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])

@@ -1,15 +1,16 @@
 """The plot forms that exhibits need, in one style, drawn with seaborn.
 
 A form draws into `axes` if given, else on a new figure, and returns the figure. Bands and whiskers are 95% t intervals
-of the mean over runs. The legend stands under the axes and says how many runs there are. Open circles are what a paper
-prints, the argument `printed`: rows with the columns of the frame.
+of the mean over runs, those of scores cut at 0 and 1, or 100 for percent. A line that others cover is wider. The legend
+stands under the axes and says how many runs there are. Open circles are what a paper prints, the argument `printed`:
+rows with the columns of the frame.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,14 +20,13 @@ from matplotlib import MatplotlibDeprecationWarning
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.special import stdtrit
 
 from fedrepro.errors import ArgumentError, one_of, require
 from fedrepro.reporting import legible
 from fedrepro.reporting.dots import dots as dots
 from fedrepro.reporting.frames import check_columns
-from fedrepro.reporting.statistics import interval, runs, slope
-from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style
+from fedrepro.reporting.statistics import interval, over_runs, runs, slope, within
+from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style, uncover
 
 BANDS = ("interval", "range", "none")
 MARKED = 30  # points of a line above which it has no markers
@@ -58,7 +58,7 @@ def curves(
     with legible.canvas(axes, title, x, y) as ax:
         rows, names, look = _counted(frame, [x], y, by, order)
         # Seaborn finds means and intervals one value of `x` at a time, a minute for thousands of rounds.
-        means = _means(rows, [by, x], y)
+        means = over_runs(rows, [by, x], y)
         long = means.groupby(by)[x].count().max() > MARKED if len(means) else False
         sns.lineplot(
             means,
@@ -78,6 +78,7 @@ def curves(
         )
         for line, name in zip(ax.lines[-len(names) :], names):
             line.set_label(name)
+        uncover(ax.lines[-len(names) :] if names else [])
         low, high = ("least", "most") if band == "range" else ("low", "high")
         for name in names if band != "none" else ():
             line = means[means[by].eq(name)].sort_values(x)
@@ -108,15 +109,6 @@ def _counted(
             look[kind][names[name]] = values[place % len(values)]
     rows = frame[frame[by].isin(names)]
     return rows.assign(**{by: rows[by].map(names)}), list(names.values()), look
-
-
-def _means(frame: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
-    """Return mean, 95% interval, least and most of `y` for each combination of `keys`; a single run has no interval."""
-    groups = frame.dropna(subset=[y]).groupby(keys, sort=False)[y]
-    table = groups.agg(["mean", "std", "count", "min", "max"]).reset_index()
-    half = stdtrit(np.maximum(table["count"] - 1, 1), 0.975) * table["std"] / np.sqrt(table["count"])
-    table = table.rename(columns={"min": "least", "max": "most"})
-    return table.assign(low=table["mean"] - half, high=table["mean"] + half)
 
 
 def bars(
@@ -152,7 +144,7 @@ def bars(
             "order": groups,
             "hue_order": names,
             "palette": look["palette"],
-            "errorbar": lambda values: interval(values)[1:3],  # both ends
+            "errorbar": lambda values: within(y, frame[y], *interval(values)[1:3]),  # both ends
             "ax": ax,
         }
         width = 0.8 / max(len(names), 1)
@@ -257,7 +249,7 @@ def apart(
     if not names:
         return None
     check_columns(frame, ("y",), x=x, y=y, by=by)
-    means = _means(frame, [by, x], y)
+    means = over_runs(frame, [by, x], y)
     rows = -(-len(names) // wide)
     with style():
         columns = min(wide, len(names))
@@ -297,6 +289,7 @@ def panels(
     wide: int = 3,
     size: tuple[float, float] = (4.6, 3.8),
     ylabel: str = "",
+    beside: bool = False,
     **arguments: Any,
 ) -> Figure | None:
     """Draw one panel for each value of `panel` (or combination of several columns); None for an empty frame.
@@ -310,6 +303,7 @@ def panels(
         wide: most panels in a row.
         size: width and height of a panel in inches.
         ylabel: in place of the column's name.
+        beside: whether the panels of a row have one vertical axis, so that they can be compared.
     """
     keys = [panel] if isinstance(panel, str) else list(panel)
     require(callable(draw), "draw", "a form of this module, such as figures.curves", draw)
@@ -324,7 +318,9 @@ def panels(
     columns = min(wide, len(groups))
     lines = -(-len(groups) // columns)
     with style():
-        figure, grid = plt.subplots(lines, columns, figsize=(size[0] * columns, size[1] * lines), squeeze=False)
+        shape = (size[0] * columns, size[1] * lines)
+        sides: Literal["row", "none"] = "row" if beside else "none"
+        figure, grid = plt.subplots(lines, columns, figsize=shape, sharey=sides, squeeze=False)
         for ax, (values, rows) in zip(grid.flat, groups):
             told = [str(value) if isinstance(value, str) else f"{key} = {value}" for key, value in zip(keys, values)]
             given = dict(arguments)

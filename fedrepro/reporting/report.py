@@ -53,6 +53,11 @@ class Drawn:
         return f"{min(counts)}-{max(counts)}" if min(counts) < max(counts) else str(counts[0])
 
     @property
+    def graphs(self) -> str:
+        """Return the graphs of the rows, which need not be those of the paper's title; nothing where there are none."""
+        return ", ".join(dict.fromkeys(row["dataset"] for row in self.rows if row.get("dataset")))
+
+    @property
     def counted(self) -> str:
         """Count the verdicts. In a table with a column of published numbers, rows without one are ignored."""
         told = [row["verdict"] for row in self.rows if row.get("verdict") and row.get("published_mean") != ""]

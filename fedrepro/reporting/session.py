@@ -379,5 +379,9 @@ def begin(
     if shell is not None:
         shown.by(shell)
         # pandas escapes what is in a table, but not what is in a styled one
+        import pandas as pd
+
+        pd.options.display.max_columns = None  # plain copies would show dots in the place of the verdicts
+        pd.options.display.width = 200
         shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)
     return Notebook(name, profile, device, seeds, engine)

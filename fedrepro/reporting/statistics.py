@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from scipy.special import stdtr, stdtrit
 from scipy.stats import false_discovery_control, linregress
 
 from fedrepro.errors import ArgumentError, require
+
+SCORE = re.compile(r"percent|test|score|.*accuracy.*|F1.*")  # columns of scores, which lie between 0 and 1, or 100
 
 
 class Interval(NamedTuple):
@@ -84,6 +87,32 @@ def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
         return Interval(mean, math.nan, math.nan, 1)
     half = quantile((1 + level) / 2, runs - 1) * float(scores.std(ddof=1)) / math.sqrt(runs)
     return Interval(mean, mean - half, mean + half, runs)
+
+
+def within(column: str, scores: Any, *ends: Any) -> list[Any]:
+    """Return ends of intervals as they are drawn: those of scores cut at 0 and 1, or 100 for percent.
+
+    A t interval knows no bounds, and no score is beyond them. Ends of what is no score, by the column's name or by a
+    value out of range, are returned as they are.
+    """
+    values = np.asarray(scores, dtype=float)
+    values = values[np.isfinite(values)]
+    if not SCORE.fullmatch(column) or not len(values) or values.min() < 0 or values.max() > 100:
+        return [*ends]
+    return [np.clip(end, 0.0, 1.0 if values.max() <= 1 else 100.0) for end in ends]
+
+
+def over_runs(frame: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
+    """Return mean, least, most and 95% interval (see `within`) of `y` for each combination of `keys`.
+
+    A single run has no interval.
+    """
+    groups = frame.dropna(subset=[y]).groupby(keys, sort=False)[y]
+    table = groups.agg(["mean", "std", "count", "min", "max"]).reset_index()
+    half = stdtrit(np.maximum(table["count"] - 1, 1), 0.975) * table["std"] / np.sqrt(table["count"])
+    table = table.rename(columns={"min": "least", "max": "most"})
+    low, high = within(y, frame[y], table["mean"] - half, table["mean"] + half)
+    return table.assign(low=low, high=high)
 
 
 def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Paired:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from cycler import cycler
+from matplotlib.lines import Line2D
 
 # Colour-blind readers can tell them apart, and each has a contrast of 3 to white: tests/reporting/test_colours.py.
 COLOURS = ["#574786", "#A42300", "#036556", "#BA80AB", "#D87A0F", "#0995EC", "#000000", "#8D986D"]
@@ -41,3 +44,21 @@ STYLE: Any = {
 def style() -> AbstractContextManager[None]:
     """Return the suite's style over the library's defaults, whatever the user's settings are."""
     return plt.style.context(["default", STYLE], after_reset=True)
+
+
+def uncover(lines: Sequence[Line2D]) -> None:
+    """Draw a line wider by each later one that covers it, so that it is seen on both sides of them.
+
+    Lines cover each other if they have two places or more in common, and are there apart by less than a hundredth of
+    what all span.
+    """
+    points = [np.asarray(line.get_xydata(), dtype=float) for line in lines]
+    known = [dict(part[np.isfinite(part).all(axis=1)].tolist()) for part in points]
+    heights = [y for part in known for y in part.values()]
+    slack = 0.01 * (max(heights) - min(heights)) if heights else 0.0
+    for place, line in enumerate(lines):
+        for other in known[place + 1 :]:
+            common = known[place].keys() & other.keys()
+            if len(common) > 1 and all(abs(known[place][x] - other[x]) <= slack for x in common):
+                line.set_linewidth(line.get_linewidth() + 2)
+                line.set_markersize(line.get_markersize() + 2.5)

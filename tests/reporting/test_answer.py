@@ -69,6 +69,22 @@ def test_words_are_counted_under_any_margin(folder: Path) -> None:
     assert answer.counted(table, 3.0)[rule.AGREES] >= words[rule.AGREES] >= answer.counted(table, 1.0)[rule.AGREES]
 
 
+def test_the_picture_of_several_papers_has_a_panel_each(folder: Path) -> None:
+    """A panel has a paper's name, numbers that agree are drawn last, and the legend counts those of all."""
+    table = answer.cells(folder, "fedgat")
+    one = answer.picture(table, "FedGAT")
+    two = answer.picture(pd.concat([table, table.assign(paper="gfl")]), "All papers")
+    assert [axes.get_title() for axes in one.axes] == ["FedGAT"]
+    assert [axes.get_title() for axes in two.axes] == ["FedGAT", "GFL-APPNP"]
+    words = answer.counted(table)
+    for figure, times in ((one, 1), (two, 2)):
+        (legend,) = (axes.get_legend() for axes in figure.axes if axes.get_legend())
+        told = [text.get_text() for text in legend.get_texts()]
+        assert told == [f"{word} ({times * words[word]})" for word in answer.TESTED]
+        last = figure.axes[0].collections[-1]
+        assert len(last.get_offsets()) == words[rule.AGREES] > 0
+
+
 @pytest.mark.parametrize(("runs", "redrawn"), [(3, True), (10, True), (5, False)])
 def test_the_perfect_copy_is_what_simulation_gives(runs: int, redrawn: bool) -> None:
     """The expected words of cells are those that copies get, over many draws from the prior."""

@@ -100,6 +100,43 @@ def test_curves_show_mean_and_interval() -> None:
     assert named(axes.figure) == ["FedGAT (3 runs)", "DistGAT (5 runs)"]
 
 
+def test_intervals_of_scores_end_where_scores_do() -> None:
+    """Bands, whiskers and prediction intervals are cut at 1 or 100; those of other numbers are not."""
+    rows = [{"n": n, "m": "a", "seed": s, "test": v} for n in (1, 2) for s, v in enumerate((0.2, 1.0, 0.9))]
+    frame = pd.DataFrame(rows).assign(percent=lambda f: 100 * f["test"], points=lambda f: 100 * f["test"])
+    for column, top in (("test", 1.0), ("percent", 100.0)):
+        (band,) = figures.curves(frame, "n", column, "m").axes[0].collections
+        assert band.get_paths()[0].vertices[:, 1].max() == top
+        lines = figures.bars(frame, "n", column, "m").axes[0].lines
+        assert max(y for line in lines for y in line.get_ydata()) == top
+    (band,) = figures.curves(frame, "n", "points", "m").axes[0].collections
+    assert band.get_paths()[0].vertices[:, 1].max() > 100
+    wide = compared().assign(half95=60.0)
+    for axes in figures.dots(wide).axes:
+        bars = [segment for one in axes.collections if hasattr(one, "get_segments") for segment in one.get_segments()]
+        assert all(0 <= x <= 1 for segment in bars if len(segment) for x in segment[:, 0] if np.isfinite(x))
+    assert "cut at 0 and 100%" in texts(figures.dots(wide))
+
+
+def test_a_line_that_another_covers_is_wider() -> None:
+    """Two lines in one place are both seen, and one that runs elsewhere keeps its width."""
+    frame = pd.DataFrame([{"x": x, "m": m, "y": y} for m, y in (("a", 1.0), ("b", 0.0), ("c", 1.0)) for x in (1, 2)])
+    first, other, last = figures.curves(frame, "x", "y", "m").axes[0].lines
+    assert first.get_linewidth() > last.get_linewidth() == other.get_linewidth()
+
+
+def test_panels_of_a_row_can_have_one_axis() -> None:
+    """With `beside`, two panels whose values differ have the same limits."""
+    frame = sweep().assign(panel=lambda f: f["method"])
+    for beside in (False, True):
+        figure = figures.panels(
+            frame, "panel", figures.curves, by="method", x="clients", y="test", beside=beside, title="two"
+        )
+        assert figure is not None
+        first, second = (axes.get_ylim() for axes in figure.axes)
+        assert (first == second) == beside
+
+
 def test_colours_can_be_those_of_an_order() -> None:
     """A line or bar has the colour of its place in the order, and names without rows none."""
     order = ["Local", "DistGAT", "FedGAT"]

@@ -104,6 +104,12 @@ def test_a_caption_stands_under_each_picture(folder: Path) -> None:
     assert "FG-F6a. Files: [csv](FG-F6a.csv). Runs behind each number: 4. The picture is that of FG-F2a" in text
 
 
+def test_a_caption_names_the_graphs(folder: Path) -> None:
+    """A title is the paper's, and the graphs that were run may be others."""
+    report.write(folder)
+    assert "FG-T1. Files: [csv](FG-T1.csv). Graphs: Cora, CiteSeer, PubMed. Runs behind" in page(folder)
+
+
 def test_tables_are_rendered(folder: Path) -> None:
     """Claims and deviations stand as Markdown tables, their bars and line breaks harmless."""
     report.write(folder)

@@ -15,7 +15,9 @@ def test_each_diamond_is_the_other_works_number_in_the_row_of_its_cell() -> None
     runs = printed.assign(seed=0, status="ok", percent=printed["value_number"])
     table = compare.table(runs, printed, on=["dataset", "method", "clients"], value="percent")
     figure = figures.dots(table, rows=("method", "clients"))
-    readings.mark_elsewhere(figure, table, ("method", "clients"))
+    readings.mark_elsewhere(figure, table, ("method", "clients"), "another work")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][2:] == ["another work"]
     for axes in figure.axes:
         (diamonds,) = (line for line in axes.get_lines() if line.get_marker() == "D")
         rows = [text.get_text() for text in figure.axes[0].get_yticklabels()]
@@ -34,6 +36,6 @@ def test_no_other_graph_or_row_is_marked() -> None:
     runs = printed.assign(seed=0, status="ok", percent=printed["value_number"])
     table = compare.table(runs, printed, on=["dataset", "method", "clients"], value="percent")
     figure = figures.dots(table, rows=("method", "clients"))
-    readings.mark_elsewhere(figure, table, ("method", "clients"))
+    readings.mark_elsewhere(figure, table, ("method", "clients"), "another work")
     (diamonds,) = (line for line in figure.axes[0].get_lines() if line.get_marker() == "D")
     assert len(pd.Series(diamonds.get_xdata())) == 0

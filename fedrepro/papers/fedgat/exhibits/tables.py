@@ -106,8 +106,17 @@ def _step(run: dict[str, Any]) -> str:
 
 
 def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None) -> Figure | None:
-    """Draw accuracy in percent against the clients, one panel for each value of the column `panel`, two in a row."""
-    look: dict[str, Any] = {"x": "clients", "y": "percent", "wide": 2, "ylabel": "test accuracy (percent)"}
+    """Draw accuracy in percent against the clients, one panel for each value of the column `panel`.
+
+    The two panels of a row have one vertical axis.
+    """
+    look: dict[str, Any] = {
+        "x": "clients",
+        "y": "percent",
+        "wide": 2,
+        "ylabel": "test accuracy (percent)",
+        "beside": True,
+    }
     return figures.panels(curve, "panel", figures.curves, by="method", printed=printed, **look)
 
 

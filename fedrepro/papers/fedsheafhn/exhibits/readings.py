@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedrepro.papers.fedsheafhn.exhibits.settings import FGGP_READINGS, LINEAGE, LITERAL, OTHERS, PAPER
 from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, printed
-from fedrepro.reporting import compare, exhibits, frames, rule
+from fedrepro.reporting import compare, dots, exhibits, frames, rule
 from fedrepro.reporting.statistics import mean_gap
 from fedrepro.reporting.style import COLOURS
 
@@ -46,12 +46,13 @@ def lineage_table(frame: pd.DataFrame, datasets: list[str]) -> pd.DataFrame:
     return table.assign(**{"SH-T1 prints": texts, "copied": [a == b for a, b in zip(texts, table["published"])]})
 
 
-def mark_elsewhere(figure: Figure, table: pd.DataFrame, rows: Sequence[str]) -> None:
+def mark_elsewhere(figure: Figure, table: pd.DataFrame, rows: Sequence[str], name: str) -> None:
     """Mark in a figure of `figures.dots` what another work prints for its cells under its own protocol.
 
     Args:
         figure: of Table 1.
         table, rows: what `figures.dots` was given.
+        name: what the legend calls the marks.
     """
     names = list(dict.fromkeys(table[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()))
     elsewhere = printed_elsewhere(list(table["dataset"].unique()))
@@ -59,7 +60,8 @@ def mark_elsewhere(figure: Figure, table: pd.DataFrame, rows: Sequence[str]) -> 
     for axes in figure.axes:
         here = elsewhere["dataset"].eq(axes.get_title()) & labels.isin(names)
         heights = [names.index(label) for label in labels[here]]
-        axes.plot(elsewhere["value_number"][here], heights, "D", color=COLOURS[1], markersize=4, zorder=4)
+        (marks,) = axes.plot(elsewhere["value_number"][here], heights, "D", color=COLOURS[1], markersize=4, zorder=4)
+    dots.explain(figure, marks, name)
 
 
 def literal_table(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:

@@ -147,6 +147,7 @@ def marks(measured: pd.DataFrame) -> pd.DataFrame:
 
 SOLVED = ["equations", "unknowns", "prevented", "rank", "nullity", "error", "recovered"]
 COLLUDED = ["labelled", "hidden", "broken", "rank", "determined"]
+VIEWS = {"combined": "its rows of Ā", "powers": "its rows of each power", "blocks": "blocks of power 2"}
 RANKED = ["auc", "precision", "density", "self", "between"]
 READ = ["train", "other", "gradient", "nearest", "majority", "test"]
 HEADS = {"direct": "Hop2Vec (Eq. 49)", "mlp": "with g (Eq. 47)"}
