@@ -106,8 +106,9 @@ bench: $(ENVIRONMENT)  ## the speed tables of engine/4-speed (FRESH=1 measures t
 report: $(ENVIRONMENT)  ## rewrite the gallery and the state of every exhibit
 	$(FEDREPRO) report
 
-clean:  ## remove what was built; results, figures, those of FRESH=1, downloads and .venv stay
-	rm -rf $(filter-out build/fresh,$(wildcard build/*)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+# In build also lies what nobody could build again: results of one's own, notebooks that were edited, and FRESH=1.
+clean:  ## remove what was built; results, figures, your runs and edited notebooks, downloads and .venv stay
+	rm -rf $(filter-out build/fresh build/mine build/edit,$(wildcard build/*)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find fedrepro tests notebooks -name __pycache__ -o -name .ipynb_checkpoints 2>/dev/null | xargs rm -rf
 
 environment: $(ENVIRONMENT)  ## set up .venv (done by the others when needed)

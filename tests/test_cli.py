@@ -234,13 +234,16 @@ def test_report_writes_the_galleries(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_gallery_is_written_once(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
-    """`report` writes nothing where nothing has changed, and all again after a page was removed."""
+    """`report` writes nothing where nothing has changed, and all again after a page was removed or a run was stored."""
     sys.modules.pop("fedrepro.reporting.exhibits")  # the real ones
     page = paths.figures() / "README.md"
     for _ in range(2):
         assert cli.main(["report"]) == 0 and str(page) in capsys.readouterr().out
         assert cli.main(["report"]) == 0 and "what it would be again" in capsys.readouterr().out
         page.unlink()
+    assert cli.main(["report"]) == 0 and str(page) in capsys.readouterr().out
+    Store().append("fedgat-6-experiments", record(exhibits[0]))
+    assert cli.main(["report"]) == 0 and str(page) in capsys.readouterr().out
 
 
 def test_another_store_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -306,8 +306,9 @@ def test_make_smoke_honours_the_device(given: tuple[str, ...], device: str) -> N
 
 
 def test_make_clean_keeps_results(tmp_path: Path) -> None:
-    """`make clean` removes what can be built again; results stay, those of FRESH=1 too."""
+    """`make clean` removes what can be built again; results stay, and so do runs and notebooks of the user's own."""
     kept = {"build/fresh/results/a.jsonl", "data/results/a.jsonl"}
+    kept |= {"build/mine/mine.jsonl", "build/edit/notebooks/engine/1-a.ipynb"}
     for name in (*kept, "build/notebooks/engine/1-a.html", ".mypy_cache/a.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -80,12 +80,16 @@ def _replaced(folders: Sequence[Path], seeds: int) -> list[str]:
 
 
 def rewrite(papers: Sequence[str]) -> None:
-    """Rewrite the gallery, all of it only if a file of it or of the package has changed; print the files written."""
+    """Rewrite the gallery, all of it only if a file of it, of the package or of the store has changed.
+
+    Print the files written.
+    """
     paths.require_checkout("report")
 
     def now() -> str:
         package = cache.below(codehash.root(), (*cache.READ, ".md"))  # with the templates of pages
-        return cache.content([*cache.below(paths.figures(), ("",)), *package])
+        stored = cache.state(cache.below(paths.store(), (".jsonl",)))  # of which pages say when it was computed
+        return stored and stored + cache.content([*cache.below(paths.figures(), ("",)), *package])
 
     if not papers and cache.load("report", now()):
         print("The gallery is what it would be again.")
