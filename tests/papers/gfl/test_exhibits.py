@@ -71,13 +71,17 @@ def frames(better: float) -> pd.DataFrame:
     ("better", "verdicts"),
     [
         (9.0, ["fails", "holds", "holds"]),
+        (6.0, ["fails", "holds", "mixed"]),
+        (1.0, ["holds", "holds", "mixed"]),
+        (-1.0, ["holds", "holds", "fails"]),
+        (-3.0, ["fails", "fails", "fails"]),
         (20.0, ["fails", "holds", "mixed"]),
         (-9.0, ["fails", "fails", "fails"]),
     ],
 )
 def test_claims_come_out_either_way(better: float, verdicts: list[str]) -> None:
     """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything; 20 points
-    are not about 9.
+    and 6 are not about 9. One point off still matches I = 1. One point below still rivals, 3 points do not.
     """
     judged = claims_table(CLAIMS[:3], lambda _: tables.prepare(frames(better), "GFL-T2"), "gfl")
     assert judged.verdict.tolist() == verdicts

@@ -18,7 +18,7 @@ from fedrepro.engine.method import Method
 from fedrepro.engine.nn.models import GAT, GCN
 from fedrepro.engine.training import Trained, train
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.gfl.clients import FIRST, SECOND, propagation, propagation_weights
+from fedrepro.papers.gfl.clients import FIRST, SECOND, Trace, propagation, propagation_weights
 from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, CentralUnbiased, FedMLP, MLPs, U
 
 
@@ -265,6 +265,21 @@ def test_majority_is_reported_where_labels_are_fixed() -> None:
             right.append(int(votes.argmax()) == int(graph.y[node * SAMPLES]))
     assert facts["node_test"] == pytest.approx(np.mean(right))
     assert len(facts["curve.val_loss"]) == 4
+
+
+def test_votes_are_taken_at_the_lowest_loss() -> None:
+    """Of three rounds whose validation loss falls and then rises, the second one's majorities are reported."""
+    fed, state = GFLAPPNP(model=NET).start(federate(data(split_nodes=True)))
+    graph, y, trace = state.more.graphs[0], fed.batch.y, Trace()
+    odd = torch.arange(len(y)) % SAMPLES == 0  # one sample of each node is given another label than the other three
+    for sure, nodes in ((0.0, (2, 5, 8)), (2.0, (5,)), (1.0, (5, 8))):  # the test nodes that are classified right
+        logits = sure * F.one_hot(y, CLASSES).double()
+        most = torch.isin(graph.node, torch.tensor(nodes)) ^ odd
+        voted = F.one_hot(torch.where(most, y, (y + 1) % CLASSES), CLASSES).double()
+        trace.add(fed, [graph], torch.where(fed.batch.test_mask[:, None], voted, logits), votes=True)
+    first, second, third = (loss[1][0] for loss in trace.losses)
+    assert first > third > second
+    assert trace.facts()[0]["node_test"] == pytest.approx(1 / 3)
 
 
 def test_central_models_keep_biases_at_zero() -> None:

@@ -113,5 +113,7 @@ def test_descent_stays_below_the_first_term_and_climbing_does_not() -> None:
     options = {"updates": 300, "local_epochs": 5, "lr": 0.4, "error": 0, "batch": 5}
     down = check(theory.rate, "csbm-n40", **options)
     assert 0.4 < down["mean"] / down["first_term"] < 0.6 and down["condition"] < 1
+    # Theorem 4.1 asks for I eta^2 < 1 / (13 rho_f^2).
+    assert down["condition"] == pytest.approx(5 * 0.4**2 / (1 / (13 * down["rho_f"] ** 2)))
     up = check(theory.rate, "csbm-n40", **options, ascend=True)
     assert up["first_term"] == 0 and up["mean"] > 2 * up["loss_at_start"] / (up["eta"] * 300)
