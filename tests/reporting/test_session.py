@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,3 +143,18 @@ def test_own_runs_are_no_part_of_the_suites_counts(asked: list[list[Run]], monke
     assert asked == [paper()] and session.executed == set()
     notebook().execute(paper())
     assert session.executed == {run.key for run in paper()}
+
+
+def test_a_wide_frame_is_plain_text_with_all_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook's kernel no column of a printed frame is left out, such as that of the verdicts."""
+    from IPython.core.formatters import DisplayFormatter
+
+    wide = pd.DataFrame([[name * 9 for name in "abcdefghijklmnopqrstuvwxyz"]], columns=[*"abcdefghijklmnopqrstuvwxyz"])
+    shell = SimpleNamespace(
+        config=SimpleNamespace(InlineBackend=SimpleNamespace()), display_formatter=DisplayFormatter()
+    )
+    with pd.option_context("display.max_columns", 20, "display.width", 80):
+        assert "..." in repr(wide)
+        monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: shell)
+        session.begin("fedgat/6-x", profile="quick", device="cpu")
+        assert "..." not in repr(wide) and "mmmmmmmmm" in repr(wide)
