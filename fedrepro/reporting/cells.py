@@ -29,7 +29,7 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
 
     Returns:
         The columns that name the cell; what is `published`, `ours` (the mean over runs), and, where another number of
-        ours was held against the published one, this number (`compared`); `runs`; and the `difference` of the two with
+        ours was compared with the published one, this number (`compared`); `runs`; and the `difference` of the two with
         the half-width of its 95% interval (`half95`), the verdict, and `why` it was found so.
 
     Raises:
