@@ -349,7 +349,8 @@ def execute(
     failures = [failure for run in wanted if (failure := store.failure(run.key)) is not None]
     frame.attrs["failed"] = [_trouble(failure) for failure in failures] + lost
     frame.attrs["unavailable"] = unavailable
-    for line in [*([] if quiet else notices.troubles(frame)), *notices.edited(store.records(frame["key"]))]:
+    told = [] if quiet else [*notices.troubles(frame), *notices.emptied(frame)]
+    for line in [*told, *notices.edited(store.records(frame["key"]))]:
         warnings.warn(line, stacklevel=2)
     return frame
 

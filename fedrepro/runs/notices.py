@@ -28,17 +28,18 @@ def counted(what: str, troubles: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def troubles(frame: DataFrame) -> list[str]:
-    """Return one line for each error of the runs that a frame of `execute` lacks, and one if it has no run at all."""
-    failed, unavailable = frame.attrs["failed"], frame.attrs["unavailable"]
-    lines = [*counted("failed", failed), *counted("left out", unavailable)]
-    if lines and frame.empty:
-        runs = [trouble["run"] for trouble in (*failed, *unavailable)]
-        names = dict.fromkeys(
-            f"{run['method']} on {run['dataset']}" if run["dataset"] else run["method"] for run in runs
-        )
-        listed = ", ".join([*names][:5]) + (", ..." if len(names) > 5 else "")
-        lines.append(f"The frame is empty, and has no column of scores, since none of its runs finished: {listed}.")
-    return lines
+    """Return one line for each error of the runs that a frame of `execute` lacks."""
+    return [*counted("failed", frame.attrs["failed"]), *counted("left out", frame.attrs["unavailable"])]
+
+
+def emptied(frame: DataFrame) -> list[str]:
+    """Return a line that names the runs of a frame of `execute` which all failed or were left out, if they did."""
+    lost = [trouble["run"] for trouble in (*frame.attrs["failed"], *frame.attrs["unavailable"])]
+    if not lost or not frame.empty:
+        return []
+    names = dict.fromkeys(" on ".join(filter(None, (run["method"], run["dataset"]))) for run in lost)
+    listed = ", ".join([*names][:5]) + (", ..." if len(names) > 5 else "")
+    return [f"The frame is empty, and has no column of scores, since none of its runs finished: {listed}."]
 
 
 def constant(frame: DataFrame) -> list[str]:
