@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.across import protocol, statistics, tables, twins
-from fedrepro.reporting import checks, frames
+from fedrepro.reporting import checks, files, frames
 from fedrepro.reporting.statistics import discoveries
 
 CLOSE = 2.0  # points below the best mean within which a method is still considered
@@ -304,8 +304,9 @@ def write(folder: Path, statements: Sequence[str], short: pd.DataFrame | None = 
     text = f"# Which method should I take?\n\n{LEGEND}\n\n{told}\n"
     if short is not None and len(short):
         lines = "\n".join(f"- {one}" for one in answers(short))
+        counts = files.table(list(short), short.to_numpy().tolist())
         text = (
-            f"# Which method should I take?\n\n{SHORT}\n\n{lines}\n\n{short.to_markdown(index=False)}\n\n{LEGEND}\n\n"
+            f"# Which method should I take?\n\n{SHORT}\n\n{lines}\n\n{counts}\n\n{LEGEND}\n\n"
             f"<details><summary>All {len(statements)} statements</summary>\n\n{told}\n\n</details>\n"
         )
     paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())

@@ -26,10 +26,13 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
     for section in re.split(r"^### ", told, flags=re.MULTILINE)[1:]:
         exhibit_id, _, body = section.partition("\n")
         placebo = re.search(r"noise alone explains (\d+|none):", body)
-        (table,) = (block for block in body.split("\n\n") if " | cause |" in block.partition("\n")[0])
-        lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
-        for line in lines[2:]:
-            yield exhibit_id, placebo is not None, dict(zip(lines[0], [cell.strip() for cell in line], strict=True))
+        # Of a long table the rest is folded, with a heading of its own.
+        parts = [block for block in body.split("\n\n") if " | cause |" in block.partition("\n")[0]]
+        assert parts, f"{exhibit_id} has no table of causes"
+        for table in parts:
+            lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
+            for line in lines[2:]:
+                yield exhibit_id, placebo is not None, dict(zip(lines[0], [cell.strip() for cell in line], strict=True))
 
 
 def lacking(folder: Path, paper: str) -> list[str]:
