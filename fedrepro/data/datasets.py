@@ -126,10 +126,10 @@ def register(name: str, loader: Callable[..., Data]) -> None:
 
     Args:
         name: the name for a `Run`, not one of `NAMES`.
-        loader: a function of nothing or of the seed. It returns a `Data` with `x`, `y`, `edge_index` and, if the graph
-            has a split, all of `train_mask`, `val_mask` and `test_mask`, `[nodes]` or `[nodes, splits]`. Labels are
-            integers from 0 upwards, and edges have neither weights nor attributes. Each `load` calls it and checks its
-            graph.
+        loader: a function of nothing or of the seed, which goes to a parameter named `seed` or to one without a
+            default. It returns a `Data` with `x`, `y`, `edge_index` and, if the graph has a split, all of `train_mask`,
+            `val_mask` and `test_mask`, `[nodes]` or `[nodes, splits]`. Labels are integers from 0 upwards, and edges
+            have neither weights nor attributes. Each `load` calls it and checks its graph.
 
     Raises:
         ArgumentError: the name is no string or is taken by a real data set or a stand-in, or the loader cannot be

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import inspect
 import warnings
 from collections.abc import Callable
@@ -12,19 +12,26 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fedrepro.data.formats import PARTS
+from fedrepro.data.formats import PARTS, pack, standard
 from fedrepro.errors import DataError, FedreproError, require
 
 CLASSES = 1000
 """Number of classes that a graph of fewer nodes may have."""
 
 
+_seen: dict[str, dict[tuple[int, ...], str]] = {}
+
+
 def checked(name: str, loader: Callable[..., Data]) -> Callable[..., Data]:
-    """Return a loader that calls `loader` and checks its graph.
+    """Return a loader that calls `loader` and checks its graph, of which `seen` then tells the hash.
 
     Args:
         name: of the data set, for messages.
-        loader: a function of nothing or of the seed.
+        loader: a function of nothing or of the seed. The seed goes to a parameter that must be given, or to one named
+            `seed`; other parameters keep their defaults.
+
+    Returns:
+        A function of nothing, or of the seed where `loader` takes it.
 
     Raises:
         ArgumentError: the loader takes something else, or is a graph itself. The loader that is returned raises
@@ -33,33 +40,47 @@ def checked(name: str, loader: Callable[..., Data]) -> Callable[..., Data]:
     """
     called = "a function that returns a Data, such as `lambda: data`"  # a Data can be called, to iterate over it
     require(callable(loader) and not isinstance(loader, Data), "loader", called, loader)
-    require(_suits(loader), "loader", "a function of nothing or of the seed", loader)
+    by_place, by_name = _seed_of(loader)
+    seen = _seen[name] = {}
 
-    @functools.wraps(loader)
     def load(*seed: int) -> Data:
         try:
-            data = loader(*seed)
+            data = loader(*seed[:by_place], **dict(zip(by_name, seed)))
         except FedreproError:
             raise
         except Exception as error:
             raise DataError(f"The loader of {name!r} failed with {type(error).__name__}: {error}.") from error
         check(data, name)
+        seen[seed] = hashlib.sha256(pack(standard(data, name))).hexdigest()[:16]
         return data
 
-    return load
+    return (lambda seed: load(seed)) if by_place or by_name else (lambda: load())
 
 
-def _suits(loader: Callable[..., Data]) -> bool:
-    """Return whether a loader can be called with nothing, or with one seed if it has a parameter at all."""
+def seen(name: str, seed: int) -> str:
+    """Return the hash of a graph registered by hand as it was last loaded; nothing if it was not."""
+    graphs = _seen.get(name, {})
+    return graphs.get((seed,)) or graphs.get((), "")
+
+
+def _seed_of(loader: Callable[..., Data]) -> tuple[int, list[str]]:
+    """Return how many seeds a loader takes by place, 0 or 1, and the names of the parameters that take it by name.
+
+    Raises:
+        ArgumentError: it cannot be called with nothing or with the seed.
+    """
     try:
         signature = inspect.signature(loader)
     except (TypeError, ValueError):
-        return True  # Python cannot tell, as for some functions written in C
+        return 0, []  # Python cannot tell, as for some functions written in C
+    known = [part for part in signature.parameters.values() if part.kind not in (part.VAR_POSITIONAL, part.VAR_KEYWORD)]
+    by_name = [part.name for part in known if part.name == "seed" and part.kind != part.POSITIONAL_ONLY]
+    by_place = int(not by_name and any(part.default is part.empty for part in known))
     try:
-        signature.bind(*[0] if signature.parameters else [])
+        signature.bind(*[0] * by_place, **dict.fromkeys(by_name, 0))
     except TypeError:
-        return False
-    return True
+        require(False, "loader", "a function of nothing or of the seed", loader)
+    return by_place, by_name
 
 
 def check(data: Any, name: str) -> None:

@@ -350,7 +350,7 @@ def execute(
     frame.attrs["failed"] = [_trouble(failure) for failure in failures] + lost
     frame.attrs["unavailable"] = unavailable
     told = [] if quiet else [*notices.troubles(frame), *notices.emptied(frame)]
-    for line in [*told, *notices.edited(store.records(frame["key"]))]:
+    for line in [*told, *notices.edited(list(store.records(frame["key"])))]:
         warnings.warn(line, stacklevel=2)
     return frame
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
+from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import FedreproError
 from fedrepro.runs import provenance, records
 from fedrepro.runs.lines import Record, cell_of
@@ -53,20 +56,43 @@ def constant(frame: DataFrame) -> list[str]:
     return [f"{runs} no better than a constant prediction, see the column `note`: {listed}"]
 
 
-def edited(results: Iterable[Record]) -> list[str]:
-    """Return a line for each method registered by hand, some results of which were computed by other code of it.
+def edited(results: Sequence[Record]) -> list[str]:
+    """Return a line for each method or graph registered by hand that has changed since some results were computed.
 
     Of the package's own methods `fedrepro status` tells this.
     """
     own = [record for record in results if registry.by_hand(*cell_of(record)[:2])]
     now = {cell: provenance.current(*cell) for cell in {cell_of(record) for record in own}}
-    old = Counter(cell_of(record)[1] for record in own if record["fingerprint"] != now[cell_of(record)])
-    mend = "raise `version` in `register`, or give `execute` their keys as `again`"
+    methods = Counter(cell_of(record)[1] for record in own if record["fingerprint"] != now[cell_of(record)])
+    graphs = Counter(cell_of(record)[2] for record in _on_other_graphs(results))
+    code, graph = "by other code of it: raise `version` in `register`", "on another graph: give this one another name"
     return [
-        f"{count} result{'s' if count > 1 else ''} of {name!r} {'were' if count > 1 else 'was'} "
-        f"computed by other code of it: {mend}."
-        for name, count in old.items()
+        f"{count} result{'s' if count > 1 else ''} of {name!r} {'were' if count > 1 else 'was'} computed {mend}, "
+        "or give `execute` their keys as `again`."
+        for counts, mend in ((methods, code), (graphs, graph))
+        for name, count in counts.items()
     ]
+
+
+def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
+    """Return the results on a graph registered by hand that is another one now."""
+    own = [record for record in results if record.get("data") and cell_of(record)[2] not in SHAPES]
+    if not own:
+        return []
+    from fedrepro.data import datasets  # takes long to import
+
+    def now(name: str, seed: int) -> str:
+        with suppress(FedreproError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were told when the runs were computed
+            datasets.load(name, seed)
+        return provenance.data(name, seed)
+
+    known = {place: now(*place) for place in {_graph(record) for record in own}}
+    return [record for record in own if known[_graph(record)] not in ("", record["data"])]
+
+
+def _graph(record: Record) -> tuple[str, int]:
+    return record["run"]["dataset"], record["run"]["seed"]
 
 
 def described(error: BaseException) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -132,8 +134,8 @@ def test_an_error_of_the_package_stays_as_it_is() -> None:
         ("mine", 5, "loader must be a function that returns a Data, such as `lambda: data`. Got 5"),
         ("mine", Data(x=torch.eye(2)), "loader must be a function .* such as `lambda: data`. Got Data"),
         ("mine", lambda a, b: 1, "loader must be a function of nothing or of the seed"),
-        ("mine", lambda *, seed: 1, "loader must be a function of nothing or of the seed"),
-        ("mine", lambda **more: 1, "loader must be a function of nothing or of the seed"),
+        ("mine", lambda a, seed: 1, "loader must be a function of nothing or of the seed"),
+        ("mine", lambda *, a: 1, "loader must be a function of nothing or of the seed"),
     ],
 )
 def test_what_cannot_be_registered(name: Any, loader: Any, message: str) -> None:
@@ -155,6 +157,29 @@ def test_registered_loader_gets_the_seed(graph: Data) -> None:
     """A loader with a parameter is called with the seed."""
     datasets.register("seeded", lambda seed: Data(x=graph.x * seed, y=graph.y, edge_index=graph.edge_index))
     assert torch.equal(datasets.load("seeded", 3).x, graph.x * 3)
+
+
+@pytest.mark.parametrize(
+    ("loader", "given"),
+    [
+        (lambda k=2: k, 2),
+        (lambda k=2, *more, **named: k, 2),
+        (partial(lambda k: k, k=2), 2),
+        (lambda k=2, seed=0: k * seed, 6),
+        (lambda *, seed: seed, 3),
+        (lambda number, k=2: k * number, 6),
+        (lambda seed, /: seed, 3),
+    ],
+)
+def test_a_parameter_with_a_default_keeps_it(loader: Callable[..., int], given: int, graph: Data) -> None:
+    """The seed goes to a parameter that must be given or is named so, and never in the place of a default."""
+
+    def scaled(*places: int, **names: int) -> Data:
+        return Data(x=graph.x * loader(*places, **names), y=graph.y, edge_index=graph.edge_index)
+
+    scaled.__signature__ = inspect.signature(loader)  # type: ignore[attr-defined]
+    datasets.register("kept", scaled)
+    assert torch.equal(datasets.load("kept", 3).x, graph.x * given)
 
 
 @pytest.mark.parametrize(
