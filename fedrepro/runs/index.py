@@ -14,7 +14,7 @@ from fedrepro.runs.store import Store, _File, told
 
 _SLIM = ("key", "status", "when", "seconds", "fingerprint", "environment")
 _FORM = "files, environments"  # what is kept; another form is not read
-_LATER = ("code", "commit")  # which older records lack
+_LATER = ("code", "commit", "merged")  # which older records lack
 
 
 class Index(Store):

@@ -25,7 +25,7 @@ RUN = ("task", "paper", "method", "dataset", "prepare", "split", "partition", "c
 _RUN = frozenset(RUN)
 _FIELDS = {"key", "run", "version", "status", "error", "result", "series", "fingerprint", "environment"}
 _FIELDS |= {"code", "commit", "data"}
-_FIELDS |= {"when", "seconds", "batch", "chunk"}
+_FIELDS |= {"when", "merged", "seconds", "batch", "chunk"}
 _MARK, _END = b',"sum":"', b'"}'
 _LENGTH = len(_MARK) + 8 + len(_END)
 

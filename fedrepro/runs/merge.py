@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedrepro.errors import require
-from fedrepro.runs import lines, provenance, verification
+from fedrepro.runs import lines, provenance, records, verification
 from fedrepro.runs.lines import Fault, Record
 from fedrepro.runs.store import Store
 
@@ -23,8 +23,9 @@ class Merged(NamedTuple):
 def merge(folder: Path | str, store: Store) -> Merged:
     """Append the finished records of another store that this one lacks, by key, to the files of the same names.
 
-    A record that is stale here is replaced by one of the code as it is now. What is torn or damaged there is refused,
-    and so is a record whose key is not that of its run and version.
+    A record that is stale here is replaced by one of the code as it is now, whatever the clocks of the machines say:
+    the new one comes into the file of the old, and has the time at which it was merged. What is torn or damaged there
+    is refused, and so is a record whose key is not that of its run and version.
 
     Raises:
         ArgumentError: `folder` is not a folder with results.
@@ -44,7 +45,11 @@ def merge(folder: Path | str, store: Store) -> Merged:
             present += 1
         else:
             environment = other.environments.get(str(record.get("environment")))
-            fresh[other.file(key)].append(record | ({"environment": environment} if environment else {}))
-    for file, records in sorted(fresh.items()):
-        store.append(file, *records)
+            before = store.age(key)
+            merged = {"merged": max(records.now(), before[0])} if before else {}
+            fresh[before[1] if before else other.file(key)].append(
+                record | merged | ({"environment": environment} if environment else {})
+            )
+    for file, added in sorted(fresh.items()):
+        store.append(file, *added)
     return Merged(sum(map(len, fresh.values())), present, refused)

@@ -51,7 +51,7 @@ class _File:
 
 
 class Store:
-    """Records by the key of their run. Of several records with one key the last finished one is served.
+    """Records by the key of their run. Of several with one key that is served which was finished or merged last.
 
     Args:
         folder: where the files are; default `paths.store()`. It need not exist before something is written.
@@ -154,7 +154,7 @@ class Store:
 
     def _keep(self, record: Record, file: str, number: int) -> None:
         kept = self._done if record["status"] == "ok" else self._failed
-        age = (str(record.get("when", "")), file, number)
+        age = (str(record.get("merged") or record.get("when", "")), file, number)
         if record["key"] not in kept or age >= kept[record["key"]][0]:
             kept[record["key"]] = (age, record)
 
@@ -181,7 +181,7 @@ class Store:
         return self._failed[key][1] if key in self._failed and key not in self._done else None
 
     def age(self, key: str) -> tuple[str, str, int] | None:
-        """Return when the record that `get` returns was computed, its file and its line; None if there is none."""
+        """Return when the record that `get` returns was computed or merged, its file and its line; None without one."""
         return self._done[key][0] if key in self._done else None
 
     def file(self, key: str) -> str:

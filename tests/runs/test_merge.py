@@ -11,6 +11,7 @@ from fedrepro import cli
 from fedrepro.errors import ArgumentError
 from fedrepro.runs import lines, verification
 from fedrepro.runs.execute import execute
+from fedrepro.runs.index import Index
 from fedrepro.runs.lines import Fault
 from fedrepro.runs.merge import merge
 from fedrepro.runs.run import Run
@@ -52,7 +53,24 @@ def test_a_stale_record_is_replaced(tmp_path: Path) -> None:
     here.append("p-1", *(record | old | {"when": "2020-01-01T00:00:00+00:00"} for record in (first, second)))
     there.append("p-1", second | old | {"when": "2100-01-01T00:00:00+00:00"})
     assert merge(there.folder, here) == (1, 1, [])
-    assert here.get(str(first["key"])) == first and verification.stale(here) == [here.get(str(second["key"]))]
+    merged = here.get(str(first["key"])) or {}
+    assert {name: merged[name] for name in first} == first
+    assert verification.stale(here) == [here.get(str(second["key"]))]
+
+
+@pytest.mark.parametrize("when", ["2020-01-01T00:00:00+00:00", "2100-01-01T00:00:00+00:00"])
+def test_a_stale_record_is_replaced_whatever_the_clocks_say(tmp_path: Path, when: str) -> None:
+    """The record of the code of now is served though the stale one was computed later, and is not added twice."""
+    here, there = Store(tmp_path / "here"), fill(tmp_path / "there", range(1))
+    (record,) = there
+    key, described = str(record["key"]), there.environments[str(record["environment"])]
+    here.append("z", record | {"fingerprint": "of other code", "environment": described, "when": when})
+    assert merge(there.folder, here) == (1, 0, [])
+    for store in (here, Store(here.folder), Index(here.folder)):
+        served = store.get(key)
+        assert served is not None and served["fingerprint"] == record["fingerprint"]
+        assert served["when"] == record["when"] and verification.stale(store) == []
+    assert merge(there.folder, here) == (0, 1, []) and here.check() == []
 
 
 def test_a_key_of_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
