@@ -13,6 +13,7 @@ The names below are imported when first used, so `import fedrepro` costs next to
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.2.0"
@@ -51,6 +52,17 @@ _MODULES = {
 }
 
 __all__ = sorted([*_NAMES, *_MODULES])
+
+
+def sources() -> dict[str, tuple[int, int, int]]:
+    """Return inode, size and time of each source file of the package, by its path."""
+    walked = os.walk(os.path.dirname(os.path.abspath(__file__)))
+    files = [os.path.join(place, name) for place, _, names in walked for name in names if name.endswith(".py")]
+    return {file: ((stat := os.stat(file)).st_ino, stat.st_size, stat.st_mtime_ns) for file in files}
+
+
+# All modules are imported after this, so that one whose file is still the same holds what is in the file.
+SOURCES = sources()
 
 
 def __getattr__(name: str) -> Any:

@@ -47,7 +47,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
 
     Returns:
         One record a run. `status` is `ok`, `failed` (with the error), `unavailable` where the graph cannot be had, or
-        `lost` where the memory of the GPU has ended; `environment` is still spelled out.
+        `lost` where the memory of the GPU has ended or code was edited; `environment` is still spelled out.
 
     Raises:
         DeviceLostError: the GPU no longer works in this process.
@@ -65,7 +65,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
         try:
             function = _function(runs, device)
             options.check(runs[0])
-            records.code_of(runs[0])  # read now: while runs compute, somebody may edit the files they came from
+            records.take_note(runs[0])  # now: while runs compute, somebody may edit the files they came from
             start = time.perf_counter()  # what follows belongs to the runs; imports do not
             outputs = records.outputs(function(list(runs), device), runs[0].method)
         except (Exception, SystemExit) as error:  # what a run calls may end programs
@@ -73,7 +73,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
                 raise executors.DeviceLostError(records.describe(error)) from None
             if len(runs) == 1:
                 told = notices.described(error) + records.largest_option(runs[0], error)
-                lost = device == "cuda" and type(error).__name__ == "OutOfMemoryError"
+                lost = type(error).__name__ in ("OutOfMemoryError", "CodeChangedError")
                 outputs = [{"error": told, "unavailable": isinstance(error, DataError), "lost": lost}]
         if device == "cuda":
             process.give_back()
@@ -265,8 +265,8 @@ def execute(
     Returns:
         The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
         In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the runs whose graph
-        cannot be had. Of those that failed, runs that a GPU could not compute, for want of memory or since it broke,
-        are not stored, and so are computed again the next time.
+        cannot be had. Of those that failed, runs that a GPU could not compute, for want of memory or since it broke, or
+        whose code was edited after this process had imported it, are not stored, and are computed the next time.
 
     Raises:
         ArgumentError: an argument has a wrong type or is out of range, a run to be computed has a name or an option

@@ -6,6 +6,7 @@ Nothing here imports the code it reads, nor torch.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import os
 import platform
@@ -20,9 +21,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+import fedrepro
 from fedrepro import paths, registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import ArgumentError
+from fedrepro.errors import ArgumentError, FedreproError
 from fedrepro.runs import cache as kept
 from fedrepro.runs import codehash
 
@@ -161,6 +163,40 @@ def _is_own(module: str) -> bool:
     """Return whether a module, or `"module:name"`, is the user's: neither of this package nor of Python."""
     first = re.split("[.:]", module)[0]
     return first == "__main__" or first not in (codehash.PACKAGE, *sys.stdlib_module_names)
+
+
+class CodeChangedError(FedreproError):
+    """A file that a method was, or is to be, imported from has changed, so that its results belong to no code."""
+
+
+@cache
+def require_unchanged(task: str, method: str, dataset: str) -> None:
+    """Import a method, and raise if a file with code of its fingerprint has changed since the package was imported.
+
+    Where none has, the fingerprint is that of what was imported, whatever happens to the files later. Only a module
+    that a function imports when it is called may be read later.
+
+    Raises:
+        CodeChangedError: the message names the files.
+    """
+    begins, _ = starts(task, method, dataset)
+    for begin in begins:
+        importlib.import_module(begin.partition(":")[0])
+    now = fedrepro.sources()
+    changed = {file for file in fedrepro.SOURCES.keys() | now.keys() if fedrepro.SOURCES.get(file) != now.get(file)}
+    if not changed:
+        return
+    reached = {statement.module.name for statement in codehash.reached(definitions(begins), ASIDE)}
+    told = sorted(file for file in changed if _module_of(file) in reached)
+    if told:
+        files = ", ".join(Path(file).relative_to(codehash.root().parent).as_posix() for file in told)
+        why = f"since this process imported the package, which may hold other code of {method!r} than the files"
+        raise CodeChangedError(f"{files} changed {why}. Restart the process, or the kernel of the notebook.")
+
+
+def _module_of(file: str) -> str:
+    parts = Path(file).relative_to(codehash.root().parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
 @cache

@@ -33,7 +33,7 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
     if "series" in output:
         made["series"] = output["series"]
     return made | {
-        "fingerprint": code_of(run),
+        "fingerprint": provenance.fingerprint(run.task, run.method, run.dataset),
         "code": provenance.parts(run.task, run.method, run.dataset),
         "commit": provenance.loaded_commit(),
         "data": provenance.data(run.dataset, run.seed),
@@ -45,11 +45,16 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
     }
 
 
-def code_of(run: Run) -> str:
-    """Return the fingerprint of the code behind a run; of its parts and its commit take note for the record."""
+def take_note(run: Run) -> None:
+    """Import the code behind a run, and take note of its fingerprint, its parts and its commit for the record.
+
+    Raises:
+        CodeChangedError: the code was edited after this process had imported the package.
+    """
+    provenance.require_unchanged(run.task, run.method, run.dataset)
+    provenance.fingerprint(run.task, run.method, run.dataset)
     provenance.parts(run.task, run.method, run.dataset)
     provenance.loaded_commit()
-    return provenance.fingerprint(run.task, run.method, run.dataset)
 
 
 def batch_of(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
