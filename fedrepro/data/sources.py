@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def verify(name: str, folder: copies.Private) -> str:
     no raw file will be read, and the folder stays empty.
 
     Returns:
-        One SHA-256 for all files together, by which `data/processed` knows the graph.
+        One SHA-256 for all files together and the code that reads them, by which `data/processed` knows the graph.
 
     Raises:
         DamagedError: a file differs from its checksum, or holds more than the graph can have. The message names it.
@@ -126,7 +127,7 @@ def verify(name: str, folder: copies.Private) -> str:
     assert folder.origin is not None
     source, origin = SOURCES[name], folder.origin
     hashes, known = check(name, origin), known_sums(source)[0]
-    whole = hashlib.sha256("".join(hashes.values()).encode()).hexdigest()
+    whole = hashlib.sha256("".join([*hashes.values(), _reader(source)]).encode()).hexdigest()
     kept = list((paths.root() / "data" / "processed").glob(f"{whole[:16]}-*.npz"))
     sound = [copies.is_sound(file) for file in kept]
     if not known:
@@ -143,6 +144,12 @@ def verify(name: str, folder: copies.Private) -> str:
             _measure(copy, origin / file, name)
     # In a read-only checkout a damaged copy stays where it is, and the graph is looked for under another name.
     return hashlib.sha256(whole.encode()).hexdigest() if any(file.exists() for file in kept) else whole
+
+
+def _reader(source: Source) -> str:
+    """Return a text that changes with whatever makes a graph of its raw files, so that no copy outlives its reader."""
+    code = copies.sha256(Path(__file__).with_name("formats.py"))
+    return f"{code} {version('torch_geometric')} {source.format} {sorted(source.arguments.items())}"
 
 
 def check(name: str, folder: Path) -> dict[str, str]:

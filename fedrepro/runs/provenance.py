@@ -123,7 +123,7 @@ def part_of(module: str) -> str:
 
 
 def data(dataset: str, seed: int = 0) -> str:
-    """Return the first 16 characters of one SHA-256 of all files of a real graph, as `sources.verify` computes it.
+    """Return the first 16 characters of one SHA-256 of the checksums of all files of a real graph.
 
     Of a graph registered by hand it is that of the graph, as it was last loaded with a seed. It is empty for a graph
     that this package makes, and where no checksum of a file is published or recorded.

@@ -15,7 +15,7 @@ import torch
 from raw_files import REAL, arxiv, dense, graphsaint, needs_real, no_network, ratings, relinked
 from torch_geometric.data import Data
 
-from fedrepro.data import datasets, sources
+from fedrepro.data import copies, datasets, formats, sources
 from fedrepro.data.statistics import summarize
 from fedrepro.errors import DataError
 
@@ -168,6 +168,28 @@ def test_second_load_equals_the_first(home: Path, monkeypatch: pytest.MonkeyPatc
         assert torch.equal(first.edge_index, again.edge_index) and torch.equal(first.public, again.public)
         assert np.array_equal(dense(first.x), dense(again.x)) and torch.equal(first.y, again.y)
         copy.write_bytes(copy.read_bytes()[:left])
+
+
+@pytest.mark.parametrize("mended", ["formats.py", "PyG"])
+def test_a_copy_does_not_outlive_its_reader(home: Path, monkeypatch: pytest.MonkeyPatch, mended: str) -> None:
+    """After the code that reads graphs has changed, a graph is read from its raw files and not from the old copy."""
+    file = home / "data/raw/amazon_ratings/raw/amazon_ratings.npz"
+    file.parent.mkdir(parents=True)
+    content = ratings(file, np.random.default_rng(0))
+    read, hashed = formats.READERS["heterophilous"], copies.sha256
+
+    def mend(folder: Path, files: tuple[str, ...]) -> Data:
+        data = read(folder, files)
+        return Data(x=2 * data.x, y=data.y, edge_index=data.edge_index)
+
+    datasets.load("Amazon Ratings")
+    monkeypatch.setitem(formats.READERS, "heterophilous", mend)
+    assert np.array_equal(datasets.load("Amazon Ratings").x, content["node_features"])
+    if mended == "PyG":
+        monkeypatch.setattr(sources, "version", lambda package: f"another {package}")
+    else:
+        monkeypatch.setattr(copies, "sha256", lambda path: "another" if path.name == mended else hashed(path))
+    assert np.array_equal(datasets.load("Amazon Ratings").x, 2 * content["node_features"])
 
 
 @needs_real
