@@ -117,7 +117,7 @@ def kmeans(data: Data, clients: int, seed: int, slack: int = 0) -> list[Tensor]:
     _checked(data, clients, seed)
     draw = int(_generator(seed, "kmeans").integers(2**31))
     model = KMeans(clients, n_init="auto", random_state=draw)
-    # With one thread the order of summation, and so the clusters, do not depend on the number of cores.
+    # With one thread the clusters do not depend on the number of cores. On Photo they do on the processor's rounding.
     with threadpool_limits(1), warnings.catch_warnings():
         # It warns of too few distinct rows, whose clusters are split below.
         warnings.simplefilter("ignore", ConvergenceWarning)

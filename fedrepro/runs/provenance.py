@@ -31,6 +31,8 @@ from fedrepro.runs import codehash
 T = TypeVar("T")
 CODE = ("fedrepro", "notebooks")  # the folders whose files can change a result
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
+# Others that divide graphs. They are named where they do, so that other results keep the environment they have.
+DIVIDING = {"kmeans": "scikit-learn", "louvain": "networkx"}
 
 # Modules that run, store and show results, and have no part in their values.
 ASIDE = (
@@ -280,7 +282,7 @@ def git(*arguments: str) -> bytes:
     return b""
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment(device: str, partition: str = "") -> dict[str, Any]:
     """Return where results are computed: versions, machine, processor, device and threads. Never import torch.
 
     A GPU that this process does not have, as on the login node of a cluster, is named by `device`.
@@ -288,7 +290,9 @@ def environment(device: str) -> dict[str, Any]:
     torch: Any = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch is not None else int(os.environ.get("OMP_NUM_THREADS") or 0)
     on_gpu = device.startswith("cuda") and torch is not None and torch.cuda.is_available()
-    return {**_machine(), "device": device, "threads": threads, **(_gpu(torch, device) if on_gpu else {})}
+    packages = [package for name, package in DIVIDING.items() if partition.partition("(")[0] == name]
+    found = {**_versions(packages), **_machine(), "device": device, "threads": threads}
+    return found | (_gpu(torch, device) if on_gpu else {})
 
 
 def _gpu(torch: Any, device: str) -> dict[str, Any]:
@@ -312,11 +316,16 @@ def _gpu(torch: Any, device: str) -> dict[str, Any]:
 
 @cache
 def _machine() -> dict[str, Any]:
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
+    where = {"system": platform.system(), "machine": platform.machine(), "cpu": _processor()}
+    return {"python": platform.python_version(), **_versions(PACKAGES), **where}
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
         with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return {**versions, "system": platform.system(), "machine": platform.machine(), "cpu": _processor()}
+            found[package] = version(package)
+    return found
 
 
 def _processor() -> str:

@@ -321,6 +321,8 @@ def test_environment() -> None:
     assert found == provenance.environment("cpu")
     assert found["python"].split(".")[:2] == [str(part) for part in sys.version_info[:2]]
     assert found["torch"] and found["cpu"] and found["device"] == "cpu" and found["threads"] >= 1
+    divided = provenance.environment("cpu", "kmeans(slack=20)")
+    assert {*divided} - {*found} == {"scikit-learn"} and "networkx" in provenance.environment("cpu", "louvain")
 
 
 def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
