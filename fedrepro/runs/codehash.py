@@ -58,7 +58,7 @@ class Module:
         self.name = name
         self.package = name if is_package else name.rpartition(".")[0]
         self.bound: dict[str, Statement | str] = {}
-        self.effects: list[Statement] = []  # statements that bind no name, such as a call
+        self.effects: list[Statement] = []  # statements that bind no new name, such as a call or `TABLE |= more`
         for node in ast.parse(source).body:
             imports = dict(_imports(node, self.package))
             if isinstance(node, ast.Import | ast.ImportFrom) or _is_type_checking(node):
@@ -66,7 +66,7 @@ class Module:
                 continue
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 continue
-            names = tuple(dict.fromkeys(_stores([node])))
+            names = () if isinstance(node, ast.AugAssign) else tuple(dict.fromkeys(_stores([node])))
             statement = Statement(self, node, names)
             if names:
                 self.bound |= dict.fromkeys(names, statement)
