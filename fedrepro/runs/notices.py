@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import FedreproError
-from fedrepro.runs import provenance, records
+from fedrepro.runs import process, provenance, records
 from fedrepro.runs.lines import Record, cell_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
     from fedrepro.data import datasets  # takes long to import
 
     def now(name: str, seed: int) -> str:
-        with suppress(FedreproError), warnings.catch_warnings():
+        with suppress(FedreproError), process.restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were told when the runs were computed
             datasets.load(name, seed)
         return provenance.data(name, seed)

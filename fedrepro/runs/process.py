@@ -45,18 +45,23 @@ def settle(device: str = "cpu") -> None:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Restore torch's number of threads and what `settle` sets for a GPU afterwards, whatever happens inside."""
+    """Take float32 for torch's default inside, and restore it, the threads and what `settle` sets for a GPU afterwards.
+
+    A script of which the default is float64 would else change what methods draw.
+    """
     torch: Any = sys.modules.get("torch")
     if torch is None:
         yield
         return
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    dtype, threads, precision = torch.get_default_dtype(), torch.get_num_threads(), torch.get_float32_matmul_precision()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warns, fills = torch.is_deterministic_algorithms_warn_only_enabled(), torch.utils.deterministic
     filled = fills.fill_uninitialized_memory
     try:
+        torch.set_default_dtype(torch.float32)
         yield
     finally:
+        torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(deterministic, warn_only=warns)

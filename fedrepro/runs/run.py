@@ -138,6 +138,7 @@ class Run:
         require(flag is None or flag[1].strip() in ("True", "False"), "equal", "True or False", self.partition)
         object.__setattr__(self, "clients", _whole("clients", self.clients, 1))
         object.__setattr__(self, "seed", _whole("seed", self.seed, 0))
+        require(self.seed < 2**64, "seed", "below 2^64", self.seed)
         require(isinstance(self.options, Mapping), "options", "a mapping of names to values", self.options)
         for name in self.options:
             allowed = "a string, and not the name of a field of Run or of a column of results"

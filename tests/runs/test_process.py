@@ -1,4 +1,4 @@
-"""What a process says of its own memory."""
+"""What a process says of its own memory, and what of torch it takes for a run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,25 @@ import types
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedrepro.runs import process
+from fedrepro.runs.execute import compute
+from fedrepro.runs.run import Run
+
+
+def test_the_default_type_of_the_caller_changes_no_result() -> None:
+    """FedSheafHN draws in float32 where a script has set torch's default type to float64, which stays as it was."""
+    options = {"rounds": 1, "hidden": 4}
+    run = Run("train", "p", "FedSheafHN", "Cora~standin", "", "20/40/40", "random", 2, 0, options)
+    (usual,) = compute([run])
+    torch.set_default_dtype(torch.float64)
+    try:
+        (there,) = compute([run])
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert there["result"] == usual["result"] and usual["status"] == "ok"
 
 
 @pytest.mark.parametrize(("platform", "told"), [("darwin", 300 * 2**20), ("freebsd14", 300 * 2**10)])

@@ -122,6 +122,7 @@ def test_version_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"clients": math.nan}, "clients must be an integer"),
         ({"seed": -1}, "seed must be an integer >= 0. Got -1"),
         ({"seed": 0.5}, "seed must be an integer"),
+        ({"seed": 2**64}, r"seed must be below 2\^64. Got 18446744073709551616"),
         ({"dataset": None}, "dataset must be a string"),
         ({"options": [1]}, "options must be a mapping"),
         ({"options": {"lr": math.nan}}, "'lr' must be a finite number. Got nan"),
