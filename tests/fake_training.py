@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import fedrepro.runs
+import fedrepro.runs.trial  # before its tasks are replaced, which it would else keep for all tests that follow
 from fedrepro.errors import DivergedError
 from fedrepro.runs.run import Run
 
