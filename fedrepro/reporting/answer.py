@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.reporting import effects, exhibits, files, frames, priors, readings, rule
+from fedrepro.reporting import compare, effects, exhibits, files, frames, priors, readings, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
 
@@ -76,33 +76,34 @@ def expected(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, floa
     """
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     sums = dict.fromkeys(TESTED, 0.0)
-    for h90, h95 in zip(tested["half90"], tested["half95"], strict=True):
-        for word, share in _shares(float(h90), float(h95), margin).items():
+    for h90, h95, peak in zip(tested["half90"], tested["half95"], compare.peaks(tested), strict=True):
+        for word, share in _shares(float(h90), float(h95), margin, rule.PEAK_TAIL if peak else rule.TAIL).items():
             sums[word] += share
     return sums
 
 
-def _shares(h90: float, h95: float, margin: float) -> dict[str, float]:
+def _shares(h90: float, h95: float, margin: float, tail: float) -> dict[str, float]:
+    """Return the probability of each word for one cell, of whose interval `half90` a share `tail` lies to each side."""
     if h95 == 0:
         return {rule.AGREES: 1.0}
-    freedom = _freedom(h95 / h90)
-    error = h95 / float(stdtrit(freedom, 0.975))
+    freedom = _freedom(h95 / h90, tail)
+    error = h95 / float(stdtrit(freedom, 1 - tail / 2))
 
     def within(size: float) -> float:
         return 2 * float(stdtr(freedom, size / error)) - 1 if size > 0 else 0.0
 
     agrees = within(margin - h90)
-    near = max(agrees, 0.95)
+    near = max(agrees, 1 - tail)
     far = min(1 - near, 1 - within(margin + h90))
     compatible = rule.COMPATIBLE if h95 <= rule.WIDEST else rule.WIDE
     return {rule.AGREES: agrees, compatible: near - agrees, rule.DIFFERS: far, rule.LITTLE: 1 - near - far}
 
 
-def _freedom(ratio: float) -> float:
+def _freedom(ratio: float, tail: float) -> float:
     """Return the degrees of freedom at which the quantiles of two intervals have a ratio."""
 
     def gap(freedom: float) -> float:
-        return float(stdtrit(freedom, 0.975) / stdtrit(freedom, 0.95)) - ratio
+        return float(stdtrit(freedom, 1 - tail / 2) / stdtrit(freedom, 1 - tail)) - ratio
 
     return math.inf if gap(1e6) >= 0 else float(brentq(gap, 0.4, 1e6)) if gap(0.4) > 0 else 0.4
 
@@ -217,7 +218,8 @@ def picture(table: pd.DataFrame, title: str) -> Any:
     if tested.empty:
         return None
     said = rule.words(tested["difference"], tested["half90"], tested["half95"])
-    both = [tested[name] / tested["point"] for name in ("published_mean", "ours_mean")]
+    printed = tested["published_mean"] / tested["point"]
+    both = [printed, printed + tested["difference"]]  # beside a printed peak ours is a peak, too
     ends = np.array([min(map(min, both)) - 1, max(map(max, both)) + 1])
     papers = list(dict.fromkeys(tested["paper"]))
     columns = min(len(papers), 2)

@@ -17,6 +17,7 @@ from fedrepro.reporting.frames import check_columns
 from fedrepro.reporting.priors import prior
 from fedrepro.reporting.statistics import numbers, quantile
 
+PEAK = "the published number is a peak: ours is the expected largest of as many runs"
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
 PUBLISHED = ("published", "published_mean", "published_spread")
@@ -112,7 +113,7 @@ def verdict(
     chosen = found[bool(redrawn)]
     notes = {
         "one run: its spread is the prior's": runs == 1,
-        "the published number is a peak: ours is the expected largest of as many runs": spread_kind == "peak",
+        PEAK: spread_kind == "peak",
         "no spread is printed: ours stands for it": math.isnan(printed) and spread_kind != "peak",
         f"the ± is not explained: taken as a standard deviation over {runs_published} runs": spread_kind == "not stated"
         and not math.isnan(printed),
@@ -188,6 +189,11 @@ def table(
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
         rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
     return pd.DataFrame(rows, columns=[*identifiers, *PUBLISHED, *MEASURED, *carried])
+
+
+def peaks(table: pd.DataFrame) -> pd.Series:
+    """Return which cells of a table were judged against the largest of the paper's runs."""
+    return table["why"].fillna("").str.contains(PEAK, regex=False)
 
 
 def last_digit(printed: str) -> float:

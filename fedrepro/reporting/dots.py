@@ -12,11 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedrepro.errors import ArgumentError, require
+from fedrepro.reporting import compare, exhibits
 from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import runs, within
 from fedrepro.reporting.style import COLOURS, style
 
-COMPARED = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs", "verdict")
+NUMBERS = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs")
+COMPARED = ("metric", *NUMBERS, "verdict", "why")
 
 
 def dots(
@@ -25,7 +27,8 @@ def dots(
     """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right, a panel a graph.
 
     The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
-    it. It is cut where no score can be. The point is smaller where a cell has one run.
+    it. It is cut where no score can be. The point is smaller where a cell has one run. Where the printed number is a
+    peak, our point is what is compared with it, the expected largest of as many runs.
 
     Args:
         table: as `compare.table` returns it.
@@ -53,10 +56,11 @@ def dots(
         grid[0][0].set_ylabel(", ".join(rows))
         grid[0][0].set_yticks(range(len(names)), names)
         grid[0][0].set_ylim(len(names) - 0.5, -0.5)
+        peaks = "; beside a peak, the expected largest of as many runs" if compare.peaks(table).any() else ""
         words = [
             "published ± its spread",
             f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number, cut at 0 and 100%;"
-            " small: one run",
+            f" small: one run{peaks}",
         ]
         _legend(figure, words)
         grid[0][len(groups) // 2].set_xlabel(value)
@@ -84,15 +88,16 @@ def _legend(figure: Figure, words: Sequence[str], *others: Any) -> None:
 
 def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:
     spread = np.nan_to_num(group["published_spread"].to_numpy(dtype=float))
-    points = (group["ours_mean"] - group["published_mean"]) / group["difference"].where(group["difference"].ne(0))
-    half = np.nan_to_num(group["half95"].to_numpy(dtype=float) * points.abs().fillna(points.abs().median()))
-    ends = within("score", group[["published_mean", "ours_mean"]], group["ours_mean"] - half, group["ours_mean"] + half)
-    half = np.abs(np.subtract(ends, group["ours_mean"].to_numpy(dtype=float)))  # to the left and to the right
+    point = exhibits.points(group["metric"])
+    half = np.nan_to_num((group["half95"] * point).to_numpy(dtype=float))
+    ours = (group["published_mean"] + group["difference"] * point).fillna(group["ours_mean"]).to_numpy(dtype=float)
+    ends = within("score", [*group["published_mean"], *group["ours_mean"]], ours - half, ours + half)
+    half = np.abs(np.subtract(ends, ours))  # to the left and to the right
     grey: dict[str, Any] = {"color": COLOURS[-1], "markerfacecolor": "white", "markersize": 7, "linewidth": 4}
     ax.errorbar(group["published_mean"], heights, xerr=spread, fmt="o", label="published", **grey)
-    ax.errorbar(group["ours_mean"], heights, xerr=half, fmt="none", color=COLOURS[0])
+    ax.errorbar(ours, heights, xerr=half, fmt="none", color=COLOURS[0])
     sizes = np.where(group["runs"].to_numpy(dtype=float) > 1, 16, 6)
-    ax.scatter(group["ours_mean"], heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
+    ax.scatter(ours, heights, s=sizes, color=COLOURS[0], label="ours", zorder=3)
     marks = [MARKS.get(verdict, "") for verdict in group["verdict"]]
     placed: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "left", "va": "center", "fontsize": 11}
     texts = [ax.text(1.01, height, mark, in_layout=False, **placed) for height, mark in zip(heights, marks)]

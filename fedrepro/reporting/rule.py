@@ -45,6 +45,7 @@ from scipy.stats import norm
 from fedrepro.errors import require
 
 MARGIN = 2.0  # accuracy points
+TAIL, PEAK_TAIL = 0.05, 0.025  # of the 90% interval, to each side; that of a peak is wider, see the module
 WIDEST = 5.0  # points of half-width beyond which "compatible" says little
 AGREES, COMPATIBLE, WIDE = "agrees", "compatible", "compatible, but wide"
 LITTLE, DIFFERS, NOT_TESTED = "differs a little", "differs", "not tested"
@@ -140,9 +141,9 @@ def intervals(
         beyond = [np.where(error > 0, (np.abs(d) + sign * MARGIN) / error, math.inf) for sign in (-1, 1)]
         at_edge = (error == 0) & (np.abs(d) <= MARGIN)
         p = np.where(at_edge, 1.0, stdtr(degrees, -beyond[0]) + stdtr(degrees, -beyond[1]))
-    tail = np.where(peak > 0, 0.025, 0.05)
+    tail = np.where(peak > 0, PEAK_TAIL, TAIL)
     half90, half95 = (stdtrit(degrees, 1 - part) * error for part in (tail, tail / 2))
-    p = np.minimum(p * np.where(peak > 0, 2.0, 1.0), 1.0)
+    p = np.minimum(p * np.where(peak > 0, TAIL / PEAK_TAIL, 1.0), 1.0)
     return Intervals(d, half90, half95, p, own, theirs, degrees)
 
 

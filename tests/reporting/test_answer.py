@@ -85,17 +85,21 @@ def test_the_picture_of_several_papers_has_a_panel_each(folder: Path) -> None:
         assert len(last.get_offsets()) == words[rule.AGREES] > 0
 
 
-@pytest.mark.parametrize(("runs", "redrawn"), [(3, True), (10, True), (5, False)])
-def test_the_perfect_copy_is_what_simulation_gives(runs: int, redrawn: bool) -> None:
+@pytest.mark.parametrize(
+    ("runs", "redrawn", "peak"), [(3, True, False), (10, True, False), (5, False, False), (10, False, True)]
+)
+def test_the_perfect_copy_is_what_simulation_gives(runs: int, redrawn: bool, peak: bool) -> None:
     """The expected words of cells are those that copies get, over many draws from the prior."""
     rng = np.random.default_rng(1)
     draws, prior = 8000, rule.Prior(1.4, 6.0)
     sd = np.sqrt(prior.variance * prior.freedom / rng.chisquare(prior.freedom, draws))
     ours = rng.normal(size=(draws, runs)) * sd[:, None]
-    theirs = rng.normal(size=draws) * sd / (math.sqrt(10) if redrawn else 1)
+    drawn = rng.normal(size=(10, draws)).max(axis=0) if peak else rng.normal(size=draws)
+    theirs = drawn * sd / (math.sqrt(10) if redrawn else 1)
     own = rule.moderated(ours.std(axis=1, ddof=1), runs, prior)
-    found = rule.intervals(ours.mean(axis=1), *own, runs, theirs, math.nan, 10, redrawn=redrawn)
+    found = rule.intervals(ours.mean(axis=1), *own, runs, theirs, math.nan, 10, redrawn=redrawn, peak=peak)
     table = pd.DataFrame({"difference": found.difference, "half90": found.half90, "half95": found.half95})
+    table["why"] = compare.PEAK if peak else ""
     table["verdict"] = rule.words(found.difference, found.half90, found.half95)
     wanted, said = answer.expected(table), answer.counted(table)
     assert sum(wanted.values()) == pytest.approx(draws)

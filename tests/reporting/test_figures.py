@@ -187,6 +187,21 @@ def test_dots_mark_every_cell() -> None:
     assert small < size  # a single run has no interval, and looks so
 
 
+def test_dots_draw_beside_a_peak_what_is_compared_with_it() -> None:
+    """Beside a printed peak our point is the expected largest of as many runs, with an interval in the same unit."""
+    cells = exhibits.published("fedgat")
+    cell = cells[cells["exhibit"].eq("FG-T1") & cells["method"].eq("GCN") & cells["dataset"].eq("Cora")]
+    same = {"dataset": "Cora", "method": "GCN", "clients": 1, "partition": "single"}
+    frame = table(pd.DataFrame([{**same, "seed": seed, "test": 0.80 + 0.01 * seed} for seed in range(3)]), cell)
+    row = frame.iloc[0]
+    figure = figures.dots(frame)
+    bars, points = figure.axes[0].collections[-2:]
+    (place, _), (ends,) = points.get_offsets()[0], bars.get_segments()
+    assert place == pytest.approx(row["published_mean"] + row["difference"] / 100) and place > row["ours_mean"] + 0.005
+    assert ends[:, 0] == pytest.approx([place - row["half95"] / 100, min(place + row["half95"] / 100, 1)])
+    assert "expected largest" in texts(figure) and "expected largest" not in texts(figures.dots(frame.assign(why="")))
+
+
 def test_slopes_print_the_exponent() -> None:
     """Points on 3 x^2 give exponent 2.00."""
     frame = pd.DataFrame({"x": [1, 2, 4, 8], "y": [3, 12, 48, 192], "which": "cost"})
