@@ -1,4 +1,4 @@
-"""Other protocols beside Tables 1 and 2: the lineage's, the text taken literally, and FGGP's own code.
+"""Other readings beside Tables 1 and 2: the lineage's protocol, the text taken literally, other views, FGGP's own code.
 
 The settings of each reading, and when they were fixed, are in `settings`.
 """
@@ -19,6 +19,7 @@ from fedrepro.reporting.style import COLOURS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+OTHER_VIEW, LAST_ROUND = "the other view", "the last round"
 LINEAGE_RUNS = 3  # of the means in `elsewhere.csv`
 
 
@@ -62,6 +63,19 @@ def mark_elsewhere(figure: Figure, table: pd.DataFrame, rows: Sequence[str], nam
         heights = [names.index(label) for label in labels[here]]
         (marks,) = axes.plot(elsewhere["value_number"][here], heights, "D", color=COLOURS[1], markersize=4, zorder=4)
     dots.explain(figure, marks, name)
+
+
+def views(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the runs of Tables 1 and 2 scored at other points, by the reading's name: no run is trained for them.
+
+    The paper does not say when its accuracy is measured (SH-V). Local has no model of a server, and so no other view.
+
+    Args:
+        frame: the runs as `tables.scored` returns them.
+    """
+    federated = frame[frame["method"].ne("Local")]
+    found = {OTHER_VIEW: federated.assign(percent=federated["other"]), LAST_ROUND: frame.assign(percent=frame["last"])}
+    return {name: runs.dropna(subset="percent") for name, runs in found.items()}
 
 
 def literal_table(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
