@@ -1,7 +1,7 @@
 """Return the runs of the other readings of FedStruct's main tables under the tables' row names.
 
-`readings.csv` lists the readings, and `readings` trains them. A reading has only the rows that it changes, on three
-graphs. Three readings are the tables' own runs, or those of another reading, scored at another point of the round.
+`readings.csv` lists the readings, and `readings` trains them. A reading has only the rows that it changes. Four
+readings are the tables' own runs, or those of another reading, scored at another point of the round or of the training.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SOURCES = {
     "FS-T2": ("FS-T2-readings", "FS-T6-readings", "FS-T2"),
     "FS-T6": ("FS-T2-readings", "FS-T6-readings", "FS-T6"),
-    "FS-T7": ("FS-T2-readings", "FS-T6-readings"),
-    "FS-T8": ("FS-T2-readings", "FS-T8-readings"),
+    "FS-T7": ("FS-T2-readings", "FS-T6-readings", "FS-T7"),
+    "FS-T8": ("FS-T2-readings", "FS-T8-readings", "FS-T8"),
 }
 # The names of FedStruct (H2V)'s readings (FS-T2-readings) in `readings.csv`; one run without structure is no reading.
 OF_HOP2VEC = {
@@ -70,19 +70,25 @@ def _split(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return the frame with the row as `method`, and the reading's name in `readings.csv` as `reading`."""
     if source == "FS-T2-readings":
         return frame.assign(method=HOP2VEC, reading=frame["method"].map(OF_HOP2VEC)).dropna(subset="reading")
-    if source in ("FS-T2", "FS-T6"):
+    if source in SOURCES:
         averaged, personal = frame["method"].str.startswith("FedAvg "), frame["method"].eq(PERSONAL)
-        after, before = _scored(frame[averaged], "after"), _scored(frame[personal], "before")
-        return pd.concat([after.assign(reading=readings.AFTER), before.assign(reading=readings.BEFORE)])
+        found = {
+            readings.AFTER: _scored(frame[averaged], "after.last"),
+            readings.BEFORE: _scored(frame[personal], "before.last"),
+            readings.BEST: pd.concat(
+                [_scored(frame[~personal], "before.best"), _scored(frame[personal], "after.best")]
+            ),
+        }
+        return pd.concat([runs.assign(reading=reading) for reading, runs in found.items()])
     parts = frame["method"].astype(str).str.partition(", ")
     same = (readings.CODE_FEDGCN, readings.WHOLE_INPUT, readings.LOCAL_DEGREES, readings.SLACK)
     known = {name: name for name in (*readings.CODED, *same)}
     found = frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")
     coded = found[found["reading"].eq(readings.CODE_FEDGCN)]
-    return pd.concat([found, _scored(coded, "after").assign(reading=readings.FEDGCN_AFTER)])
+    return pd.concat([found, _scored(coded, "after.last").assign(reading=readings.FEDGCN_AFTER)])
 
 
 def _scored(frame: pd.DataFrame, when: str) -> pd.DataFrame:
-    """Return runs with the test accuracy `before` or `after` the last local training, in percent."""
-    column = f"{when}.last.test"
+    """Return runs with their test accuracy in percent at a point such as `before.last`."""
+    column = f"{when}.test"
     return frame.assign(percent=100 * frame[column].astype(float)) if len(frame) else frame

@@ -79,7 +79,8 @@ CODED: dict[str, tuple[tuple[str, ...], str, Options]] = {
     BARE_UNTRAINED: (("FedStruct (GNN+H2V)",), _CODED, {**_KNOWN, "trained": False, "last": "linear"}),
 }
 # Readings that need no run of their own: the same runs, scored before local training in place of after it, or the other
-# way round (FS-M).
+# way round (FS-M), or at the round of best validation accuracy in place of the last one (FS-Q10).
+BEST = "the best round"
 AFTER, FEDGCN_AFTER, BEFORE = "after local training", "the code's FedGCN after local training", "before local training"
 PARTS = {"louvain": "louvain(slack=20)", "kmeans": "kmeans(slack=20)"}  # of the public code, which cuts at n/K + 20
 
