@@ -17,6 +17,8 @@ from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import runs, within
 from fedrepro.reporting.style import COLOURS, style
 
+LONG = 30  # rows of a figure above which its ticks stand above it, too
+NOTE: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 90, "color": "#666666", "fontsize": 9}
 NUMBERS = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs")
 COMPARED = ("metric", *NUMBERS, "verdict", "why")
 
@@ -51,15 +53,19 @@ def dots(
             ax.set_title(str(name))
             ax.grid(axis="y", visible=False)
             ax.tick_params(axis="y", length=0)  # the verdicts of the panel before stand there
+            ax.tick_params(axis="x", top=len(names) > LONG, labeltop=len(names) > LONG)
+            if not group["runs"].gt(0).any():
+                ax.text(0.5, 0.5, "no run of ours", transform=ax.transAxes, **NOTE)
         for ax in grid[0][1:]:
             ax.yaxis.set_visible(False)  # nothing of it is seen, and its many ticks take long
         grid[0][0].set_ylabel(", ".join(rows))
         grid[0][0].set_yticks(range(len(names)), names)
         grid[0][0].set_ylim(len(names) - 0.5, -0.5)
         peaks = "; beside a peak, the expected largest of as many runs" if compare.peaks(table).any() else ""
+        counted = runs(table["runs"][table["runs"].gt(0)])
         words = [
             "published ± its spread",
-            f"ours ({runs(table['runs'])}), 95% interval in which the paper would print its number, cut at 0 and 100%;"
+            f"ours ({counted}), 95% interval in which the paper would print its number, cut where no score can be;"
             f" small: one run{peaks}",
         ]
         _legend(figure, words)

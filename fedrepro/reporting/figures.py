@@ -21,10 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedrepro.errors import ArgumentError, one_of, require
+from fedrepro.errors import one_of, require
 from fedrepro.reporting import legible
 from fedrepro.reporting.dots import dots as dots
 from fedrepro.reporting.frames import check_columns
+from fedrepro.reporting.heat import heat as heat
 from fedrepro.reporting.statistics import interval, over_runs, runs, slope, within
 from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style, uncover
 
@@ -167,41 +168,6 @@ def bars(
     return legible.whole(ax)
 
 
-def heat(
-    matrix: Any,
-    rows: Sequence[Any] | None = None,
-    columns: Sequence[Any] | None = None,
-    label: str = "",
-    *,
-    axes: Axes | None = None,
-    title: str = "",
-) -> Figure:
-    """Draw a matrix `[rows, columns]` as colours, first row on top, with its numbers written in if it is small."""
-    try:
-        values = np.asarray(matrix, dtype=float)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"matrix must be numbers [rows, columns]. Got {matrix!r}.") from None
-    require(values.ndim == 2 and values.size > 0, "matrix", "two-dimensional and not empty", values.shape)
-    for name, given, count in (("rows", rows, len(values)), ("columns", columns, values.shape[1])):
-        require(given is None or len(given) == count, name, f"{count} names, or None", given)
-    with legible.canvas(axes, title, "", "") as ax:
-        longest = max(len(f"{value:.3g}") for value in values.flat)
-        # Thousands of vector cells would make a file that no browser opens quickly.
-        sns.heatmap(
-            values,
-            cmap="Blues",
-            annot=values.size <= 100 and longest * values.shape[1] <= 40,  # what can be read in the width of a figure
-            fmt=".3g",
-            ax=ax,
-            cbar_kws={"label": label},
-            xticklabels="auto" if columns is None else [str(name) for name in columns],
-            yticklabels="auto" if rows is None else [str(name) for name in rows],
-            rasterized=values.size > 2500,
-        )
-        ax.grid(visible=False)
-    return legible.whole(ax)
-
-
 def boxes(
     frame: pd.DataFrame,
     x: str,
@@ -239,6 +205,7 @@ def apart(
     y: str,
     by: str,
     *,
+    order: Sequence[Any] = (),
     printed: pd.DataFrame | None = None,
     title: str = "",
     ylabel: str = "",
@@ -246,6 +213,8 @@ def apart(
 ) -> Figure | None:
     """Draw what `curves` draws where lines cover each other: a small panel a line, the others behind it in grey."""
     names = list(dict.fromkeys(frame[by].dropna())) if len(frame) else []
+    colours = list(order) or names
+    names = [name for name in colours if name in names]
     if not names:
         return None
     check_columns(frame, ("y",), x=x, y=y, by=by)
@@ -259,7 +228,7 @@ def apart(
             for _, line in means[means[by].ne(name)].groupby(by, sort=False):
                 ax.plot(line[x], line["mean"], color="#BBBBBB", linewidth=0.8)
             told = None if printed is None else printed[printed[by].eq(name)]
-            curves(frame[frame[by].eq(name)], x, y, by, order=names, printed=told, axes=ax)
+            curves(frame[frame[by].eq(name)], x, y, by, order=colours, printed=told, axes=ax)
             counted = ax.get_legend_handles_labels()[1][0]
             ax.get_legend().remove()
             ax.set_title("\n(".join(counted.rsplit(" (", 1)), fontsize=8)
@@ -270,8 +239,12 @@ def apart(
             ax.set_xlabel(x)
         for ax in places.flat[len(names) :]:
             ax.remove()
+        first, told = places.flat[0], {}
+        if len(names) > 1:
+            told["the lines of the other panels"] = first.plot([], [], color="#BBBBBB", linewidth=0.8)[0]
         if printed is not None and len(printed):
-            places.flat[0].legend([places.flat[0].scatter([], [], **PRINTED)], ["printed"])
+            told["printed"] = first.scatter([], [], **PRINTED)
+        first.legend(list(told.values()), list(told))
         figure.suptitle(title, fontsize=10)
         legible.legends(figure)
         plt.close(figure)

@@ -115,7 +115,7 @@ def test_intervals_of_scores_end_where_scores_do() -> None:
     for axes in figures.dots(wide).axes:
         bars = [segment for one in axes.collections if hasattr(one, "get_segments") for segment in one.get_segments()]
         assert all(0 <= x <= 1 for segment in bars if len(segment) for x in segment[:, 0] if np.isfinite(x))
-    assert "cut at 0 and 100%" in texts(figures.dots(wide))
+    assert "cut where no score can be" in texts(figures.dots(wide))
 
 
 def test_a_line_that_another_covers_is_wider() -> None:
@@ -178,9 +178,10 @@ def test_dots_mark_every_cell() -> None:
     figure = figures.dots(frame)
     assert [axes.get_title() for axes in figure.axes] == ["Cora", "CiteSeer", "PubMed"]
     for axes, (_, group) in zip(figure.axes, frame.groupby("dataset", sort=False)):
-        assert [text.get_text() for text in axes.texts] == [MARKS[name] for name in group["verdict"]]
+        without = [] if group["runs"].any() else ["no run of ours"]
+        assert [text.get_text() for text in axes.texts] == [*(MARKS[name] for name in group["verdict"]), *without]
         assert list(axes.lines[0].get_xdata()) == list(group["published_mean"])
-    assert "(0-3 runs)" in texts(figure)
+    assert "(3 runs)" in texts(figure)
     named = figures.dots(frame.assign(runs=[1] * len(frame)), rows=("method", "clients"), value="accuracy (percent)")
     assert named.axes[0].get_ylabel() == "method, clients" and "accuracy (percent)" in texts(named)
     size, small = (each.axes[0].collections[-1].get_sizes().max() for each in (figure, named))
@@ -200,6 +201,25 @@ def test_dots_draw_beside_a_peak_what_is_compared_with_it() -> None:
     assert place == pytest.approx(row["published_mean"] + row["difference"] / 100) and place > row["ours_mean"] + 0.005
     assert ends[:, 0] == pytest.approx([place - row["half95"] / 100, min(place + row["half95"] / 100, 1)])
     assert "expected largest" in texts(figure) and "expected largest" not in texts(figures.dots(frame.assign(why="")))
+
+
+def test_matrices_that_are_compared_share_their_colours() -> None:
+    """With the same limits one value has one colour in two figures, and NaN is white."""
+    colours = []
+    for largest in (1.0, 3.0):
+        mesh = figures.heat([[0.0, 1.0], [np.nan, largest]], limits=(0.0, 3.0)).axes[0].collections[0]
+        mesh.update_scalarmappable()
+        colours.append(mesh.get_facecolors())
+    assert (colours[0][1] == colours[1][1]).all() and colours[0][2][3] == 0.0  # a masked cell is transparent
+
+
+def test_panels_of_one_line_each_say_what_the_grey_lines_are() -> None:
+    """A small panel a line keeps the colours of an order that figures share, and its legend names what is behind."""
+    figure = figures.apart(sweep(), "clients", "test", "method", order=["Other", "DistGAT", "FedGAT"])
+    assert [axes.get_title().partition("\n")[0] for axes in figure.axes] == ["DistGAT", "FedGAT"]
+    for place, axes in enumerate(figure.axes, 1):
+        assert figures.COLOURS[place] in {line.get_color() for line in axes.lines}
+    assert "the lines of the other panels" in texts(figure)
 
 
 def test_slopes_print_the_exponent() -> None:
