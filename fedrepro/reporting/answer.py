@@ -117,10 +117,10 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         difference, the share `within` two points, the share `narrow` whose half-width is at most five points, and how
         many rest on a `single` run (all in tested cells), whose spread is that of a prior (`prior_sds`, in points), the
         `causes` of those that differ and on which another reading was run (a count by reading, when it was fixed, and
-        word), how many are `unread`, with no other reading, and what noise explains (`placebo`), the words of the
-        exhibits that compare a table in another unit (`beside`), the `leads` over rows that are no variants of the
-        paper's method (see `effects.summary`) and their words (`lead_words`), and the verdicts of the `claims` with the
-        main one of them (`main`).
+        word), how many are `unread`, with no other reading, the median number of other `readings` run on one, and what
+        noise explains (`placebo`), the words of the exhibits that compare a table in another unit (`beside`), the
+        `leads` over rows that are no variants of the paper's method (see `effects.summary`) and their words
+        (`lead_words`), and the verdicts of the `claims` with the main one of them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
@@ -151,6 +151,7 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         ),
         "causes": Counter(causes.loc[read, ["cause", "fixed", "verdict"]].itertuples(index=False, name=None)),
         "unread": int((~read).sum()),
+        "readings": float(causes.loc[read, "readings run"].str.count("; ").add(1).median()) if read.any() else 0.0,
         "placebo": placebo,
         "beside": {
             text: _in_order(files.read(folder / paper / f"{name}.csv")["verdict"])

@@ -109,7 +109,7 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         )
         ends = " to ".join(dict.fromkeys(f"{sd:.1f}" for sd in (known["prior_sds"][0], known["prior_sds"][-1])))
         said.append(f"{one} on one run, whose spread is the prior's ({ends} points, by graph).")
-    said += _of_causes(known["causes"], known["unread"], known["placebo"])
+    said += _of_causes(known["causes"], known["unread"], known["placebo"], known["readings"])
     said += [f"{files.plain(text)}: {counted(words)}." for text, words in known["beside"].items() if words]
     leads = known["leads"]
     if leads and leads["leads"]:
@@ -189,7 +189,7 @@ def _untested(known: Mapping[str, Any]) -> str:
 
 
 def _of_causes(
-    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]]
+    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]], each: float
 ) -> list[str]:
     """Return on how many numbers that differ other readings were run, which explain some, and how many noise would.
 
@@ -197,6 +197,7 @@ def _of_causes(
         causes: counts by cause, when it was fixed, and word, of the numbers on which another reading was run.
         unread: how many have no other reading.
         placebo: how many noise explains, and of how many, by word.
+        each: how many other readings were run on one, in the median.
     """
     read = sum(causes.values())
     if not read + unread:
@@ -224,6 +225,9 @@ def _of_causes(
             f" {of} numbers that the other half leaves open (they differ, or the interval is wide), it fits"
             f" {some or 'none'}{f' ({by_word})' if some else ''}."
         )
+        if read and each > 1:
+            many = f"In the median {each:g} other readings were run on a number"
+            said.append(f"{many}; the more there are, the more often one fits by chance.")
     return [one for one in said if one]
 
 

@@ -66,6 +66,7 @@ KNOWN: dict[str, Any] = {
     "prior_sds": [1.916],
     "causes": {("the code", "before", rule.DIFFERS): 1, (readings.NO_CAUSE, "", rule.DIFFERS): 1},
     "unread": 1,
+    "readings": 4.0,
     "placebo": {rule.DIFFERS: (0, 3), rule.WIDE: (0, 1)},
     "beside": {"Sub-graph by sub-graph": Counter({rule.AGREES: 2, rule.NOT_TESTED: 1}), "Not drawn": Counter()},
     "leads": {"leads": 5, "signed": 5, "same_sign": 4, "printed_lead": 1.26, "our_lead": -0.04, "ratio": 1.0},
@@ -91,6 +92,7 @@ def test_tables_are_told_in_sentences() -> None:
         "On 1 no other reading was run.",
         "A reading may fit by chance. To see how often, one half of our seeds was taken for another reading: of the 4"
         " numbers that the other half leaves open (they differ, or the interval is wide), it fits none.",
+        "In the median 4 other readings were run on a number; the more there are, the more often one fits by chance.",
         "Sub-graph by sub-graph: 2 agree and 1 is not tested.",
         "The paper's method leads a row that is no variant of it by 1.3 points in print"
         " and by 0.0 here, in the median of 5 tested leads;"
@@ -146,7 +148,8 @@ def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -
 
 def test_single_runs_are_told_where_there_are_any() -> None:
     """One has its own verb, and none is not told."""
-    one, none = (outcome.of_tables(KNOWN | {"single": count}, "Table 1") for count in (1, 0))
+    one, none = (outcome.of_tables(KNOWN | {"single": count, "readings": 1.0}, "Table 1") for count in (1, 0))
+    assert not any(text.startswith("In the median 1") for text in one)
     assert any(text.startswith("1 of the tested numbers rests on one run") for text in one)
     assert not any("on one run" in text for text in none)
 
