@@ -1,0 +1,27 @@
+"""Give a method one colour in all of FedSheafHN's figures, and call a stand-in one."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fedrepro.papers.fedsheafhn.exhibits.settings import DRAWN, OURS, VARIANTS, base
+
+# The argument `order` of all figures that draw methods. There are eight colours, and after eight places they begin
+# anew: the variants of Algorithm 1 have those of FedAvg and FedPer, which no figure draws beside them.
+COLOURED = (OURS, *(name for name in DRAWN if name != OURS), "", "", *VARIANTS)
+
+
+def named(rows: pd.DataFrame, runs: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return rows to draw with `dataset` saying in words what is a stand-in, such as "ogbn-arxiv, stand-in (5 rounds)".
+
+    Args:
+        rows: what is drawn, with a column `dataset`.
+        runs: the runs behind it, which say how many rounds a stand-in had; without them this is not told.
+    """
+    names = {}
+    for name in rows["dataset"].dropna().unique():
+        if name != base(name):
+            counts = [] if runs is None else sorted(set(runs.loc[runs["dataset"].eq(name), "rounds"].astype(int)))
+            told = f" ({'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} rounds)" if counts else ""
+            names[name] = f"{base(name)}, stand-in{told}"
+    return rows.assign(dataset=rows["dataset"].replace(names))
