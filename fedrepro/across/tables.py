@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -101,6 +102,15 @@ def order(rows: Sequence[str]) -> list[str]:
     """Return names of rows in the order of the protocol; those of users come last."""
     known = [name for method in METHODS for name in ([method, FINE_TUNED] if method == "FedAvg" else [method])]
     return [name for name in known if name in set(rows)] + sorted(set(rows) - set(known))
+
+
+def spoken(label: str) -> str:
+    """Return the label of a column as a title says it: `Cora metis 10` as `Cora, METIS, 10 clients`."""
+    found = re.fullmatch(r"(.+) (\S+) (\d+)(, .+)?", str(label))
+    if found is None:
+        return str(label)
+    graph, kind, clients, split = found.groups(default="")
+    return f"{graph}, {'METIS' if kind == protocol.METIS else kind}, {clients} clients{split}"
 
 
 def summary(table: pd.DataFrame, value: str = "accuracy", columns: Sequence[Column] = ()) -> pd.DataFrame:

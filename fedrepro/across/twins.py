@@ -182,7 +182,7 @@ def draw(table: pd.DataFrame) -> Figure | None:
     if not labels:
         return None
     with style.style():
-        size = (1.5 + 2.1 * len(labels), 3.0)
+        size = (1.5 + 2.4 * len(labels), 3.0)
         figure, panels = plt.subplots(1, len(labels), figsize=size, sharex=True, sharey=True, squeeze=False)
         for axes, label in zip(panels[0], labels, strict=True):
             part = table[table["column"] == label]
@@ -191,7 +191,7 @@ def draw(table: pd.DataFrame) -> Figure | None:
             axes.hlines(places, wide.min(axis=1), wide.max(axis=1), color="lightgray", zorder=1)
             for nodes, marker in ((WITH, "o"), (WITHOUT, "s")):
                 axes.scatter(wide[nodes], places, marker=marker, label=nodes, zorder=2)
-            axes.set(title=label, xlabel="accuracy, %", yticks=places, yticklabels=wide.index)
+            axes.set(title=tables.spoken(label), xlabel="accuracy, %", yticks=places, yticklabels=wide.index)
         panels[0][0].invert_yaxis()  # of all panels, which share it
         figure.legend(
             *panels[0][0].get_legend_handles_labels(), title="test nodes", loc="outside lower center", ncols=2

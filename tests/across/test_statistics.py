@@ -302,3 +302,10 @@ def test_a_single_run_makes_no_statement_about_accuracy() -> None:
     one = table({name: values[:1] for name, values in SCORES.items()})
     assert not any(text.startswith("**Accuracy") for text in page.sentences(one))
     assert set(statistics.differences(one)["verdict"]) <= {statistics.NOT_SHOWN}
+
+
+def test_a_title_says_a_columns_name_in_words() -> None:
+    """METIS is written as its authors do, another split stays named, and what is no column is left as it is."""
+    second = protocol.Column("Cora", protocol.RANDOM, 20, protocol.SECOND)
+    told = [tables.spoken(label) for label in (protocol.Column("my graph", METIS).label, second.label, "by hand")]
+    assert told == ["my graph, METIS, 10 clients", f"Cora, random, 20 clients, {protocol.SECOND}", "by hand"]
