@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -326,6 +327,17 @@ def test_no_outcome_of_the_rate_is_a_test(ratio: float, exponent: float) -> None
         row = rows[f"GFL-Th-{axis}"]
         assert row["verdict"] == "not tested" and row["statement"].endswith(gfl_theory.HALF)
     assert rows["GFL-Th-sigma_H"]["verdict"] == ("not refuted" if ratio < 1 else "cannot be checked here")
+
+
+def test_the_line_of_the_corollary_has_its_order_and_no_constant() -> None:
+    """It falls with the root of T through the geometric mean of the first terms, whatever the other lines do."""
+    shown = {"T": [1.0, 4.0, 1.0, 4.0], "y": [1.0, 4.0, 5.0, 5.0]}
+    rows = pd.DataFrame(shown).assign(line=[gfl_theory.FIRST_TERM] * 2 + ["measured"] * 2, panel="updates T")
+    figure, axes = plt.subplots()
+    gfl_theory.rates_and_order(rows, "T", "y", by="line", axes=axes)
+    [order] = [line for line in axes.lines if "corollary" in str(line.get_label())]
+    assert order.get_xydata() == pytest.approx(np.array([[1.0, 8**0.5], [4.0, 2**0.5]]))
+    plt.close(figure)
 
 
 @pytest.mark.parametrize(("clients", "updates"), [(10, 125), (10, 2000), (80, 125), (80, 2000)])

@@ -25,10 +25,10 @@ TRAINED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task ==
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init")
 
 
-# How a figure names the readings, and the mark of a printed number that has a place on the x axis alone.
+# How a figure names the readings, and the mark of a printed lambda_max, which has a place on the x axis alone.
 READ_AS = {"text": "as the text says", "code": "as the public code does"}
-ON_AXIS: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "#666666", "linestyle": ""}
-ON_AXIS |= {"markersize": 6, "zorder": 4, "label": "printed"}
+ON_AXIS: dict[str, Any] = {"marker": "v", "markerfacecolor": "white", "markeredgecolor": "#666666", "linestyle": ""}
+ON_AXIS |= {"markersize": 6, "zorder": 4, "label": r"printed $\lambda_{\max}$ (its accuracy is not printed)"}
 
 
 def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
@@ -229,7 +229,7 @@ def loss_figure(points: pd.DataFrame, panels: list[str], title: str, xscale: str
     long = points.rename(columns={"train_loss": "training", "val_loss": "validation"})
     long = long.melt(["task", "line", "round", "seed"], ["training", "validation"], "loss", "mean loss")
     long = long.sort_values("task", kind="stable")
-    look: dict[str, Any] = {"x": "round", "y": "mean loss", "by": "line", "title": title, "wide": 2}
+    look: dict[str, Any] = {"x": "round", "y": "mean loss", "by": "line", "title": title, "wide": 2, "beside": True}
     figure = figures.panels(long, panels, figures.curves, **look)
     for ax in figure.axes if figure is not None else ():
         ax.set_xscale(xscale)
@@ -237,11 +237,11 @@ def loss_figure(points: pd.DataFrame, panels: list[str], title: str, xscale: str
 
 
 def boxes_by_reading(frame: pd.DataFrame, x: str, y: str, title: str, printed: pd.DataFrame) -> Figure | None:
-    """Draw the quartiles of `y` for each `x` and the printed numbers, one panel for each reading."""
+    """Draw the quartiles of `y` for each `x` and the printed numbers, one panel for each reading, on one axis."""
 
     def draw(rows: pd.DataFrame, *, by: str, order: object, axes: Axes, title: str) -> Figure:
         figure = figures.boxes(rows, x, y, axes=axes, title=title, printed=printed)
         axes.tick_params(axis="x", labelrotation=60)
         return figure
 
-    return figures.panels(frame.replace({"reading": READ_AS}), "reading", draw, by=x, title=title)
+    return figures.panels(frame.replace({"reading": READ_AS}), "reading", draw, by=x, title=title, beside=True)

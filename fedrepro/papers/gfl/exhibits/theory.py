@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from fedrepro.reporting import figures
 from fedrepro.reporting.checks import CAUGHT, FAILS, HOLDS, NOT_MEASURED, NOT_TESTED, Row
 from fedrepro.reporting.claims import NOT_CHECKED
 from fedrepro.reporting.statistics import Slope, slope
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BLIND = "the check is blind"
 UNREFUTED = "not refuted"  # where no outcome could confirm the statement
@@ -55,6 +62,7 @@ def parts(frame: pd.DataFrame) -> pd.DataFrame:
 # --- Theorem 4.1, Corollary 4.2 and Lemma A.1 --------------------------------------------------------------------
 
 OVER_FIXED = "N, over the fixed step"
+FIRST_TERM = "first term of the same run"
 THEOREM = {
     "T": "-1/2",
     "N": "-1/2",
@@ -135,6 +143,22 @@ def rate_table(points: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     ratios = ["largest ratio to the first term", "largest condition", "runs"]
     columns = ["axis", "exponent", "low", "high", "exponent of the term", *ratios]
     return pd.DataFrame(rows, columns=columns if rows else [])
+
+
+def rates_and_order(rows: pd.DataFrame, x: str, y: str, *, axes: Axes, **look: Any) -> Figure:
+    """Draw the fitted power laws of a panel, T or N, and a grey line of the order that the corollary states.
+
+    That line goes through the geometric mean of the first terms, since the corollary has no constant.
+    """
+    figure = figures.slopes(rows, x, y, axes=axes, **look)
+    first = rows[rows["line"].eq(FIRST_TERM)]
+    if len(first):
+        ends = np.array([first[x].min(), first[x].max()])
+        middle = np.exp(np.log(first[[x, y]]).mean())
+        name = rf"order ${rows['panel'].iloc[0][-1]}^{{-1/2}}$ of the corollary"
+        axes.plot(ends, middle[y] * (ends / middle[x]) ** -0.5, color="#AAAAAA", linewidth=3, zorder=1, label=name)
+        axes.legend()
+    return figure
 
 
 def rate_checks(frame: pd.DataFrame) -> list[Row]:
