@@ -380,3 +380,12 @@ def test_claim_2_counts_epochs(steps: float, verdict: str) -> None:
     text, found = claims.looser(lambda name: frames[name])
     assert found == verdict and "FR-Th4-signed fails" in text and "Photo, 60%, against GraphSAINT-SW" in text
     assert ("later in 0" in text) == (steps < 15)
+
+
+def test_attacks_with_several_messages_are_a_line_of_their_own() -> None:
+    """A run without the option has one message, and stays on the line of its depth and kappa."""
+    shared = {"dataset": "Photo", "partition": "private-public(kappa=0.6)", "depth": 1, "hidden": 8, "converged": True}
+    runs = pd.DataFrame([shared | {"equations_per_feature": 1.0, "observations": count} for count in (math.nan, 1, 4)])
+    plain = "depth 1, kappa 60%"
+    assert list(tables.attacks(runs)["line"]) == [plain, plain, plain + ", 4 messages"]
+    assert set(tables.attacks(runs.drop(columns="observations"))["line"]) == {plain}

@@ -220,7 +220,8 @@ def attacks(frame: pd.DataFrame) -> pd.DataFrame:
     kappa = (100 * share_unseen(frame)).round().astype(int)
     observations = frame["observations"].fillna(1).astype(int) if "observations" in frame else 1
     frame = frame.assign(kappa=kappa, observations=observations, converged=frame["converged"].astype(float))
-    frame["line"] = "depth " + frame["depth"].astype(str) + ", kappa " + frame["kappa"].astype(str) + "%"
+    told = frame["observations"].map(lambda count: f", {count} messages" if count > 1 else "")
+    frame["line"] = "depth " + frame["depth"].astype(str) + ", kappa " + frame["kappa"].astype(str) + "%" + told
     groups = frame.groupby(ATTACK, sort=False)
     return frame.assign(**{"equations per unknown": groups["equations_per_feature"].transform("mean")})
 

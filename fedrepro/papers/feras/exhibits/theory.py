@@ -28,12 +28,13 @@ def radii(record: Mapping[str, Any]) -> pd.DataFrame:
 
 
 KINDS = ("nonnegative", "signed")
+RADIUS = r"$\rho(M M^\top)$"
 
 
 def radii_figure(trials: pd.DataFrame) -> Figure:
     """Draw the radius with sharing against that without it, one panel for each kind of features."""
     counts = trials.groupby(["features", "tighter"], sort=False)["with"].transform("count").astype(str)
-    trials = trials.assign(constraint=trials["tighter"].map({False: "looser: ", True: "tighter: "}) + counts)
+    trials = trials.assign(constraint=trials["tighter"].map({False: "not tighter: ", True: "tighter: "}) + counts)
     with style():
         figure, axes = plt.subplots(1, 2, figsize=(8, 3.6))
         for ax, (kind, group) in zip(axes, trials.groupby("features", sort=False)):
@@ -49,8 +50,9 @@ def radii_figure(trials: pd.DataFrame) -> Figure:
             sns.scatterplot(group, x="without", y="with", rasterized=True, ax=ax, **shared)
             ends = [group["without"].min(), group["without"].max()]
             ax.plot(ends, ends, color="#999999", linewidth=1)
-            ax.set(xscale="log", yscale="log", title=kind, xlabel="rho(M M^T) without sharing", ylabel="with sharing")
-            ax.legend()
+            ax.set(xscale="log", yscale="log", title=kind, xlabel=f"{RADIUS} without sharing")
+            ax.set_ylabel(f"{RADIUS} with sharing")
+            ax.legend(title="with sharing, the constraint is")
         figure.suptitle("FR-Th4: spectral radius with and without shared embeddings", fontsize=10)
         plt.close(figure)
     return figure
