@@ -21,6 +21,7 @@ STEPS = ("FG-T1-code", "two softmaxes", "and centred features", "and the code's 
 EXACT = 1e-9  # what two ways to compute a layer in float64 may differ by
 SLOWDOWN, GIBIBYTES = 8.0, 1.5  # limits of FedGAT's round: times one of DistGAT, and memory
 SENT = [f"{form}.{unit}" for unit in ("scalars", "bytes") for form in ("matrix", "vector", "raw")]
+READ_AS = {CODE_READING: "as the public code does", settings.TEXT_READING: "as the text says"}  # in a figure
 BESIDE = ["theorem1.cubed", "theorem1.squared", "cross_client_edges"]
 
 
@@ -105,7 +106,16 @@ def _step(run: dict[str, Any]) -> str:
     return STEPS[2] if run["method"] == "DistGAT" or run["first_layer"] == "gat" else STEPS[3]
 
 
-def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None) -> Figure | None:
+def seeds_told(curve: pd.DataFrame, table1: pd.DataFrame) -> str:
+    """Return how many seeds of FG-T1's cells a curve over the clients has at their number of clients, or nothing."""
+    cells = frames.select(table1, {name: curve[name].iloc[0] for name in ("dataset", "partition")})
+    cells = cells[cells["method"].isin(curve["method"])]
+    held = curve.loc[curve["clients"].isin(cells["clients"]), "seed"].nunique()
+    every, clients = cells["seed"].nunique(), ", ".join(f"{count:.0f}" for count in cells["clients"].unique())
+    return f"; at {clients} clients {held} of the {every} seeds of FG-T1" if held < every else ""
+
+
+def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None, title: str = "") -> Figure | None:
     """Draw accuracy in percent against the clients, one panel for each value of the column `panel`.
 
     The two panels of a row have one vertical axis.
@@ -116,6 +126,7 @@ def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None)
         "wide": 2,
         "ylabel": "test accuracy (percent)",
         "beside": True,
+        "title": title,
     }
     return figures.panels(curve, "panel", figures.curves, by="method", printed=printed, **look)
 
