@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedrepro.errors import ArgumentError, require
-from fedrepro.reporting import compare, exhibits
+from fedrepro.reporting import compare, exhibits, legible
 from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import runs, within
 from fedrepro.reporting.style import COLOURS, style
 
+LETTERS = 14  # of the legend's text on an inch
 LONG = 30  # rows of a figure above which its ticks stand above it, too
 NOTE: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 90, "color": "#666666", "fontsize": 9}
 NUMBERS = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs")
@@ -89,7 +91,9 @@ def _legend(figure: Figure, words: Sequence[str], *others: Any) -> None:
     known = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels())))
     handles = [known["published"], known["ours"], *others]
     marks = "   ".join(f"{mark} {name}" for name, mark in MARKS.items())
-    figure.legend(handles, words, loc="outside lower center", ncols=len(words), title=marks, title_fontsize=8)
+    place = {"loc": "outside lower center", "title": marks, "title_fontsize": 8}
+    lines = [textwrap.fill(one, int(LETTERS * figure.get_figwidth())) for one in words]
+    legible.fitted(figure, handles, lines, figure.bbox.width - 8, place)
 
 
 def _panel(ax: Axes, group: pd.DataFrame, heights: list[int]) -> None:

@@ -117,7 +117,7 @@ def legends(figure: Figure) -> None:
             legend.remove()
         handles, labels, title = shared
         place: dict[str, Any] = {"loc": "outside lower center", "title": title or None}
-        new = _fitted(figure, handles, labels, figure.bbox.width - 8, place)
+        new = fitted(figure, handles, labels, figure.bbox.width - 8, place)
         figure.set_figheight(figure.get_figheight() + (_height(new) - taken) / figure.dpi)
         return
     rows: dict[int, list[float]] = {}
@@ -135,12 +135,12 @@ def legends(figure: Figure) -> None:
             "title": legend.get_title().get_text() or None,
         }
         labels = [text.get_text() for text in legend.get_texts()]
-        new = _fitted(ax, legend.legend_handles, labels, figure.bbox.width / columns - 8, place)
+        new = fitted(ax, legend.legend_handles, labels, figure.bbox.width / columns - 8, place)
         rows.setdefault(row, []).append(_height(new) - old)
     figure.set_figheight(figure.get_figheight() + sum(max(grown) for grown in rows.values()) / figure.dpi)
 
 
-def _fitted(
+def fitted(
     place: Any, handles: Sequence[Any], labels: Sequence[str], width: float, arguments: dict[str, Any]
 ) -> Legend:
     """Return a new legend of a figure or axes with as many columns as `width` pixels hold."""
