@@ -27,11 +27,17 @@ def merge(folder: Path | str, store: Store) -> Merged:
     the new one comes into the file of the old, and has the time at which it was merged. What is torn or damaged there
     is refused, and so is a record whose key is not that of its run and version.
 
+    Args:
+        folder: of the other store, or one in which `results` is that folder, such as `build/fresh`.
+        store: to which records are added.
+
     Raises:
         ArgumentError: `folder` is not a folder with results.
         StoreError: a file cannot be read or written.
     """
     other = Store(folder)
+    if not len(other) and (Path(folder) / "results").is_dir():
+        other = Store(Path(folder) / "results")
     require(len(other) > 0, "folder", "a folder that holds finished results", str(folder))
     store.refresh()
     fresh: defaultdict[str, list[Record]] = defaultdict(list)

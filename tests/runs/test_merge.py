@@ -103,6 +103,13 @@ def test_both_forms_of_lines_are_taken(tmp_path: Path, sealed: bool) -> None:
     assert here.unsealed == [] and here.check() == [] and list(here) == list(there)
 
 
+def test_the_folder_around_a_store_will_do(tmp_path: Path) -> None:
+    """`make all FRESH=1` speaks of `build/fresh`, whose results lie in a folder of it."""
+    here = fill(tmp_path / "here", range(1))
+    fill(tmp_path / "fresh" / "results", range(1, 3))
+    assert merge(tmp_path / "fresh", here).added == 2 and len(here) == 3
+
+
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     """A folder without results is named."""
     with pytest.raises(ArgumentError, match="folder must be a folder that holds finished results"):

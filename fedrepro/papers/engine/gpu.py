@@ -24,7 +24,7 @@ import torch
 
 from fedrepro import paths
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import one_of
+from fedrepro.errors import ArgumentError, one_of
 from fedrepro.papers.engine import bench
 from fedrepro.papers.engine import exhibits as engine
 from fedrepro.reporting import exhibits, files, notebook
@@ -336,6 +336,9 @@ SECTIONS: dict[str, Callable[[bool], tuple[str, bool]]] = {
 
 if __name__ == "__main__":
     given = [argument for argument in sys.argv[1:] if argument != "--short"]
-    where, all_held = write(short="--short" in sys.argv[1:], only=given)
+    try:
+        where, all_held = write(short="--short" in sys.argv[1:], only=given)
+    except ArgumentError as error:
+        sys.exit(f"gpu-report: {error}")
     print(f"{where}: {'everything held' if all_held else 'not everything held, see there'}")
     sys.exit(0 if all_held else 1)
