@@ -18,7 +18,7 @@ from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import runs, within
 from fedrepro.reporting.style import COLOURS, style
 
-LETTERS = 14  # of the legend's text on an inch
+LETTERS = 14  # letters of the legend's text to an inch
 LONG = 30  # rows of a figure above which its ticks stand above it, too
 NOTE: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 90, "color": "#666666", "fontsize": 9}
 NUMBERS = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs")

@@ -144,7 +144,7 @@ def coded(
 ) -> list[Cell]:
     """Return FedStruct with a known graph as the public code computes it, in some readings (FS-T8-readings).
 
-    The 73 orbits are counted on the small graphs only. On Photo, whose hubs have a thousand neighbours, they take long.
+    The 73 orbits are counted on the small graphs only. What they cost on PubMed and Photo was not measured.
     """
     return [
         each
