@@ -57,6 +57,7 @@ def warm_up() -> None:
     """
     global warm
     trace.begin()
+    gc.disable()  # nothing of what follows is to be freed, and looking for it takes a second
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -66,9 +67,11 @@ def warm_up() -> None:
     # What libraries have to free at their end is no matter of a process forked from this one.
     for each in getattr(weakref.finalize, "_registry", ()):
         each.atexit = False
+    with contextlib.suppress(ImportError, AttributeError):  # it imports a library, to say that nothing was compiled
+        atexit.unregister(importlib.import_module("torch._dynamo.utils").dump_compile_times)
     # What is here stays: the collector of a forked process need not look through it, and its pages stay shared.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     warm = True
 
 
@@ -76,7 +79,7 @@ def _first_page() -> None:
     """Render a page, since the first one compiles templates and the patterns of Python and HTML."""
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-    from fedrepro.reporting.notebook import exporter
+    from fedrepro.reporting.rendering import exporter
 
     table = new_output("display_data", {"text/html": "<table><td>1&amp;2</td></table>"})  # type: ignore[no-untyped-call]
     cells = [new_markdown_cell("# A *b* `c` $d$"), new_code_cell("import math  # one\nf'{1.0:g}'", outputs=[table])]  # type: ignore[no-untyped-call]

@@ -14,14 +14,13 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, is_whole, one_of, require
-from fedrepro.reporting import exhibits, kernel, stamps
+from fedrepro.reporting import exhibits, kernel, rendering, stamps
 from fedrepro.reporting.exhibits import natural
 from fedrepro.reporting.session import Notebook as Notebook
 from fedrepro.reporting.session import begin as begin
@@ -215,25 +214,6 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     return None
 
 
-@cache
-def exporter() -> Any:
-    """Return what renders notebooks as HTML. Its first page, which compiles the templates, is made here."""
-    import nbformat
-    from nbconvert import HTMLExporter
-
-    made = HTMLExporter()  # type: ignore[no-untyped-call]
-    made.log.setLevel("ERROR")
-    made.from_notebook_node(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]
-    return made
-
-
-def _html(path: Path) -> None:
-    import nbformat
-
-    body, _ = exporter().from_notebook_node(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
-    path.with_suffix(".html").write_text(body, encoding="utf-8")
-
-
 def built(profile: str = "") -> Path:
     """Return the folder of the executed copies; smoke runs do not overwrite real ones."""
     return paths.root() / "build" / ("smoke/notebooks" if profile == "smoke" else "notebooks")
@@ -296,7 +276,7 @@ def run(
             partial.replace(failed)
             raise NotebookError(source.name, *failure, failed)
         partial.replace(output)
-        _html(output)
+        rendering.write(output)
         if mode != "smoke":
             stamps.write(output, source.path, values, traced)
     return output

@@ -193,6 +193,7 @@ def reading(files: Mapping[str, str]) -> Iterator[None]:
         load_module.cache_clear()
 
 
+@cache
 def root() -> Path:
     """Return the folder of the package's sources."""
     return Path(__file__).resolve().parents[__name__.count(".") - 1]

@@ -17,9 +17,9 @@ from fedrepro.reporting import notebook
 TOLD = """
 import gc, json, os
 import fedrepro.reporting.warm
-from fedrepro.reporting import kernel, notebook
+from fedrepro.reporting import kernel, rendering
 from fedrepro.runs import index, store
-kept = [cached.cache_info().currsize for cached in (notebook.exporter, store._opened, index._opened)]
+kept = [cached.cache_info().currsize for cached in (rendering.exporter, store._opened, index._opened)]
 print(json.dumps([kernel.warm, *kept, gc.get_freeze_count() > 100_000, len(os.listdir("/proc/self/task"))]))
 """
 
