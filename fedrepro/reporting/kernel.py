@@ -32,7 +32,7 @@ from typing import Any
 from fedrepro import paths
 from fedrepro.reporting import trace
 from fedrepro.reporting.widgets import HEADLESS
-from fedrepro.runs import executors, index, lines, provenance, store
+from fedrepro.runs import derived, executors, index, lines, provenance, store, verification
 
 # What notebooks import that takes long, and what runs them. Importing these starts no thread, but perhaps a GPU.
 HEAVY = (
@@ -61,7 +61,7 @@ def warm_up() -> None:
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    for prepare in (_first_page, _first_figure, store.opened, _fingerprints):
+    for prepare in (_first_page, _first_figure, _fingerprints, _derived):
         with contextlib.suppress(Exception):
             prepare()
     # What libraries have to free at their end is no matter of a process forked from this one.
@@ -106,6 +106,13 @@ def _fingerprints() -> None:
     """Hash the code behind all stored results, where no hashes are kept, since all sources are read for the first."""
     for cell in {lines.cell_of(record) for record in index.opened()}:
         provenance.current(*cell)
+
+
+def _derived() -> None:
+    """Read the store, and work out what most notebooks ask of all its records."""
+    derived.means(store.opened())
+    verification.stale(store.opened(), [])
+    derived.findings(index.opened())
 
 
 def processes() -> dict[str, Any]:

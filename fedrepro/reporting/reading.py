@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from fedrepro import paths
@@ -91,6 +91,12 @@ class Module:
             yield Box(before.rpartition(". ")[2].rstrip(":."), tuple(steps))
 
 
+@cache
+def _modules(folder: Path, names: str) -> tuple[Module, ...]:
+    """Return the Python files of a folder, sorted; each is parsed once, since all papers share the engine's."""
+    return tuple(Module(path) for path in sorted(folder.glob(names)))
+
+
 class Index:
     """Find the definition of a name that a docstring writes, and a test that uses it.
 
@@ -102,9 +108,9 @@ class Index:
         package, tests = paths.root() / "fedrepro", paths.root() / "tests"
         files = sorted(exhibits.folder(paper).rglob("*.py"))
         self.paper = [Module(path) for path in files if path.parent.name != "exhibits"]
-        self.all = [*self.paper, *(Module(path) for path in sorted((package / "engine").rglob("*.py")))]
+        self.all = [*self.paper, *_modules(package / "engine", "**/*.py")]
         folders = [tests / "papers" / paper, tests / "engine"]
-        self.tests = [Module(path) for folder in folders for path in sorted(folder.glob("test_*.py"))]
+        self.tests = [module for folder in folders for module in _modules(folder, "test_*.py")]
 
     def find(self, name: str, near: Module) -> Module | None:
         """Return the module that defines `name`, looking at `near` first, then at the paper, then at the engine."""

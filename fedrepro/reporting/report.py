@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -99,13 +100,16 @@ def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Pa
     written, told = _pictures(place, papers), origin.teller()
     written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
     chosen = {one_of("paper", name, [*papers, *others]) for name in only}
-    for paper in [name for name in [*papers, *others] if not chosen or name in chosen]:
+    drawn = {name: _drawn(place / name) for name in [*papers, *others]}
+    known = {name: answer.numbers(place, name) for name in papers}
+    for paper in [name for name in drawn if not chosen or name in chosen]:
         guide = reading.page(paper, place / paper) if paper in papers else ""
         if guide:
             written.append(paths.replace_file(place / paper / reading.FILE, guide.encode()))
-        text = gallery(place / paper, paper, [row for row in listed if row["paper"] == paper], bool(guide), told)
+        rows_of = [row for row in listed if row["paper"] == paper]
+        text = gallery(place / paper, paper, rows_of, drawn[paper], known.get(paper), bool(guide), told)
         written.append(paths.replace_file(place / paper / "README.md", text.encode()))
-    written.append(paths.replace_file(place / "README.md", summary(place, listed, others).encode()))
+    written.append(paths.replace_file(place / "README.md", summary(place, listed, drawn, known).encode()))
     return written
 
 
@@ -113,16 +117,20 @@ def gallery(
     folder: Path,
     paper: str,
     listed: Sequence[Row],
-    guide: bool = False,
-    origins: Callable[[str], str] = lambda exhibit_id: "",
+    drawn: Mapping[str, Drawn],
+    known: Mapping[str, Any] | None,
+    guide: bool,
+    origins: Callable[[str], str],
 ) -> str:
     """Return the page of one paper: the state of every exhibit, claims, checks, deviations and pictures.
 
     Args:
+        listed: the rows of the paper's list of exhibits.
+        drawn: what its folder holds, by ID.
+        known: what its main tables came to, as `answer.numbers` gives it; None for a folder that is no paper.
         guide: whether there is a reading page.
         origins: says of an exhibit where its runs come from, see `origin`.
     """
-    drawn = _drawn(folder)
     ids = [row["id"] for row in listed]
     extra = [drawn[name] for name in sorted(drawn, key=exhibits.natural) if name not in ids]
     titles = {row["id"]: row["title"] for row in paths.read_csv(FURTHER)}
@@ -132,7 +140,7 @@ def gallery(
         "gallery.md",
         name=exhibits.papers().get(paper) or BESIDE.get(paper, paper),
         guide=reading.FILE if guide else "",
-        answer=_illustrated(folder, exhibits.papers()[paper]) + _answer(folder.parent, paper) if listed else "",
+        answer=_illustrated(folder, exhibits.papers()[paper]) + _answer(known, paper) if known else "",
         listed=listed,
         done=sum(bool(drawn[name].rows) for name in ids if name in drawn),
         states=_states(listed, drawn),
@@ -148,34 +156,39 @@ def gallery(
     )
 
 
-def summary(folder: Path, listed: Sequence[Row], others: Sequence[str] = ()) -> str:
+def summary(
+    folder: Path,
+    listed: Sequence[Row],
+    drawn: Mapping[str, Mapping[str, Drawn]],
+    numbers: Mapping[str, Mapping[str, Any]],
+) -> str:
     """Return the page above the galleries: the answer of each paper, then counts of exhibits and claims."""
     shown, words, claims = [], [], []
     done = 0
     for paper, name in exhibits.papers().items():
         ids = [row["id"] for row in listed if row["paper"] == paper]
-        drawn = [one for one in _drawn(folder / paper).values() if one.id in ids and one.rows]
-        known = answer.numbers(folder, paper)
-        behind = Drawn("", [row for one in drawn for row in one.rows]).runs
+        here = [one for one in drawn[paper].values() if one.id in ids and one.rows]
+        known = numbers[paper]
+        behind = Drawn("", [row for one in here for row in one.rows]).runs
         held = f"{known['tested']} of {known['printed']}"
         held += f" (no run on {outcome.joined(known['absent'])})" if known["absent"] else ""
-        shown.append([files.link(name, f"{paper}/README.md"), len(drawn), len(ids), behind, held])
+        shown.append([files.link(name, f"{paper}/README.md"), len(here), len(ids), behind, held])
         told = [f"{known['words'][word]} ({known['expected'][word]:.0f})" for word in answer.TESTED]
         told.append(outcome.share(known["narrow"]))
         words.append([name, known["printed"], known["tested"], *(told if known["tested"] else [""] * len(told))])
-        done += len(drawn)
+        done += len(here)
         claims.append([name, *known["claims"].values()])
     return files.page(
         "summary.md",
         rule=RULE,
         picture=_illustrated(folder, "all papers"),
-        answers={name: _answer(folder, paper) for paper, name in exhibits.papers().items()},
+        answers={name: _answer(numbers[paper], paper) for paper, name in exhibits.papers().items()},
         words=table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
         claims=table(["paper", *CLAIM_VERDICTS], claims),
         drawn=done,
         listed=len(listed),
         exhibits=table(["paper", "drawn", "exhibits", "runs behind each number", "printed numbers tested"], shown),
-        others=_beside(folder, others),
+        others=_beside(folder, [name for name in drawn if name not in numbers]),
     )
 
 
@@ -234,9 +247,8 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
     return written
 
 
-def _answer(folder: Path, paper: str) -> str:
+def _answer(known: Mapping[str, Any], paper: str) -> str:
     """Return the verdict on a paper's numbers, with the sentences of `outcome.of_tables` folded below it."""
-    known = answer.numbers(folder, paper)
     said = outcome.of_tables(known, f"the main tables of {exhibits.papers()[paper]}")
     verdict, whole = ("".join(f"- {one}\n" for one in lines) for lines in (outcome.verdict(known), said))
     return f"{verdict}\n{files.folded('The statistics behind it', whole)}" if verdict else whole
@@ -286,7 +298,7 @@ def _signed(text: str) -> str:
         return text
 
 
-def _states(listed: Sequence[Row], drawn: dict[str, Drawn]) -> str:
+def _states(listed: Sequence[Row], drawn: Mapping[str, Drawn]) -> str:
     lines = []
     for row in listed:
         one = drawn.get(row["id"])

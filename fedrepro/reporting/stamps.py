@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import paths
-from fedrepro.runs import codehash, lines, provenance
+from fedrepro.runs import codehash, derived, lines, provenance
 from fedrepro.runs.index import Index, opened
 
 # Tables that several notebooks of a paper write together, each its own rows.
@@ -114,6 +114,6 @@ def _runs(store: Index, keys: Iterable[str]) -> str:
         found.append((key, record["sum"] if record else 0))
         if record:
             cells.add(lines.cell_of(record))
-    told = [each["sum"] for each in store if lines.is_finding(each) and tuple(each["result"]["cell"]) in cells]
+    told = [each["sum"] for each in derived.findings(store) if tuple(each["result"]["cell"]) in cells]
     codes = [provenance.current(*cell) for cell in sorted(cells)]
     return f"{zlib.crc32(repr((sorted(found), sorted(told), codes)).encode()):08x}"

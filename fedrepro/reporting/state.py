@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import ArgumentError, did_you_mean
 from fedrepro.reporting import exhibits
-from fedrepro.runs import cache, changes, verification
+from fedrepro.runs import cache, changes, derived, verification
 from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:
         one.
     """
     runs = list(dict.fromkeys(runs))
-    like = verification.means(store) if any(run.key not in store for run in runs) else {}
+    like = derived.means(store) if any(run.key not in store for run in runs) else {}
     counts = ("runs", "stored", "seconds", "on_gpu", "gpu_seconds", "alike", "left", "unknown")
     told: dict[str, float] = dict.fromkeys(counts, 0)
     for run in runs:

@@ -73,6 +73,7 @@ class Store:
         self._done: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self._failed: dict[str, tuple[tuple[str, str, int], Record]] = {}
         self.environments: dict[str, dict[str, Any]] = {}
+        self.derived: dict[Any, Any] = {}  # see `derived.of_store`
 
     @property
     def faults(self) -> list[Fault]:
@@ -147,6 +148,7 @@ class Store:
             return
         if not sealed:
             unsealed.append(number)
+        self.derived.clear()
         if file == ENVIRONMENTS:
             self.environments[record["hash"]] = record["environment"]
         else:

@@ -17,6 +17,7 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
 from fedrepro.runs import executors, provenance, tolerances
+from fedrepro.runs.derived import findings, levels, means, of_store
 from fedrepro.runs.execute import compute_all
 from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
 from fedrepro.runs.run import Run
@@ -44,17 +45,12 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 
 def _judge(store: Store) -> Callable[[Record], bool]:
     """Return the function that tells whether a finished record still holds."""
-    findings: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    family_of: dict[str, tuple[str, ...]] = {}
-    for record in store:
-        if is_finding(record):
-            found = record["result"]
-            if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
-                findings[(*found["cell"], record["fingerprint"])].append(found)
-        else:
-            family_of[record["key"]] = _family(record)
-    stored = Counter(family_of.values())
-
+    family_of, stored = _families(store)
+    kept: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for record in findings(store):
+        found = record["result"]
+        if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
+            kept[(*found["cell"], record["fingerprint"])].append(found)
     now = cache(provenance.current)
 
     def holds(record: Record) -> bool:
@@ -64,11 +60,18 @@ def _judge(store: Store) -> Callable[[Record], bool]:
             return is_finding(record)
         if record["fingerprint"] == code:
             return True
-        found, family = findings.get((*cell, code), ()), _family(record)
+        found, family = kept.get((*cell, code), ()), _family(record)
         agree = all(one["verdict"] in ("identical", "close") for one in found)
         return agree and _cleared([one for one in found if family_of.get(one["verified"]) == family], stored[family])
 
     return holds
+
+
+@of_store
+def _families(store: Store) -> tuple[dict[str, tuple[str, ...]], Counter[tuple[str, ...]]]:
+    """Return the family of each result by its key, and how many results each family has."""
+    of_key = {record["key"]: _family(record) for record in store if not is_finding(record)}
+    return of_key, Counter(of_key.values())
 
 
 def _family(record: Record) -> tuple[str, ...]:
@@ -114,22 +117,6 @@ def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str
         }
 
     return {name: one(cells) for name, cells in wanted.items()}
-
-
-def levels(cell: Cell) -> tuple[tuple[str, ...], ...]:
-    """Return what runs may have in common with a cell, the most first: all of it, task and method, nothing."""
-    return cell, cell[:2], ()
-
-
-def means(store: Store) -> dict[tuple[str, ...], float]:
-    """Return the mean seconds of the stored runs of each of the `levels`: on a CPU, else on a GPU."""
-    times: dict[bool, defaultdict[tuple[str, ...], list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
-    for record in store:
-        if not is_finding(record):
-            side = times[store.on_gpu(record)]
-            for level in levels(cell_of(record)):
-                side[level].append(record["seconds"])
-    return {level: statistics.fmean(seconds) for level, seconds in (times[True] | times[False]).items()}
 
 
 def verify(

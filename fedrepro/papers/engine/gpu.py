@@ -28,7 +28,7 @@ from fedrepro.errors import ArgumentError, one_of
 from fedrepro.papers.engine import bench
 from fedrepro.papers.engine import exhibits as engine
 from fedrepro.reporting import exhibits, files, notebook
-from fedrepro.runs import executors, process, provenance, verification
+from fedrepro.runs import derived, executors, process, provenance, verification
 from fedrepro.runs import records as records_
 from fedrepro.runs.execute import compute, compute_all, execute
 from fedrepro.runs.lines import Record, cell_of
@@ -285,8 +285,8 @@ def _hours(short: bool) -> tuple[str, bool]:
         for run in exhibit.runs("paper"):
             if run.task == "train" and run.dataset != "subCora":  # which is cut from a graph that may not be here
                 wanted[run.task, run.method, run.dataset][run.key] = run
-    like = verification.means(Store(paths.store()))
-    means = {cell: next((like[level] for level in verification.levels(cell) if level in like), 0.0) for cell in wanted}  # type: ignore[arg-type]
+    like = derived.means(Store(paths.store()))
+    means = {cell: next((like[level] for level in derived.levels(cell) if level in like), 0.0) for cell in wanted}  # type: ignore[arg-type]
     hours = {cell: len(runs) * means[cell] / 3600 for cell, runs in wanted.items()}
     dearest = sorted(hours, key=lambda cell: -hours[cell])
     dearest = dearest[-1:] if short else dearest[:PAIRS]
