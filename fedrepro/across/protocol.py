@@ -50,7 +50,7 @@ from fedrepro.runs.run import Run, sweep
 PAPER = "across"
 MAIN, SECOND = "20/40/40", "10/10/80"
 PREPARE = "undirected+no-self-loops+unit-norm"
-METIS, RANDOM, DIRICHLET = PARTITIONS = ("metis", "random", "dirichlet(beta=1)")
+METIS, RANDOM, _ = PARTITIONS = ("metis", "random", "dirichlet(beta=1)")
 SMALL = ("Cora", "CiteSeer", "Chameleon", "Squirrel")  # in the order in which they are computed
 LARGE = ("PubMed", "Photo", "Computers")
 SEEDS = {**dict.fromkeys(SMALL, 5), **dict.fromkeys(LARGE, 3), "subCora": 5}

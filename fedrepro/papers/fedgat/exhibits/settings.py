@@ -36,7 +36,7 @@ CENTRAL = "single"  # the partition of a central model
 LABELS = {NON_IID: "non-iid", PARTLY_IID: "partly iid", IID: "iid", CENTRAL: "central"}
 
 ROUNDS = 100
-DEGREE, INTERVAL = 16, 4.0  # of FedGAT's polynomial
+DEGREE = 16  # of FedGAT's polynomial
 TUNING_ROUNDS, TUNING_SEED = 30, 100  # no reported run uses this seed
 AGGREGATED = " (FedSGD)"  # ends the registered names of methods whose gradients the server averages
 AS_CODED = " (as coded)"  # ends those of methods as the public code trains them
