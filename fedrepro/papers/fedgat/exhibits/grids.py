@@ -150,6 +150,12 @@ def small_traffic() -> list[Run]:
 # -- checks and attacks ------------------------------------------------------------------------------------------------
 
 
+def scored_rounds() -> list[Run]:
+    """Return a measurement at the scored round (FG-Q3) for each run of FedGAT in the text's FG-T1 and FG-F2a."""
+    runs = [run for run in (*table1(), *by_clients("Cora", NON_IID)) if run.method == "FedGAT" and in_text(run)]
+    return [run.replace(task="check", method="FedGAT-scored") for run in dict.fromkeys(runs)]
+
+
 def attack() -> list[Run]:
     """Return the attack on both forms, with and without the one-neighbour rule (FG-Q7)."""
     some = _attack(method="FedGAT", options={"form": FORMS, "lone": "kept", "nodes": ATTACKED})
@@ -217,6 +223,7 @@ GRIDS = {
         code_steps, lambda run: cora(run) and first_seed(run), ("method", "prepare", "first_layer")
     ),
     "FG-T1-tuning": Grid(tuning, cora, CELL, seeded=False),
+    "FG-Q3-scored": Grid(scored_rounds, lambda run: cora(run) and first_seed(run), ("model",)),
     "FG-Q12b": Grid(fedgcn_steps, lambda run: cora(run) and first_seed(run), CELL),
     "FG-T2": Grid(partial(fedgat_sweep, task="check", method="graph statistics", dataset=DATASETS), seeded=False),
     "FG-F1": Grid(lambda: [run for run in table1() if run.method == "FedGAT" and cora(run)], few_seeds, CELL),
