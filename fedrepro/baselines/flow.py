@@ -27,7 +27,8 @@ The paper leaves these decisions open, or its public code takes them otherwise:
 
 - The penalty is on the global route (g = global), so that a node goes local where that pays. By its index the code
   penalizes the local route in its image models (`penalized="local"`).
-- The copy is made anew in each round and never averaged. The code comments the reset out, and averages the copy.
+- The copy is made anew in each round and never averaged; what its optimizer remembers stays, unless `optimizer_state`
+  is "reset". The code comments the reset of the copy out, and averages the copy.
 """
 
 from __future__ import annotations

@@ -289,7 +289,11 @@ class NeighGen:
         return mean @ (h @ second) + h @ second_root + weights["classifier2.bias"]
 
     def _dropped(self, h: Tensor, keys: Tensor, place: str, epoch: int | None) -> Tensor:
-        """Apply dropout whose mask is a function of node, place in the network and epoch."""
+        """Apply dropout with one mask a key, place in the network and epoch.
+
+        In training `features` takes the keys of the places in the client's whole graph whose numbers the nodes of the
+        impaired graph have. They are not the nodes' own, but no two nodes share one.
+        """
         if epoch is None or not self.dropout:
             return h
         rows = random.row_keys(keys, "neighgen", place, epoch)

@@ -106,6 +106,33 @@ def _step(run: dict[str, Any]) -> str:
     return STEPS[2] if run["method"] == "DistGAT" or run["first_layer"] == "gat" else STEPS[3]
 
 
+def scored_rounds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what FG-Q3-scored measured: a row for each graph, partition and number of clients.
+
+    Returns:
+        `runs`; the median scored `round`; the largest score and the largest shares `outside` the interval and
+        `negative` at that round; the largest score at the `last` round; the mean shares of test nodes that a GAT with
+        the same weights (`other`) and the plain mean of the neighbours (`mean_other`) predict otherwise; and by how
+        many points of accuracy they lie above FedGAT (`gat`, `mean`).
+    """
+    if frame.empty:
+        return frame
+    groups = frame.groupby(["dataset", "partition", "clients"], sort=False)
+    table = groups.agg(
+        runs=("round", "size"),
+        round=("round", "median"),
+        largest=("largest_score", "max"),
+        outside=("outside", "max"),
+        negative=("negative", "max"),
+        last=("last.largest_score", "max"),
+        other=("other", "mean"),
+        mean_other=("mean_other", "mean"),
+    )
+    for name in ("gat", "mean"):
+        table[name] = 100 * (groups[f"{name}_test"].mean() - groups["test"].mean())
+    return table.reset_index()
+
+
 def seeds_told(curve: pd.DataFrame, table1: pd.DataFrame) -> str:
     """Return how many seeds of FG-T1's cells a curve over the clients has at their number of clients, or nothing."""
     cells = frames.select(table1, {name: curve[name].iloc[0] for name in ("dataset", "partition")})
