@@ -351,6 +351,8 @@ def check_(
     A line without a checksum is named, too.
     """
     store = Store()
+    named = os.environ.get("FEDREPRO_STORE")
+    require(not named or store.folder.is_dir(), "FEDREPRO_STORE", "a folder that there is", named)
     if seal:
         print(f"{store.seal()} lines were given a checksum")
     faults = store.check()

@@ -21,6 +21,7 @@ LONGEST = 400  # characters of a value in a message
 NEAR = 0.62  # share of the letters of two words that agree, from which one is suggested for the other
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
+    "accuracy": ("acc",),
     "average": ("aggregation", "weighting", "client_weights"),
     "clients": ("num_clients", "n_clients", "parties", "hosts", "participants", "workers", "k"),
     "dataset": ("data", "graph", "graph_name"),
@@ -32,6 +33,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "lr": ("learning_rate", "eta", "step_size", "local_lr", "client_lr", "alpha_lr"),
     "method": ("algorithm", "algo", "strategy", "name"),
     "model": ("network", "net", "backbone", "architecture", "arch", "gnn"),
+    "macro_f1": ("f1", "f1_macro"),
     "mu": ("proximal", "proximal_mu", "prox"),
     "optimizer": ("optim", "solver", "opt"),
     "participation": ("fraction", "client_fraction", "sample_rate", "fraction_fit", "frac", "c"),

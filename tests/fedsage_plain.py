@@ -15,6 +15,7 @@ from fedrepro.baselines.fedsage import FedSage
 from fedrepro.baselines.impaired import ClientView, Impaired, OtherClient
 from fedrepro.baselines.neighgen import NeighGen
 from fedrepro.engine.federation import Federation
+from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import GraphSAGE
 
 MODEL = GraphSAGE(features=7, classes=3, hidden=5)
@@ -29,6 +30,23 @@ def generator(**options: Any) -> NeighGen:
 def held(clients: int = 3, seed: int = 0) -> list[ClientView]:
     fed = Federation.of(*task(clients, seed), seed, dtype=F64)
     return [ClientView.of(fed, client) for client in range(clients)]
+
+
+def dropped(gen: NeighGen, h: Tensor, keys: Tensor, place: str, epoch: int) -> Tensor:
+    """Inverted dropout, with a mask for each key, place and epoch."""
+    by = random.row_keys(keys, "neighgen", place, epoch)
+    return h * random.keep(by[:, None], torch.arange(h.shape[1]), gen.dropout) / (1 - gen.dropout)
+
+
+def plain_rows(gen: NeighGen, w: Weights, z: Tensor, nodes: Tensor, h: ClientView, epoch: int | None) -> Tensor:
+    """All q rows of fGen at some nodes, `[nodes, q, features]`; without an epoch as in evaluation, without dropout."""
+    noise = random.normal(tuple(z.shape), "neighgen noise", h.seed, h.number, -1 if epoch is None else epoch)
+    out = (z + noise)[nodes]
+    for name in ("feature1", "feature2"):
+        out = torch.relu(out @ w[f"{name}.weight"][0] + w[f"{name}.bias"])
+    out = out if epoch is None else dropped(gen, out, h.keys[nodes], "feature", epoch)
+    rows = torch.tanh(out @ w["feature3.weight"][0] + w["feature3.bias"]).view(len(nodes), gen.most, -1)
+    return rows / rows.abs().sum(2, keepdim=True) if gen.row_sum else rows
 
 
 def own_loss(rows: Tensor, kept: list[int], targets: list[Tensor]) -> Tensor:
@@ -62,15 +80,16 @@ def mended_logits(w: Weights, h: ClientView, graph: Impaired, rows: Tensor, kept
 def plain_losses(
     gen: NeighGen, w: Weights, h: ClientView, graph: Impaired, others: list[OtherClient], epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """L_d + L_f + L_c, L_f, and the sum of L_f(j), with loops over nodes and dense matrices; no dropout."""
+    """L_d + L_f + L_c, L_f, and the sum of L_f(j), with loops over nodes and dense matrices."""
     n = len(graph.nodes)
     a = torch.eye(n, dtype=F64)
     a[graph.edges[1], graph.edges[0]] = 1
     r = a / a.sum(1, keepdim=True)
     z = torch.relu(r @ h.x[graph.nodes] @ w["encoder1.weight"][0] + w["encoder1.bias"])
+    z = dropped(gen, z, h.keys[graph.nodes], "encoder", epoch)
     z = torch.relu(r @ z @ w["encoder2.weight"][0] + w["encoder2.bias"])
     count = torch.relu(z @ w["count.weight"][0] + w["count.bias"])[:, 0]
-    rows = gen.features(w, z, graph.near, h, epoch)
+    rows = plain_rows(gen, w, z, graph.near, h, epoch)
     number = graph.missing.tolist() if gen.true_count else [round(value) for value in count.tolist()]
     kept = [min(max(k, 0), gen.most) for k in number]
     here = graph.train.nonzero().squeeze(1).tolist()

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,9 @@ def graph(
         DataError: a file cannot be read as such a graph; the message says what is wrong where.
     """
     given = {"file": file, "nodes": nodes, "edges": edges}
+    for argument, path in given.items():
+        told = "the path of a file (a Data is given a name by `fr.datasets.register(name, lambda: data)`)"
+        require(isinstance(path, str | os.PathLike), argument, told, type(path).__name__)
     named = [argument for argument, path in given.items() if path]
     require(named in (["file"], ["nodes", "edges"]), "the files", "either file, or both nodes and edges", named)
     places = [Path(given[argument]) for argument in named]
@@ -73,15 +77,20 @@ def graph(
 
 def _arrays(path: Path) -> Data:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             held = {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, AttributeError) as error:
-        raise DataError(f"{path} is no .npz file of plain arrays: {error}.") from error
+    except (ValueError, TypeError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is no whole .npz file of plain arrays, as `numpy.savez` writes it.") from error
     known = (*ARRAYS, *(f"{part}_mask" for part in PARTS))
     for key in (*ARRAYS, *held):
         if key not in held or key not in known:
             what = f"lacks the array {key!r}" if key not in held else f"has an array {key!r} that has no meaning here"
             raise DataError(f"{path} {what}. It must have {', '.join(ARRAYS)}, and may have {', '.join(known[3:])}.")
+    for key, array in held.items():
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{path} must hold numbers in the array {key!r}. Got {array.dtype}.")
+        # torch computes neither with unsigned numbers nor with another order of bytes
+        held[key] = array.astype({"i": np.int64, "u": np.int64}.get(array.dtype.kind, array.dtype.newbyteorder("=")))
     return Data(**{key: torch.from_numpy(array) for key, array in held.items()})
 
 
@@ -104,6 +113,9 @@ def _tables(nodes: Path, edges: Path) -> Data:
         raise DataError(f"{nodes} has two rows with the id {ids[ids.duplicated()].iloc[0]!r}.")
     labels = table["label"]
     numbers = pd.to_numeric(labels, errors="coerce")
+    between = numbers[numbers != numbers.round()]
+    if len(between) and not numbers.isna().any():
+        raise DataError(f"{nodes} must hold words or whole numbers in the column label. Got {between.iloc[0]}.")
     y = (labels if numbers.isna().any() else numbers).factorize(sort=True)[0]
     data = Data(
         x=torch.from_numpy(table[features].to_numpy(np.float32, copy=True)),
@@ -114,6 +126,8 @@ def _tables(nodes: Path, edges: Path) -> Data:
         parts = table["split"].fillna("")
         for part in parts.unique():
             one_of(f"the column split of {nodes}", part, [*PARTS, ""])
+        if absent := [part for part in PARTS if not (parts == part).any()]:
+            raise DataError(f"{nodes} must have {', '.join(PARTS)} in the column split. No row has {absent[0]}.")
         data.update({f"{part}_mask": torch.from_numpy((parts == part).to_numpy(copy=True)) for part in PARTS})
     return data
 

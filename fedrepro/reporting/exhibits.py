@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import one_of
+from fedrepro.errors import ArgumentError, one_of
 from fedrepro.runs.run import FIELDS, Run
 
 if TYPE_CHECKING:
@@ -125,9 +125,14 @@ class Exhibit:
 
     @property
     def grid(self) -> Grid:
-        """Return the exhibit's grid; the paper's grids are imported for it."""
-        grid: Grid = paper_module(self.paper).GRIDS[self.id]
-        return grid
+        """Return the exhibit's grid; the paper's grids are imported for it.
+
+        Raises:
+            ArgumentError: the paper lists the exhibit and has no grid for it.
+        """
+        module = paper_module(self.paper)
+        grids: dict[str, Grid] = module.GRIDS
+        return grids[one_of(f"an exhibit of exhibits.csv in GRIDS of {module.__name__}", self.id, grids)]
 
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
         """Return the runs of a profile, see `Grid.runs`."""
@@ -179,12 +184,21 @@ def listed(paper: str) -> list[dict[str, str]]:
 
 @cache
 def registered() -> dict[str, Exhibit]:
-    """Return every exhibit by its ID, in the order of the papers and their lists."""
-    return {
-        row["id"]: Exhibit(row["id"], paper, row["label"], row["kind"], f"{paper}/{row['notebook']}", row["title"])
-        for paper in folders()
-        for row in listed(paper)
-    }
+    """Return every exhibit by its ID, in the order of the papers and their lists.
+
+    Raises:
+        ArgumentError: two papers list one ID, as when the folder of one was copied.
+    """
+    found: dict[str, Exhibit] = {}
+    for paper in folders():
+        for row in listed(paper):
+            own = found.setdefault(
+                row["id"],
+                Exhibit(row["id"], paper, row["label"], row["kind"], f"{paper}/{row['notebook']}", row["title"]),
+            )
+            if own.paper != paper:
+                raise ArgumentError(f"An exhibit must be of one paper. {row['id']} is of {own.paper} and of {paper}.")
+    return found
 
 
 def drawn_by(notebook: str) -> list[Exhibit]:

@@ -22,9 +22,9 @@ from fedrepro import paths
 from fedrepro.errors import ArgumentError, FedreproError, did_you_mean, is_whole, one_of, require
 from fedrepro.reporting import exhibits, kernel, rendering, stamps
 from fedrepro.reporting.exhibits import natural
+from fedrepro.reporting.session import PARAMETERS, check_parameter
 from fedrepro.reporting.session import Notebook as Notebook
 from fedrepro.reporting.session import begin as begin
-from fedrepro.reporting.session import check_parameter
 from fedrepro.runs import executors
 from fedrepro.runs.index import opened
 
@@ -214,14 +214,20 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     return None
 
 
-def built(profile: str = "") -> Path:
-    """Return the folder of the executed copies; smoke runs do not overwrite real ones."""
-    return paths.root() / "build" / ("smoke/notebooks" if profile == "smoke" else "notebooks")
+def is_own(values: Mapping[str, Any]) -> bool:
+    """Return whether parameters name what is the user's own, such as a graph, in place of the suite's."""
+    return any(value for name, value in values.items() if name not in PARAMETERS)
 
 
-def executed_copy(source: Source, profile: str = "") -> Path:
+def built(profile: str = "", own: bool = False) -> Path:
+    """Return the folder of the executed copies; neither smoke runs nor those on own graphs overwrite the suite's."""
+    folder = "smoke/notebooks" if profile == "smoke" else "mine/notebooks" if own else "notebooks"
+    return paths.root() / "build" / folder
+
+
+def executed_copy(source: Source, profile: str = "", own: bool = False) -> Path:
     """Return where the executed copy of a notebook goes."""
-    return built(profile) / source.paper / f"{source.section}.ipynb"
+    return built(profile, own) / source.paper / f"{source.section}.ipynb"
 
 
 def run(
@@ -244,7 +250,8 @@ def run(
         device: `auto`, `cpu` or `cuda`.
         seeds: number of seeds; 0 for the profile's own.
         engine: `local`, `dask` or `slurm`.
-        output: the executed copy; default `build/notebooks/<paper>/<n>-<section>.ipynb`.
+        output: the executed copy; default `build/notebooks/<paper>/<n>-<section>.ipynb`, below `build/mine` where a
+            parameter names an own graph.
         jobs: how many notebooks run at this time, which share the cores.
 
     Returns:
@@ -261,7 +268,7 @@ def run(
     given = {**(parameters or {}), **{name: value for name, value in keywords.items() if value is not None}}
     values = check_parameters(source.path, given)
     mode = values.get("profile", "")
-    output = output or executed_copy(source, mode)
+    output = output or executed_copy(source, mode, is_own(given))
     output.parent.mkdir(parents=True, exist_ok=True)
     failed = output.with_suffix(".failed.ipynb")
     partial = output.with_suffix(f".{os.getpid()}.partial.ipynb")
@@ -342,7 +349,7 @@ def run_all(
     values = dict(parameters or {})
     for source in sources:
         check_parameters(source.path, values)
-    copies = {source: executed_copy(source, values.get("profile", "")) for source in sources}
+    copies = {source: executed_copy(source, values.get("profile", ""), is_own(values)) for source in sources}
     store = opened()
     for source in [] if again else sources:
         given = check_parameters(source.path, values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -96,6 +96,9 @@ def _check_class(run: Run) -> None:
     kind = registry.load("train", run.method)
     derived = is_dataclass(kind) and (not isinstance(kind, type) or issubclass(kind, Method))  # FedStruct is a choice
     require(derived, f"the method {run.method!r}", "a dataclass derived from fedrepro.engine.method.Method", kind)
+    for option in fields(kind) if isinstance(kind, type) else ():
+        usual = option.name == "model" or option.default is not MISSING
+        require(usual, f"field {option.name!r} of {kind.__name__}", "one with a plain default value", "none")
     declared = inspect.get_annotations(kind).keys() if isinstance(kind, type) else set()
     for name in declared - {f.name for f in fields(kind)}:
         allowed = f"a field of {kind.__name__}: write @dataclass(frozen=True, kw_only=True) above the class"

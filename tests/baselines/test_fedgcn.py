@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from graphs import graph_of
+from loop import dropout_masks
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -17,6 +18,7 @@ from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import State
 from fedrepro.engine.nn import layers
 from fedrepro.engine.nn.models import GAT, GCN
+from fedrepro.engine.nn.sparse import Sparse
 from fedrepro.engine.training import client_gradients, train
 from fedrepro.errors import ArgumentError
 
@@ -97,13 +99,18 @@ def neighbours(data: Data) -> list[set[int]]:
     return near
 
 
-def central(data: Data, weights: Weights) -> Tensor:
-    """The dense GCN on the whole graph: S relu(S X W1 + b1) W2 + b2."""
+def normalized(data: Data) -> Tensor:
+    """S, dense."""
     a = torch.zeros(NODES, NODES, dtype=torch.float64)
     for v, near in enumerate(neighbours(data)):
         a[v, list(near)] = 1.0
     scale = a.sum(1) ** -0.5
-    s = scale[:, None] * a * scale
+    return scale[:, None] * a * scale
+
+
+def central(data: Data, weights: Weights) -> Tensor:
+    """The dense GCN on the whole graph: S relu(S X W1 + b1) W2 + b2."""
+    s = normalized(data)
     h = torch.relu(s @ data.x @ weights["layer1.weight"] + weights["layer1.bias"])
     return s @ h @ weights["layer2.weight"] + weights["layer2.bias"]
 
@@ -172,6 +179,31 @@ def test_summed_gradients_are_central(sparse: bool) -> None:
         gradient = client_gradients(method, fed, state)
         error = max(float((torch.tensordot(count, g, 1) - expected[name]).abs().max()) for name, g in gradient.items())
         assert error < 1e-12 if hops == 2 else error > 1e-2
+
+
+@SPARSE
+def test_dropout_is_in_both_layers(sparse: bool) -> None:
+    """Client by client with masks written out: logits at own nodes are S (M2 o relu((M1 o S X) W1 + b1)) W2 + b2, to
+    1e-12, with another probability in each layer.
+    """
+    data = graph(3)
+    if sparse:
+        data.x *= torch.from_numpy(np.random.default_rng(0).random(data.x.shape) < 0.05)
+    first, second = (GCN(FEATURES, CLASSES, hidden=HIDDEN, dropout=p) for p in (0.3, 0.6))
+    method = From(model=replace(second, input_dropout=0.3))
+    fed, state = method.start(federate(data))
+    assert isinstance(fed.x, Sparse) == sparse
+    got, s, w = method.forward(fed.broadcast(state.shared), fed.at(2, 1), state), normalized(data), single(state.shared)
+    for client in range(4):
+        rows = fed.batch.batch == client
+        ids = fed.batch.node_id[rows]
+        held = Data(x=s[ids] @ data.x, node_id=ids)
+        x = held.x * dropout_masks(first, held, 0, client, 2, 1)[0]
+        h = torch.relu(x @ w["layer1.weight"] + w["layer1.bias"])
+        h = h * dropout_masks(second, held, 0, client, 2, 1)[1]
+        mine = fed.batch.ring[rows] == 0
+        expected = s[ids[mine]][:, ids] @ h @ w["layer2.weight"] + w["layer2.bias"]
+        assert (got[rows][mine] - expected).abs().max() < 1e-12
 
 
 def trained(data: Data, weights: Weights, rounds: int, lr: float) -> Weights:

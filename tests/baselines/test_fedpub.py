@@ -160,6 +160,24 @@ def test_embeddings_see_no_client_data() -> None:
     assert float((same - 0.1).abs().max()) < 1e-12
 
 
+def test_facts_are_of_the_averaging_weights() -> None:
+    """If all of three clients train: the spread of a_ij between different clients, and the mean of a_ii, by hand."""
+    data, parts = task(5)
+    parts = [parts[i] for i in (1, 2, 4)]  # the clients that have training nodes
+    method, updates = watch(FedPub(model=GCN, scale=5.0, local_epochs=4, lr=0.1, **SMALL))
+    made = train(method, Federation.of(data, parts, dtype=F64), 3)
+    (facts,), proxy = method.facts(made.fed, made.state), proxy_client(made.state.more.proxies[0])
+    h = []
+    for i in range(3):
+        w = row(updates[-1].after, i)
+        h.append(hidden(masked(w, {name: w[f"{name}.mask"] for name in MATRICES}, method.sparsity), proxy).mean(0))
+    a = [torch.stack([5.0 * torch.cosine_similarity(x, y, 0) for y in h]).softmax(0).tolist() for x in h]
+    others = [a[i][j] for i in range(3) for j in range(3) if i != j]
+    assert facts["similarity_spread"] == pytest.approx(max(others) - min(others), rel=1e-9)
+    assert facts["similarity_self"] == pytest.approx((a[0][0] + a[1][1] + a[2][2]) / 3, rel=1e-12)
+    assert facts["similarity_spread"] > 1e-2 and facts["similarity_self"] > 0.34
+
+
 def test_masks_are_pruned_in_evaluation_only() -> None:
     """Entries below the threshold count while training and not in predictions; `pruned` reports their share."""
     method = FedPub(model=GCN, sparsity=0.5, **SMALL)
@@ -189,19 +207,25 @@ def test_forged_embeddings_change_averages_alone() -> None:
     assert largest_difference(rounds[0][1], rounds[1][1]) > 1e-4
 
 
-def test_what_fedpub_sends() -> None:
-    """P and an embedding up, P down, the proxy graph once to every client."""
-    fed = Federation.of(*task(1), dtype=F64)
-    method = FedPub(model=GCN, **SMALL)
+@pytest.mark.parametrize(
+    ("clients", "participation", "trained", "received"), [(1, 1.0, 1, 1), (5, 1.0, 3, 5), (5, 0.5, 2, 4)]
+)
+def test_what_fedpub_sends(clients: int, participation: float, trained: int, received: int) -> None:
+    """P up from clients that train, an embedding up and P down also for those without training nodes, the proxy graph
+    once to every client.
+    """
+    fed = Federation.of(*task(clients), dtype=F64)
+    method = FedPub(model=GCN, participation=participation, **SMALL)
     made = train(method, fed, 2)
     each = 7 * 5 + 5 + 5 * 3 + 3
-    assert made.fed.traffic.round(1) == {"up.weights": each, "down.weights": each, "up.functional embedding": 5}
+    sent = {"up.weights": trained * each, "down.weights": received * each, "up.functional embedding": received * 5}
+    assert made.fed.traffic.round(0) == made.fed.traffic.round(1) == sent
     proxy = made.state.more.proxies[0]
     source, target = proxy.batch.edge_index
     assert set(zip(source.tolist(), target.tolist())) == set(zip(target.tolist(), source.tolist()))
     assert bool((source // 12 == target // 12).all()) and not bool((source == target).any())
     assert abs(len(source) / (2 * 12 * 11) - 0.3) < 0.1
-    assert made.fed.traffic.summary()["before"] == {"down.proxy graph": 24 * 7 + len(source)}
+    assert made.fed.traffic.summary()["before"] == {"down.proxy graph": clients * (24 * 7 + len(source))}
 
 
 def test_masks_differ_between_clients_and_never_travel() -> None:

@@ -137,6 +137,27 @@ def test_what_the_generator_sends() -> None:
     assert train(FedSage(model=MODEL, neighbours="none"), fed, 1).fed.traffic.summary()["before"] == {}
 
 
+def test_facts_are_means_over_nodes_and_generators() -> None:
+    """The neighbours `wanted` are counted edge by edge, at most q a node; losses are means over the three clients of
+    five that have a generator.
+    """
+    data, parts = task(5)
+    fed = Federation.of(data, parts, dtype=F64)
+    method = FedSage(model=MODEL, **SMALL)
+    (facts,) = method.facts(*method.start(fed))
+    held = [ClientView.of(fed, client) for client in range(5)]
+    last = [method.generator.train(held[i], held[:i] + held[i + 1 :], 3)[1] for i in (1, 2, 4)]
+    owner = {int(v): number for number, part in enumerate(parts) for v in part}
+    cut = [0] * 48
+    for u, v in data.edge_index.T.tolist():
+        cut[v] += owner[u] != owner[v]
+    assert max(cut) > 3
+    assert facts["wanted"] == pytest.approx(sum(min(number, 3) for number in cut) / 48)
+    assert facts["generator_loss"] == pytest.approx(sum(each.own for each in last) / 3)
+    assert facts["cross_loss"] == pytest.approx(sum(each.cross for each in last) / 3)
+    assert facts["cross_loss"] > 1e-3 and abs(facts["cross_loss"] - facts["generator_loss"]) > 1e-3
+
+
 def test_any_model_trains_on_mended_graphs() -> None:
     """A GCN too, and one whose run beside it generates other nodes: alone and together agree to 1e-10."""
     method = FedSage(model=GCN(7, 3, hidden=5, dropout=0.5), count="true", **SMALL)

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from graphs import gap, largest_difference
-from loop import GCN, task, watch
+from loop import DROPPING, GCN, task, watch
 from plain import (
     F64,
     Client,
@@ -36,8 +36,7 @@ from fedrepro.baselines.fggp import FGGP, FGGPActivated, soft_labels
 from fedrepro.baselines.prototypes import Bank, class_means, contrast, finch
 from fedrepro.baselines.second_view import Graph, second_view
 from fedrepro.engine.federation import Federation
-from fedrepro.engine.nn import random
-from fedrepro.engine.nn.models import GraphSAGE
+from fedrepro.engine.nn import models, random
 from fedrepro.engine.training import train
 from fedrepro.errors import ArgumentError
 
@@ -169,6 +168,22 @@ def embedding(w: Weights, c: Client, method: FGGP) -> Tensor:
     return torch.relu(hidden(w, c)) if isinstance(method, FGGPActivated) else hidden(w, c)
 
 
+def scaled_masks(c: Client, number: int, t: int, at: int, p: float, view: str) -> tuple[Tensor, Tensor]:
+    """What multiplies the features and the hidden layer of one view in one step."""
+    keys = torch.from_numpy(random.keys("node", 0, number, c.graph.node_id.numpy()).astype(np.int64))
+    made = []
+    for layer, width in (("layer1", 7), ("layer2", 5)):
+        by = random.row_keys(keys, "dropout", layer + view, t, at)
+        made.append(random.keep(by[:, None], torch.arange(width), p) / (1 - p))
+    return made[0].to(F64), made[1].to(F64)
+
+
+def both(w: Weights, c: Client, masks: tuple[Tensor, Tensor], method: FGGP) -> tuple[Tensor, Tensor]:
+    """Embedding and logits of one view with dropout."""
+    c = c._replace(x=c.x * masks[0])
+    return embedding(w, c, method), c.s @ (torch.relu(hidden(w, c)) * masks[1]) @ w["layer2.weight"] + w["layer2.bias"]
+
+
 def neighbour_graph(w: Weights, c: Client, k: int, method: FGGP) -> Tensor:
     """A^u node by node: edges, the diagonal, and the k nearest others by cosine of the embedding."""
     h, n = embedding(w, c, method), len(c.x)
@@ -192,13 +207,15 @@ def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, m
     soft = torch.sigmoid(torch.logit(p, 1e-6) + torch.logit(u, 1e-6))
     drawn = torch.triu((u > 1 - p) + soft - soft.detach(), 1)
     view2 = c._replace(s=normal(drawn + drawn.T + torch.eye(len(a))))
-    logits, total = gcn(w, c), F.cross_entropy(gcn(w, c)[c.train], c.y[c.train])
-    total = total + F.cross_entropy(gcn(w, view2)[c.train], c.y[c.train])
+    key = (number, t, at, method.model.dropout)
+    h1, logits = both(w, c, scaled_masks(c, *key, ""), method)
+    h2, logits2 = both(w, view2, scaled_masks(c, *key, " of view 2"), method)
+    total = F.cross_entropy(logits[c.train], c.y[c.train]) + F.cross_entropy(logits2[c.train], c.y[c.train])
     best = torch.softmax(logits.detach(), 1).max(1)
     label = torch.where(c.train, c.y, best.indices)
     weight = torch.where(c.train, 1.0, best.values)
     means = []
-    for h in (embedding(w, view2, method), embedding(w, c, method)):
+    for h in (h2, h1):
         each = [weight[label == k] @ h[label == k] / weight[label == k].sum() for k in range(3)]
         means.append(torch.stack(each))
     classes = sorted(set(label.tolist()))
@@ -211,11 +228,12 @@ def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, m
     return total
 
 
+@pytest.mark.parametrize("model", [GCN, DROPPING], ids=["whole", "dropout"])
 @pytest.mark.parametrize("kind", [FGGP, FGGPActivated])
-def test_fggp_is_its_plain_loop(kind: type[FGGP]) -> None:
+def test_fggp_is_its_plain_loop(kind: type[FGGP], model: models.GCN) -> None:
     """Network, augmentor and classifiers after three rounds of two steps, neighbour graphs renewed once: to 1e-8."""
     data, parts = task(5)
-    method = kind(model=GCN, local_epochs=2, refresh=2, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.01)
+    method = kind(model=model, local_epochs=2, refresh=2, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.01)
     made = train(method, Federation.of(data, parts, dtype=F64), 3)
     held = clients_of(data, parts)
     server = {n: w[0] for n, w in method.start(Federation.of(data, parts, dtype=F64))[1].shared.items()}
@@ -238,11 +256,12 @@ def test_fggp_is_its_plain_loop(kind: type[FGGP]) -> None:
         assert largest_difference(row(made.state.personal, i), head) < 1e-8
 
 
+@pytest.mark.parametrize("cluster", ["finch", "mean"])
 @pytest.mark.parametrize("kind", [FGGP, FGGPActivated])
-def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP]) -> None:
-    """The bank after one round, class by class: FINCH of the prototypes of the clients that trained."""
+def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP], cluster: str) -> None:
+    """The bank after one round, class by class: FINCH of the prototypes of the clients that trained, or their mean."""
     data, parts = task(10)
-    method, updates = watch(kind(model=GCN, local_epochs=2, prototypes=8))
+    method, updates = watch(kind(model=GCN, local_epochs=2, prototypes=8, cluster=cluster))
     made = train(method, Federation.of(data, parts, dtype=F64), 1)
     held, update = clients_of(data, parts), updates[0]
     (bank,) = made.state.more.banks
@@ -258,7 +277,8 @@ def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP]) -> None
                 rows.append(weight @ embedding(w, held[i], method)[label == c] / weight.sum())
         points = torch.stack(rows)
         sent += len(rows)
-        expected = torch.stack([points[sorted(part)].mean(0) for part in brute_finch(points.numpy())])
+        groups = brute_finch(points.numpy()) if cluster == "finch" else {frozenset(range(len(points)))}
+        expected = torch.stack([points[sorted(part)].mean(0) for part in groups])
         got = bank.rows[c][bank.filled[c]]
         similarity = F.normalize(expected, dim=1) @ got.T
         assert len(got) == len(expected) and bool((similarity.max(1).values > 1 - 1e-12).all())
@@ -348,7 +368,7 @@ def test_facts_count_the_added_edges() -> None:
 def test_bad_options_of_fggp_are_refused() -> None:
     """A model that is no GCN, and options by name."""
     with pytest.raises(ArgumentError, match="a GCN"):
-        FGGP(model=GraphSAGE(7, 3))
+        FGGP(model=models.GraphSAGE(7, 3))
     wrong = {"blend": 2.0, "neighbours": 0, "cluster": "k-means", "temperature": 0.0, "contrast": -1.0, "nearest": 0}
     for name, value in wrong.items():
         with pytest.raises(ArgumentError, match=name):

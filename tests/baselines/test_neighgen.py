@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fedsage_plain import generator, held, plain_losses
+from fedsage_plain import generator, held, plain_losses, plain_rows
 from graphs import gap, identical, largest_difference
 from loop import task
 from plain import F64, Weights
@@ -56,12 +56,14 @@ def test_missing_neighbours_are_those_at_other_clients() -> None:
         assert ClientView.of(fed, client).missing.tolist() == cut and sum(cut) > 0
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("count", ["predicted", "true"])
 @pytest.mark.parametrize("scheme", ["original", "fedstruct"])
-def test_losses_are_their_plain_loops(scheme: str, count: str, scaled: bool) -> None:
+def test_losses_are_their_plain_loops(scheme: str, count: str, scaled: bool, dropout: float) -> None:
     """Values and every gradient, over three clients and two epochs, to 1e-12; generated rows do count."""
-    gen, clients, counted = generator(scheme=scheme, count=count, scaled=scaled), held(3), 0.0
+    gen = generator(scheme=scheme, count=count, scaled=scaled, generator_dropout=dropout)
+    clients, counted = held(3), 0.0
     others = [OtherClient.of(h) for h in clients]
     for at, h in enumerate(clients):
         if not bool(h.train.any()):
@@ -80,6 +82,18 @@ def test_losses_are_their_plain_loops(scheme: str, count: str, scaled: bool) -> 
             for name, a, b in zip(leaves, *both, strict=True):
                 assert gap(a, b) < 1e-12, name
     assert counted > 1e-3
+
+
+def test_each_epoch_has_its_own_masks() -> None:
+    """The encoder, which takes no noise, gives another z in each epoch, the same one twice, and in evaluation that
+    without dropout.
+    """
+    gen, h = generator(generator_dropout=0.5), held(3)[2]
+    w = gen.init(h, 3, h.missing)
+    first, again, second, without = (gen.encode(w, h.x, h.edges, h.keys, epoch) for epoch in (0, 0, 1, None))
+    assert torch.equal(first, again)
+    assert min(gap(first, second), gap(first, without), gap(second, without)) > 1e-2
+    assert torch.equal(without, generator().encode(w, h.x, h.edges, h.keys, 0))
 
 
 def test_a_perfect_generator_has_no_loss() -> None:
@@ -102,23 +116,29 @@ def test_a_perfect_generator_has_no_loss() -> None:
 
 def adam_loop(
     gen: NeighGen, w: Weights, names: list[str], h: ClientView, met: list[OtherClient], epochs: range, scale: float
-) -> None:
-    """Train some weights with torch's Adam, in place; the original scheme scales all losses, the other L_f alone."""
+) -> tuple[float, float]:
+    """Train some weights with torch's Adam, in place; the original scheme scales all losses, the other L_f(j) alone.
+
+    Returns the last L_f and the last mean of L_f(j).
+    """
     graph = hide_nodes(h, gen.hidden_share, gen.most)
     leaves = {name: value.requires_grad_(name in names) for name, value in w.items()}
     adam = torch.optim.Adam([leaves[name] for name in names], lr=gen.lr, weight_decay=gen.weight_decay)
     for epoch in epochs:
-        local, _, cross = plain_losses(gen, leaves, h, graph, met, epoch)
+        local, own, cross = plain_losses(gen, leaves, h, graph, met, epoch)
         adam.zero_grad()
         (scale * (local + cross) if gen.scheme == "original" else local + scale * cross).backward()
         adam.step()
+    return float(own.detach()), float(cross.detach()) / max(1, len(met))
 
 
 @pytest.mark.parametrize("scheme", ["original", "fedstruct"])
 def test_training_is_its_plain_loop(scheme: str) -> None:
-    """Both phases with torch's Adam: weights agree to 1e-9; in the second phase of the original fGen alone moves."""
-    gen, clients = generator(scheme=scheme, count="true"), held(3)
-    h, rest = clients[2], clients[:2]
+    """Both phases with torch's Adam, dropout on: weights and last losses agree to 1e-9; in the second phase of the
+    original fGen alone moves.
+    """
+    gen, clients = generator(scheme=scheme, count="true", generator_dropout=0.5), held(5)
+    h, rest = clients[4], clients[:4]
     met = [other for other in map(OtherClient.of, rest) if len(other.able)]
     got, losses = gen.train(h, rest, 3)
     graph = hide_nodes(h, 0.4, 3)
@@ -127,11 +147,12 @@ def test_training_is_its_plain_loop(scheme: str) -> None:
         adam_loop(gen, w, list(w), h, [], range(4), 1.0)
         w = {name: value.detach().clone() for name, value in w.items()}
         feature = [name for name in w if name.startswith("feature")]
-        adam_loop(gen, w, feature, h, met, range(4, 8), 1 / 3)
+        last = adam_loop(gen, w, feature, h, met, range(4, 8), 1 / 5)
     else:
-        adam_loop(gen, w, list(w), h, met, range(4), 1 / len(met))
+        last = adam_loop(gen, w, list(w), h, met, range(4), 1 / len(met))
     assert largest_difference(got, w) < 1e-9
-    assert losses.others == len(met) and losses.cross > 0
+    assert losses == (pytest.approx(last[0], abs=1e-9), pytest.approx(last[1], abs=1e-9), len(met))
+    assert len(met) > 1 and min(last) > 1e-3
 
 
 def test_others_reach_a_generator_through_the_cross_term_alone() -> None:
@@ -195,7 +216,7 @@ def test_generated_rows_are_the_networks() -> None:
     for name in ("encoder1", "encoder2"):
         z = torch.relu(a / a.sum(1, keepdim=True) @ z @ w[f"{name}.weight"][0] + w[f"{name}.bias"])
     count = torch.relu(z @ w["count.weight"][0] + w["count.bias"])[:, 0].round().clamp(0, 3).long()
-    rows = gen.features(w, z, torch.arange(n), h, None)
+    rows = plain_rows(gen, w, z, torch.arange(n), h, None)
     expected = torch.cat([rows[v, : int(count[v])] for v in range(n)])
     x, host = gen.generate(w, h)
     assert len(x) > 3 and gap(x, expected) < 1e-12

@@ -56,7 +56,9 @@ class Hyper(nn.Module):
 
 @pytest.mark.parametrize("kind", [{}, {"server_steps": "each"}, {"clip": 0.01}, {"personal_layers": 1}])
 def test_pfedhn_is_its_plain_loop(kind: dict[str, Any]) -> None:
-    """Generated weights of every client after three rounds of two local steps, torch's SGD and clipping: to 1e-9."""
+    """Generated weights of every client after three rounds of two local steps, torch's SGD and clipping: to 1e-9; facts
+    are the norm of the last Delta over that of the weights received, and the spread of the clients' generated weights.
+    """
     data, parts = task(5)
     more = {"server_lr": 0.5, "server_momentum": 0.9, "server_weight_decay": 0.01, "local_epochs": 2, **SMALL}
     method = PFedHN(model=GCN, **options(), **more, **kind)
@@ -69,9 +71,9 @@ def test_pfedhn_is_its_plain_loop(kind: dict[str, Any]) -> None:
     own = [detached(heads) for _ in held]
     sgd = torch.optim.SGD(hyper.parameters(), lr=0.5, momentum=0.9, weight_decay=0.01)
     for _ in range(3):
-        deltas = {}
+        deltas, given = {}, {}
         for i in able(held):
-            received = {name: w.view(sizes[name]) for name, w in hyper(i).items()}
+            given[i] = received = {name: w.view(sizes[name]) for name, w in hyper(i).items()}
             w = leaves({**received, **own[i]})
             optimizer = optimizer_of(method, list(w.values()))
             for _ in range(2):
@@ -87,6 +89,14 @@ def test_pfedhn_is_its_plain_loop(kind: dict[str, Any]) -> None:
     for i in range(5):
         expected = {name: w.view(sizes[name]) for name, w in hyper(i).items()}
         assert largest_difference(row(made.state.personal, i), {**expected, **own[i]}) < 1e-9
+    (facts,) = method.facts(made.fed, made.state)
+    moved, from_ = (
+        sum(float(flat(detached(w)).square().sum()) for w in each.values()) ** 0.5 for each in (deltas, given)
+    )
+    assert facts["delta"] == pytest.approx(moved / from_, rel=1e-9)
+    rows = torch.stack([flat(detached(hyper(i))) for i in range(5)])
+    spread = sum(float((each - rows.mean(0)).norm()) for each in rows) / 5 / float(rows.mean(0).norm())
+    assert facts["spread"] == pytest.approx(spread, rel=1e-9)
 
 
 def test_one_plain_local_step_is_descent_through_the_hypernetwork() -> None:
@@ -302,13 +312,22 @@ def test_the_reference_pulls_from_the_second_round_on() -> None:
     assert largest_difference(rounds[0][1].after, rounds[1][1].after) > 1e-5
 
 
-def test_facts_and_messages_of_pfedgraph() -> None:
-    """Entropy between 0 and log N; P up, 2 P down, P down without penalty."""
-    fed = Federation.of(*task(1))
+@pytest.mark.parametrize(
+    ("clients", "participation", "trained", "received"), [(1, 1.0, 1, 1), (5, 1.0, 3, 5), (5, 0.5, 2, 4)]
+)
+def test_what_pfedgraph_sends(clients: int, participation: float, trained: int, received: int) -> None:
+    """P up from clients that train, 2 P down also to those without training nodes, P down without penalty."""
+    fed = Federation.of(*task(clients))
     each = 7 * 5 + 5 + 5 * 3 + 3
-    sent = train(PFedGraph(model=GCN), fed, 2).fed.traffic.round(1)
-    assert sent == {"up.weights": each, "down.weights": each, "down.reference": each}
-    assert "down.reference" not in train(PFedGraph(model=GCN, penalty=0.0), fed, 2).fed.traffic.round(1)
+    for penalty in (0.01, 0.0):
+        sent = train(PFedGraph(model=GCN, participation=participation, penalty=penalty), fed, 2).fed.traffic
+        expected = {"up.weights": trained * each, "down.weights": received * each}
+        expected |= {"down.reference": received * each} if penalty else {}
+        assert sent.round(0) == sent.round(1) == expected
+
+
+def test_facts_of_pfedgraph() -> None:
+    """Entropy between 0 and log N; the mean weight of a client in its own average."""
     method = PFedGraph(model=GCN, alpha=1.0)
     made = train(method, Federation.of(*task(10)), 3)
     (facts,) = method.facts(made.fed, made.state)

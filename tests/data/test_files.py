@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import fedrepro as fr
 from fedrepro.data import datasets
@@ -159,7 +160,8 @@ def test_arrays_that_are_no_graph(tmp_path: Path) -> None:
     wrong = {
         "lacks the array 'edge_index'": {name: good[name] for name in ("x", "y")},
         "has an array 'weights'": {**good, "weights": np.ones(2)},
-        "allow_pickle": {**good, "y": np.array([0, 1, "one"], object)},
+        "a.npz is no whole .npz file of plain arrays": {**good, "y": np.array([0, 1, "one"], object)},
+        "must hold numbers in the array 'y'. Got <U3": {**good, "y": np.array(["one", "two", "two"])},
         "edge_index": {**good, "edge_index": np.array([[0, 1], [1, 9]])},
         "y must be integers": {**good, "y": np.array([0.0, 1.0, 1.0])},
     }
@@ -167,12 +169,43 @@ def test_arrays_that_are_no_graph(tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", **arrays)
         with pytest.raises(FedreproError, match=message):
             fr.graph(tmp_path / "a.npz")
-    (tmp_path / "a.npz").write_text("x,y\n1,2\n")
-    with pytest.raises(FedreproError, match=r"a.npz is no .npz file"):
-        fr.graph(tmp_path / "a.npz")
+    whole = (tmp_path / "a.npz").read_bytes()
+    for damaged in (b"x,y\n1,2\n", whole[:-30], whole[:200] + bytes([whole[200] ^ 255]) + whole[201:]):
+        (tmp_path / "a.npz").write_bytes(damaged)
+        with pytest.raises(FedreproError, match=r"a.npz is no whole .npz file"):
+            fr.graph(tmp_path / "a.npz")
+    np.save(tmp_path / "a.npy", good["x"])
+    with pytest.raises(FedreproError, match=r"a.npy is no whole .npz file"):
+        fr.graph(tmp_path / "a.npy")
+    with pytest.raises(FedreproError, match=r"datasets.register.* Got 'Data'"):
+        fr.graph(Data())  # type: ignore[arg-type]
     for given in ({}, {"nodes": "n.csv"}, {"file": "a.npz", "nodes": "n.csv", "edges": "e.csv"}):
         with pytest.raises(FedreproError, match="the files must be either file, or both nodes and edges"):
             fr.graph(**given)
+
+
+@pytest.mark.parametrize("kind", [">i4", "<u4", "<u8", "<i2"])
+def test_whole_numbers_of_any_kind_are_read(tmp_path: Path, kind: str) -> None:
+    """Unsigned numbers, and those in another order of bytes, give the graph that int64 gives."""
+    x, y, edges = np.ones((3, 2), np.float32), [0, 1, 1], [[0, 1], [1, 2]]
+    made = []
+    for number, form in enumerate((kind, "<i8")):
+        np.savez(tmp_path / f"{number}.npz", x=x.astype(">f4"), y=np.array(y, form), edge_index=np.array(edges, form))
+        made.append(datasets.load(fr.graph(tmp_path / f"{number}.npz")))
+    for name in ("x", "y", "edge_index"):
+        assert torch.equal(made[0][name], made[1][name])
+
+
+def test_a_table_of_targets_or_of_one_part_is_refused(tmp_path: Path) -> None:
+    """Numbers that are no classes, and a split that lacks a part, name the column."""
+    nodes, edges = tables(tmp_path, 12)
+    table = pd.read_csv(nodes)
+    table.assign(label=np.linspace(0, 1, len(table))).to_csv(nodes, index=False)
+    with pytest.raises(FedreproError, match="whole numbers in the column label"):
+        fr.graph(nodes=nodes, edges=edges)
+    table.assign(split="train").to_csv(nodes, index=False)
+    with pytest.raises(FedreproError, match=r"in the column split\. No row has val"):
+        fr.graph(nodes=nodes, edges=edges)
 
 
 def test_the_notebook_takes_a_graph(tmp_path: Path) -> None:

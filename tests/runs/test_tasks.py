@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -258,3 +259,18 @@ def test_a_method_is_a_dataclass_with_its_options() -> None:
         ArgumentError, match=r"'beta' must be a field of Undecorated: write @dataclass\(frozen=True, kw"
     ):
         tasks.check(run("Undecorated", beta=0.1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDefault(FedAvg):
+    """A method with a field that has no default value."""
+
+    mu: float
+    sizes: list[int] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("options", [{}, {"mu": 1.0}])
+def test_a_field_without_a_default_is_refused(options: dict[str, Any]) -> None:
+    registry.register("train", "NoDefault", NoDefault)
+    with pytest.raises(ArgumentError, match="field 'mu' of NoDefault must be one with a plain default value"):
+        tasks.check(run("NoDefault", **options))

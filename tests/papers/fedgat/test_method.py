@@ -25,6 +25,7 @@ from fedgat_plain import (
     scores,
     split,
 )
+from numpy.polynomial.chebyshev import chebval
 from numpy.polynomial.legendre import legval, legvander
 from scipy.integrate import quad
 from torch_geometric.data import Data
@@ -123,8 +124,10 @@ def test_clients_hold_their_two_hop_balls() -> None:
 # -- what it reports --------------------------------------------------------------------------------------------------
 
 
-def test_facts_are_largest_score_and_share_outside() -> None:
-    """The facts of a run count every edge at which a client evaluates its polynomial, edges of the halo included."""
+def test_facts_are_of_scores_and_of_their_polynomial() -> None:
+    """The facts of a run count every edge at which a client evaluates its polynomial, edges of the halo included: the
+    largest score, the share outside the interval, and the share of negative values.
+    """
     data, model = graph(8), gat()
     method = FedGAT(model=model, interval=0.7)
     weights = random_weights(model)
@@ -142,6 +145,9 @@ def test_facts_are_largest_score_and_share_outside() -> None:
         assert abs(reported[run]["largest_score"] - every.max()) < 1e-12
         assert abs(reported[run]["outside"] - (every > 0.7).mean()) < 1e-12
         assert 0.05 < reported[run]["outside"] < 0.95
+        value = chebval(np.concatenate([x[:, edges] for edges in seen], axis=1) / 0.7, method.series)
+        assert abs(reported[run]["negative"] - (value < 0).mean()) < 1e-12
+        assert reported[run]["negative"] > 0.01 and abs(reported[run]["negative"] - 0.5) > 0.05
 
 
 def test_traffic_before_training() -> None:
