@@ -58,8 +58,8 @@ def of_checks(frame: pd.DataFrame) -> list[str]:
     said += [_sentence(row.verdict, row.id, row.statement) for row in other.head(LISTED).itertuples()]
     if len(other) > LISTED:
         rest = Counter(other["verdict"].iloc[LISTED:])
-        told = ", ".join(f"{n}: {files.plain(word)}" for word, n in rest.items())
-        said.append(f"Of the others that do not hold, {told}.")
+        told = ", ".join(f"{n} with the verdict {files.plain(word)}" for word, n in rest.items())
+        said.append(f"The tables name the others that do not hold: {told}.")
     if len(controls):
         caught = int(controls["verdict"].eq(checks.CAUGHT).sum())
         said.append(f"{caught} of {len(controls)} negative controls fail, as they must.")

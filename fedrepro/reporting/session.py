@@ -208,7 +208,9 @@ class Notebook:
         from fedrepro.reporting import answer, outcome
 
         ids = [one for one in shown if isinstance(one, str)]
-        told = outcome.of_tables(answer.numbers(self.figures, self.paper, ids), " and ".join(ids)) if ids else []
+        # Claims are told where they are judged: those on file may be of a notebook that is still to run.
+        known = answer.numbers(self.figures, self.paper, ids) | {"claims": {}} if ids else {}
+        told = outcome.of_tables(known, " and ".join(ids)) if ids else []
         told += [line for one in shown if not isinstance(one, str) for line in outcome.sentences(one)]
         return Markdown("\n".join(f"- {one}" for one in told))  # type: ignore[no-untyped-call]
 

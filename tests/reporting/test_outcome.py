@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import checks, outcome, readings, rule, session
+from fedrepro.reporting import answer, checks, outcome, readings, rule, session
 
 
 def test_claims_are_counted_and_told_one_by_one() -> None:
@@ -49,7 +49,7 @@ def test_of_many_that_fail_the_rest_is_counted() -> None:
     """Six are named and the others are counted by their verdict."""
     rows = [checks.row(f"A-{n}", "small", 2, 1) for n in range(9)]
     said = outcome.sentences(pd.DataFrame(rows))
-    assert len(said) == 8 and said[-1] == "Of the others that do not hold, 3: fails."
+    assert len(said) == 8 and said[-1] == "The tables name the others that do not hold: 3 with the verdict fails."
 
 
 KNOWN: dict[str, Any] = {
@@ -210,6 +210,15 @@ def test_a_notebook_tells_claims_and_checks() -> None:
     nb = session.begin("fedgat/5-x", profile="quick", device="cpu", seeds=0, engine="local")
     told = nb.came_out(pd.DataFrame([checks.row("A-1", "small", 0, 1)])).data
     assert told == "- 1 of 1 checks hold."
+
+
+def test_a_notebook_tells_of_tables_without_claims_on_file() -> None:
+    """Claims that another notebook judged, or an earlier run of this one, are not told with a table."""
+    nb = session.begin("fedstruct/6-evaluation", profile="quick", device="cpu", seeds=0, engine="local")
+    on_file = answer.numbers(nb.figures, "fedstruct", ["FS-T2"])
+    told = nb.came_out("FS-T2").data
+    assert sum(on_file["claims"].values()) and "tested numbers" in told
+    assert "claims that were judged" not in told and "main claim" not in told
 
 
 def test_a_folded_table_says_its_rows_and_escapes_them() -> None:
