@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -212,8 +213,9 @@ def test_a_notebook_tells_claims_and_checks() -> None:
     assert told == "- 1 of 1 checks hold."
 
 
-def test_a_notebook_tells_of_tables_without_claims_on_file() -> None:
+def test_a_notebook_tells_of_tables_without_claims_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims that another notebook judged, or an earlier run of this one, are not told with a table."""
+    monkeypatch.setenv("FEDREPRO_FIGURES", str(Path(__file__).parents[2] / "figures"))
     nb = session.begin("fedstruct/6-evaluation", profile="quick", device="cpu", seeds=0, engine="local")
     on_file = answer.numbers(nb.figures, "fedstruct", ["FS-T2"])
     told = nb.came_out("FS-T2").data
