@@ -130,9 +130,8 @@ class Exhibit:
         Raises:
             ArgumentError: the paper lists the exhibit and has no grid for it.
         """
-        module = paper_module(self.paper)
-        grids: dict[str, Grid] = module.GRIDS
-        return grids[one_of(f"an exhibit of exhibits.csv in GRIDS of {module.__name__}", self.id, grids)]
+        grids: dict[str, Grid] = paper_module(self.paper).GRIDS
+        return grids[one_of(f"an exhibit that exhibits.csv of {self.paper} lists, in GRIDS", self.id, grids)]
 
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
         """Return the runs of a profile, see `Grid.runs`."""

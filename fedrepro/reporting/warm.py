@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import signal
 import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a second thread of torch would be lost in a fork
@@ -11,9 +10,7 @@ sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # no client a
 
 from fedrepro.reporting import kernel  # noqa: E402
 
-_before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process above was interrupted, too, and ends this one
 kernel.warm_up()
-signal.signal(signal.SIGINT, _before)
 
 
 def _end(server: int = os.getpid()) -> None:

@@ -20,7 +20,7 @@ KEYS = ("label", "kind", "notebook", "title")
 
 def test_an_exhibit_without_a_grid_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exhibits.paper_module("feras"), "GRIDS", {"FR-T2": None})
-    with pytest.raises(ArgumentError, match=r"in GRIDS of fedrepro\.papers\.feras\.exhibits.*Got 'FR-T1'"):
+    with pytest.raises(ArgumentError, match=r"exhibits.csv of feras lists, in GRIDS.*Got 'FR-T1'"):
         exhibits.Exhibit("FR-T1", "feras", "", "", "", "").runs("paper")
 
 
