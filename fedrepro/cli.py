@@ -352,7 +352,7 @@ def check_(
     """
     store = Store()
     named = os.environ.get("FEDREPRO_STORE")
-    require(not named or store.folder.is_dir(), "FEDREPRO_STORE", "a folder that there is", named)
+    require(not named or store.folder.is_dir(), "FEDREPRO_STORE", "an existing folder", named)
     if seal:
         print(f"{store.seal()} lines were given a checksum")
     faults = store.check()

@@ -7,15 +7,14 @@ import pytest
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import budget, exhibits, notebook
 
+KEYS = ("label", "kind", "notebook", "title")
+
 
 def test_an_id_of_two_papers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a paper's folder was copied: no paper silently takes the exhibits of another."""
     monkeypatch.setattr(exhibits, "listed", lambda paper: [{"id": "FR-T1", **dict.fromkeys(KEYS, "a")}])
     with pytest.raises(ArgumentError, match=r"An exhibit must be of one paper\. FR-T1 is of fedgat and of "):
         exhibits.registered.__wrapped__()
-
-
-KEYS = ("label", "kind", "notebook", "title")
 
 
 def test_an_exhibit_without_a_grid_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

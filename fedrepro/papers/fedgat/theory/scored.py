@@ -1,4 +1,4 @@
-"""Measure FedGAT's attention scores at the round of best validation accuracy, which the reading *text* scores.
+"""Measure FedGAT's attention scores at the round of best validation accuracy, which the reading *text* scores (FG-Q3).
 
 The facts of a training run are those of its last round, when weights have often grown far beyond the scored ones.
 """
