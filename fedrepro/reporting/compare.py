@@ -102,12 +102,13 @@ def verdict(
     if reasons:
         return Verdict(mean, sd, runs, (mean - target) / point, why="; ".join(reasons))
     variance, freedom = rule.moderated(sd / point, runs, prior)
-    over_graphs = rule.moderated(anew[0] / point, anew[1], prior) if anew[1] > 1 else (math.nan, math.nan)
+    # The prior is one of variances on one graph, which would make that over graphs too small.
+    between = rule.moderated(anew[0] / point, anew[1]) if anew[1] > 1 else (math.nan, math.nan)
     found = {}
     for drawn in (True, False):
         found[drawn] = rule.intervals(
             mean / point, variance, freedom, runs, target / point, as_sd(printed, spread_kind, runs_published) / point,
-            runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point, anew=over_graphs,
+            runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point, anew=between,
         )  # fmt: skip
     judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in found.items()}
     chosen = found[bool(redrawn)]
@@ -145,8 +146,8 @@ def table(
         frame: one row a run, as `execute` returns it; rows whose `status` is not `ok` are left out. Scores are in the
             published unit.
         published: rows of `exhibits.published`, which say how the paper ran them (columns `paper`, `point`,
-            `runs_published` and `redrawn`). Where our runs keep one graph as the paper's do, `anew_sd` and `anew_runs`
-            are those of runs on graphs drawn anew.
+            `runs_published` and `redrawn`). Where our runs keep one graph as the paper's do, `anew` holds scores on
+            graphs drawn anew, a Series by graph.
         on: columns that identify a cell in both; numbers match however they are written.
         value: the column of `frame` that holds the score.
 
@@ -180,7 +181,7 @@ def table(
             redrawn=cell["redrawn"],
             rounding=last_digit(cell["value"]),
             prior=prior(cell["paper"], cell["dataset"]),
-            anew=(cell.get("anew_sd", math.nan), int(cell.get("anew_runs", 0))),
+            anew=over_graphs(cell),
             untested="; ".join(reasons),
         )
         if standin:
@@ -189,6 +190,12 @@ def table(
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
         rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
     return pd.DataFrame(rows, columns=[*identifiers, *PUBLISHED, *MEASURED, *carried])
+
+
+def over_graphs(cell: Mapping[str, Any]) -> tuple[float, int]:
+    """Return the standard deviation of our scores on graphs drawn anew for a published cell, and their number."""
+    scores = cell.get("anew")
+    return (math.nan, 0) if scores is None else (float(scores.std(ddof=1)), len(scores))
 
 
 def peaks(table: pd.DataFrame) -> pd.Series:

@@ -67,7 +67,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
     known, point = prior(cell["paper"], cell["dataset"]), cell["point"]
     sd = math.sqrt(known.variance) if math.isnan(row["ours_sd"]) else row["ours_sd"] / point
     count = cell["runs_published"]
-    anew, graphs = cell.get("anew_sd", math.nan), int(cell.get("anew_runs", 0))
+    anew, graphs = compare.over_graphs(cell)
     found = rule.intervals(
         0.0,
         *rule.moderated(sd, runs, known),
@@ -78,7 +78,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
         redrawn=bool(cell["redrawn"]),
         peak=cell["spread_kind"] == "peak",
         rounding=compare.last_digit(cell["value"]) / point,
-        anew=rule.moderated(anew / point, graphs, known) if graphs > 1 else (math.nan, math.nan),
+        anew=rule.moderated(anew / point, graphs) if graphs > 1 else (math.nan, math.nan),
     )
     return float(found.half95)
 

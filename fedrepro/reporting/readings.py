@@ -38,7 +38,11 @@ def listed(paper: str, exhibit_id: str) -> pd.DataFrame:
 
 
 def table(
-    main: pd.DataFrame, others: Mapping[str, pd.DataFrame], published: pd.DataFrame, layout: MainTable
+    main: pd.DataFrame,
+    others: Mapping[str, pd.DataFrame],
+    published: pd.DataFrame,
+    layout: MainTable,
+    own: Mapping[str, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return one row for each printed cell and reading that measured it, in the order of `listed`.
 
@@ -46,6 +50,7 @@ def table(
         main: the runs of the main reading, one row a run.
         others: the runs of each other reading by its name in `readings.csv`.
         published, layout: of the main table, see `session.main_runs`.
+        own: what stands for `published` in readings whose scores on graphs drawn anew are not the main reading's.
 
     Raises:
         ArgumentError: the paper's `readings.csv` does not list a reading.
@@ -60,14 +65,10 @@ def table(
     other = {name: known["kind"][name] != known["kind"].get(MAIN) for name in known.index}
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
-    judged = {
-        MAIN: judge(main),
-        **{
-            name: judge(others[name], published=published.assign(redrawn=drawn) if other[name] else published)
-            for name in known.index
-            if name in others
-        },
-    }
+    judged = {MAIN: judge(main)}
+    for name in filter(others.__contains__, known.index):
+        printed = (own or {}).get(name, published)
+        judged[name] = judge(others[name], published=printed.assign(redrawn=drawn) if other[name] else printed)
     judged[PLACEBO] = judge(main[odd])
     rows = []
     for name, words in judged.items():

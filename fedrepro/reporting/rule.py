@@ -16,8 +16,9 @@ error v_p of the published mean depends on the paper:
 
     split and partition redrawn for each of its runs    v_p = its variance / its runs
     one split kept for all of its runs, or not stated   v_p = our variance over splits, or its own if larger
-    one graph kept, and one of our own in all our runs  v_p = our variance over graphs drawn anew, or its own if larger;
-                                                        v_o has besides s^2/n what that variance exceeds s^2 by
+    one graph kept, and one of our own in all our runs  v_p = our variance over graphs drawn anew, or s^2 or its own if
+                                                        larger, since a graph adds to the variance over splits; v_o has
+                                                        besides s^2/n what the first of these exceeds s^2 by
     a peak of n runs                                    ours is the expected largest of n runs as well; since it grows
                                                         with our standard deviation, so that too small a one errs twice,
                                                         the tails of both intervals are halved (found by simulation)
@@ -166,7 +167,7 @@ def errors(
     between = np.where(np.isnan(over_graphs), 0.0, np.maximum(over_graphs - variance, 0.0))
     own = variance / runs + between
     freedom = np.where(between > 0, freedom_graphs, freedom)
-    ours = np.where(np.isnan(over_graphs), variance, over_graphs)  # stands for the paper's
+    ours = np.fmax(over_graphs, variance)  # stands for the paper's
     borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > ours))
     theirs = np.where(borrowed, ours, printed) / np.where(redrawn > 0, runs_published, 1.0)
     freedom_theirs = np.where(borrowed, freedom, runs_published - 1)

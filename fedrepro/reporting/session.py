@@ -192,7 +192,8 @@ class Notebook:
         from fedrepro.reporting import readings
 
         frame, published, layout = main_runs(self, exhibit_id)
-        found = readings.table(frame, others, published, layout)
+        own = {name: printed(self, exhibit_id, name) for name in others}
+        found = readings.table(frame, others, published, layout, own)
         self.save(f"{exhibit_id}-by-reading", found)
         return self.save(f"{exhibit_id}-causes", readings.causes(found))
 
@@ -340,13 +341,19 @@ def main_runs(notebook: Notebook, exhibit_id: str) -> tuple[DataFrame, DataFrame
     module = exhibits.paper_module(paper)
     frame = notebook.stored(exhibit_id)
     frame = module.main_reading(frame, exhibit_id) if hasattr(module, "main_reading") else frame
-    published = exhibits.published(paper)
+    return frame, printed(notebook, exhibit_id), layout
+
+
+def printed(notebook: Notebook, exhibit_id: str, reading: str = "main") -> DataFrame:
+    """Return the printed numbers of a main table, with a reading's scores on graphs drawn anew where there are any."""
+    paper = exhibits.find(exhibit_id).paper
+    module, published = exhibits.paper_module(paper), exhibits.published(paper)
     published = published[published["exhibit"].eq(exhibit_id) & published["metric"].str.contains(SCORES)]
     if hasattr(module, "printed_rows"):
         published = module.printed_rows(published)
     if hasattr(module, "with_new_graphs"):
-        published = module.with_new_graphs(published, notebook.stored)
-    return frame, published, layout
+        published = module.with_new_graphs(published, notebook.stored, reading)
+    return published
 
 
 def _styled(table: Any) -> str:

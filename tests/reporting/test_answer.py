@@ -120,10 +120,17 @@ def test_leads_are_paired_over_seeds() -> None:
 def test_one_kept_graph_widens_a_lead() -> None:
     """Where our runs keep one graph, the spread over graphs drawn anew is in the interval of a lead, as in a number."""
     runs, told = runs_of(LIKE_PRINT), {"headline": {"method": "FedGAT"}, "value": "test"}
-    kept = printed().assign(anew_sd=0.03, anew_runs=10)
-    leads = [effects.effects(runs, table, **told) for table in (printed(), kept, kept.assign(anew_runs=0))]
-    narrow, wide, none = (one[one["over"].eq("DistGAT") & one["pairs"].gt(0)]["half95"].item() for one in leads)
-    assert wide > 2 * narrow and none == narrow
+    rng, cells = np.random.default_rng(0), printed()
+    shared = 0.03 * rng.standard_normal(10)
+    scores = [pd.Series(shared + 0.002 * rng.standard_normal(10)) for _ in cells.index]
+    alone = [pd.Series(0.03 * rng.standard_normal(10)) for _ in cells.index]
+    anew = [pd.Series(some, cells.index, dtype=object) for some in (scores, alone)]
+    kept = [cells.assign(anew=some) for some in anew] + [cells.assign(anew=anew[0], anew_own=False)]
+    leads = [effects.effects(runs, table, **told) for table in (cells, *kept)]
+    halves = [one[one["over"].eq("DistGAT") & one["pairs"].gt(0)]["half95"].item() for one in leads]
+    narrow, paired, apart, borrowed = halves
+    # What both rows share of a graph is in no lead. Scores of another row cannot be paired.
+    assert narrow <= paired < 1.5 * narrow and min(apart, borrowed) > 2 * narrow
 
 
 def test_shuffled_records_flip_the_leads() -> None:

@@ -249,11 +249,15 @@ def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
     scores = [{**run.to_dict(), **run.options, tables.SCORE: 0.5 + 0.01 * run.seed} for run in runs]
     anew = tables.prepare(pd.DataFrame(scores).drop(columns="options"), "GFL-T2-redrawn")
     known = tables.with_new_graphs(exhibits.published("gfl").query("exhibit == 'GFL-T2'"), lambda _: anew)
-    cells = known.set_index(tables.KEY)[["anew_sd", "anew_runs"]]
-    for cell in (("csbm-DNC", "GFL-APPNP", "I=10"), ("csbm-SNC", "GFL-APPNP-V2", "I=10")):
-        assert tuple(cells.loc[cell]) == (pytest.approx(np.std([0, 1, 2, 3], ddof=1)), 4)
-    assert set(cells.loc["subCora"]["anew_runs"]) == {0} and cells.loc["subCora"]["anew_sd"].isna().all()
-    assert tuple(cells.loc[("csbm-DNC", "GCN", "")])[1] == 0
+    cells = {tuple(cell[name] for name in tables.KEY): cell for cell in known.to_dict("records")}
+    for key, own in ((("csbm-DNC", "GFL-APPNP", "I=10"), True), (("csbm-SNC", "GFL-APPNP-V2", "I=10"), False)):
+        assert compare.over_graphs(cells[key]) == (pytest.approx(np.std([0, 1, 2, 3], ddof=1)), 4)
+        assert cells[key]["anew_own"] == own
+    without = [cell for key, cell in cells.items() if key[0] == "subCora" or key == ("csbm-DNC", "GCN", "")]
+    assert {compare.over_graphs(cell)[1] for cell in without} == {0}
+    voted = tables.with_new_graphs(known, lambda _: anew.assign(**{"facts.node_test": anew["seed"] / 10}), "votes")
+    (votes,) = voted.query("dataset == 'csbm-SNC' and setting == 'I=1'").to_dict("records")[:1]
+    assert compare.over_graphs(votes) == (pytest.approx(np.std([0, 10, 20, 30], ddof=1)), 4)  # the votes' own
 
     main = pd.DataFrame({"dataset": "csbm-SNC", "method": "GFL-APPNP", "setting": "I=10", "seed": range(5)})
     main["percent"] = 92.4 + main["seed"] / 10
@@ -262,7 +266,7 @@ def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
         (found,) = compare.table(main, published, on=tables.KEY, value="percent").query("runs > 0").to_dict("records")
         return dict(found)
 
-    one, other = row(known), row(known.drop(columns=["anew_sd", "anew_runs"]))
+    one, other = row(known), row(known.drop(columns="anew"))
     assert one["verdict"] != other["verdict"] == "agrees" and one["half95"] > 2 * other["half95"]
     assert "4 drawn anew" in one["why"] and "drawn anew" not in other["why"]
 

@@ -81,21 +81,26 @@ def main_reading(frame: pd.DataFrame, exhibit: str, reading: str = grids.MAIN, v
     return chosen.assign(dataset=chosen["column"]).dropna(subset=[value])
 
 
-def with_new_graphs(printed: pd.DataFrame, stored: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
-    """Return printed numbers with the standard deviation and number of our runs on graphs drawn anew (GFL-G).
+def with_new_graphs(
+    printed: pd.DataFrame, stored: Callable[[str], pd.DataFrame], reading: str = "main"
+) -> pd.DataFrame:
+    """Return printed numbers with our scores on graphs drawn anew, in `anew`, a Series by repetition (GFL-G).
 
     The paper and our main reading each keep one graph a column, whose variance no run of theirs shows. SNC has new
-    graphs for I = 1 only, whose variance stands for that of its other rows.
+    graphs for I = 1 only, which stand for those of its other rows; `anew_own` is False there.
 
     Args:
         printed: rows of `exhibits.published`.
         stored: returns the runs of an exhibit, here of GFL-T2-redrawn.
+        reading: of `other_readings`, whose scores count; those with votes have scores of their own.
     """
-    spreads = main_reading(stored("GFL-T2-redrawn"), "GFL-T2", "redrawn").groupby(KEY)["percent"].agg(["std", "count"])
+    anew = stored("GFL-T2-redrawn")
+    runs = main_reading(_votes(anew) if "votes" in reading else anew, "GFL-T2", "redrawn")
+    known = {key: cell.set_index("seed")["percent"] for key, cell in runs.groupby(KEY)}
+    first = {dataset: known.get((dataset, "GFL-APPNP", "I=1")) for dataset in grids.COLUMNS}
     keys = list(printed[KEY].itertuples(index=False, name=None))
-    first = {dataset: (dataset, "GFL-APPNP", "I=1") for dataset in grids.COLUMNS}
-    known = spreads.reindex([key if key in spreads.index else first[key[0]] for key in keys])
-    return printed.assign(anew_sd=known["std"].to_numpy(), anew_runs=known["count"].fillna(0).to_numpy())
+    scores = pd.Series([known.get(key, first[key[0]]) for key in keys], printed.index, dtype=object)
+    return printed.assign(anew=scores, anew_own=[key in known for key in keys])
 
 
 def published_beside(frame: pd.DataFrame, exhibit: str, reading: str) -> pd.DataFrame:
@@ -115,11 +120,16 @@ def other_readings(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     Args:
         frame: the runs of GFL-T2, GFL-T2-redrawn and GFL-Q1.
     """
-    snc = frame[frame["column"].eq("csbm-SNC")]
-    votes = snc.assign(percent=100 * snc.get("facts.node_test", pd.Series(math.nan, snc.index)).astype(float))
+    votes = _votes(frame)
     named = {"votes": (votes, "code"), "text": (frame, "text"), "text, votes": (votes, "text")}
     named |= {name: (frame, name) for name in ("code, printed rate", "other initialization", "redrawn")}
     return {name: main_reading(runs, "GFL-T2", reading) for name, (runs, reading) in named.items()}
+
+
+def _votes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs on SNC, scored by votes of its nodes' samples."""
+    snc = frame[frame["column"].eq("csbm-SNC")]
+    return snc.assign(percent=100 * snc.get("facts.node_test", pd.Series(math.nan, snc.index)).astype(float))
 
 
 def by_graph(frame: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
