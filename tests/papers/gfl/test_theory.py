@@ -31,8 +31,8 @@ def test_identities_hold() -> None:
     """Identities hold to machine precision, and the printed sign points the other way (GFL-I1 to I3, I6, GFL-Q3)."""
     split = check(theory.gradient_split)
     assert split["relative_error"] < 1e-10 and split["printed_cosine"] == pytest.approx(-1)
-    assert check(theory.one_local_step, rounds=3)["largest_difference"] < 1e-10
-    assert check(theory.identity_aggregator, "csbm-n10x40")["largest_difference"] < 1e-10
+    for found in (check(theory.one_local_step, rounds=3), check(theory.identity_aggregator, "csbm-n10x40")):
+        assert found["largest_difference"] < 1e-10 and found["control"] > 1e-4
     assert check(theory.weights)["truncated"]["sum"] == pytest.approx(0.686, abs=1e-3)
 
 

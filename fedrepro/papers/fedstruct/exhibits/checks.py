@@ -83,6 +83,10 @@ for _id, _box in (("FS-A1", "Algorithm 1"), ("FS-A2", "Algorithm 2"), ("FS-A4", 
         f"{_id}-predictions": ("and predictions", "predictions"),
         f"{_id}-control": ("the same with one client's gradient left out", "one_step_control"),
     }
+CHECKS["FS-A2"] |= {
+    "FS-A2-structure": ("and the features S", "result.structure"),
+    "FS-A2-structure-control": ("S with one client's gradient left out", "structure_control"),
+}
 
 
 def rows(frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:

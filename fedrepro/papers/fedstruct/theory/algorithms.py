@@ -35,8 +35,8 @@ def algorithm(run: Run) -> dict[str, Any]:
 
     Returns:
         Largest differences after the last round. `weights`: of theta. `structure`: of S, None for "Deg". `predictions`:
-        of the logits at all nodes. `moved`: how far training moved theta. `one_step_control`: the difference of theta
-        if the server leaves out the first client's gradient.
+        of the logits at all nodes. `moved`: how far training moved theta. `one_step_control` and `structure_control`:
+        the differences of theta and S if the server leaves out the first client's gradients.
     """
     kind = one_of("structure", str(run.options.get("structure", "Deg")), ("Deg", "H2V"))
     known = one_of("graph", str(run.options.get("graph", "unknown")), ("unknown", "known")) == "known"
@@ -50,12 +50,13 @@ def algorithm(run: Run) -> dict[str, Any]:
     begun = method.start(fed)[1]
     box = _Box(fed, begun, known)
     theta, s = box.run(rounds)
-    control, _ = box.run(rounds, silent=0)
+    control, control_s = box.run(rounds, silent=0)
     weights = {name: w[0] for name, w in state.shared.items()}
     logits = method.predict(trained, state)[fed.batch.node_id.argsort()]
     result = {
         "weights": _largest(theta, weights),
         "structure": gap(s, weights["structure"]) if kind == "H2V" else None,
+        "structure_control": gap(control_s, weights["structure"]) if kind == "H2V" else None,
         "predictions": gap(box.logits(theta, s, torch.arange(len(box.data.y))), logits),
         "moved": _largest(theta, {name: w[0] for name, w in begun.shared.items()}),
         "one_step_control": _largest(control, weights),

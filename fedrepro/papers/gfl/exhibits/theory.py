@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 BLIND = "the check is blind"
 UNREFUTED = "not refuted"  # where no outcome could confirm the statement
 IDENTITIES = {"GFL-I2": "gfl-gradient-split", "GFL-I3": "gfl-one-local-step", "GFL-I6": "gfl-identity-aggregator"}
+CONTROLS = {  # the same difference where the identity must not hold
+    "GFL-I3": "the same with two local steps and two central ones a round",
+    "GFL-I6": "the same with the graph's propagation matrix",
+}
 
 # --- Algorithm 1 and its messages --------------------------------------------------------------------------------
 
@@ -207,7 +211,10 @@ def lemma_checks(table: pd.DataFrame) -> list[Row]:
 
 
 def identity_checks(frame: pd.DataFrame) -> list[Row]:
-    """Return the checks of the identities GFL-I2, I3 and I6, and the printed sign of the step (GFL-Q3)."""
+    """Return the checks of the identities GFL-I2, I3 and I6 with controls, and the printed sign of the step (GFL-Q3).
+
+    The control of GFL-I2 is the printed sign.
+    """
     bound = 1e-10
     rows = []
     for name, method in IDENTITIES.items():
@@ -215,6 +222,10 @@ def identity_checks(frame: pd.DataFrame) -> list[Row]:
         worst = float(frame.loc[frame["method"].eq(method), column].max(skipna=False))
         verdict = HOLDS if worst < bound else FAILS
         rows.append(_row(name, column.replace("_", " "), worst, verdict) | {"bound": "1e-10"})
+        if name in CONTROLS:
+            least = float(frame.loc[frame["method"].eq(method), "control"].min(skipna=False))
+            verdict = CAUGHT if least > bound else BLIND
+            rows.append(_row(f"{name}-control", CONTROLS[name], least, verdict) | {"bound": "1e-10"})
     cosine = float(frame.loc[frame["method"].eq(IDENTITIES["GFL-I2"]), "printed_cosine"].max(skipna=False))
     verdict = HOLDS if cosine >= 0 else FAILS
     return [*rows, _row("GFL-Q3", "cosine of the printed step to the gradient", cosine, verdict) | {"bound": "1"}]
