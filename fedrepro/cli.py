@@ -174,7 +174,7 @@ def run_(
     device: Annotated[str | None, _choice("device")] = None,
     engine: Annotated[str | None, _choice("engine")] = None,
     seeds: Annotated[int | None, typer.Option(help="seeds 0, 1, ...; 0 for the profile's own")] = None,
-    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores, or GPUs)")] = None,
+    jobs: Annotated[int | None, typer.Option(help="notebooks at once (default: cores and one, or by GPUs)")] = None,
     again: Annotated[bool, typer.Option("--again", help="also those that nothing has changed for")] = False,
     budget: Annotated[
         float | None,

@@ -103,7 +103,7 @@ def test_a_failed_notebook_is_status_1(
     ends.append(notebook.Outcome("a/2-c", 2.0, "ValueError: no"))
     assert cli.main(["run", "a"]) == 1
     printed = capsys.readouterr()
-    assert given[1] == (["a"], {}, 5)
+    assert given[1] == (["a"], {}, 6)
     assert "ok     a/1-b" in printed.out and "FAILED a/2-c" in printed.out and "ValueError: no" in printed.err
 
 

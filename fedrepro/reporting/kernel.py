@@ -15,6 +15,7 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -37,11 +38,13 @@ from fedrepro.runs import derived, executors, index, lines, provenance, store, v
 # What notebooks import that takes long, and what runs them. Importing these starts no thread, but perhaps a GPU.
 HEAVY = (
     "torch", "torch_geometric.data", "torch_geometric.utils", "pandas", "matplotlib.pyplot", "seaborn", "scipy.stats",
-    "sklearn.metrics", "networkx", "ipywidgets", "ipykernel.kernelapp", "ipykernel.pylab.backend_inline",
+    "sklearn.metrics", "sklearn.cluster", "networkx", "ipywidgets", "ipykernel.kernelapp",
+    "ipykernel.pylab.backend_inline",
     "matplotlib_inline.backend_inline", "papermill", "nbconvert", "pandas.io.formats.style", "IPython.core.completer",
+    "IPython.core.debugger", "IPython.core.magics.execution", "IPython.extensions.storemagic", "pandas.io.formats.html",
     "fedrepro.engine.training", "fedrepro.reporting.answer", "fedrepro.reporting.figures", "fedrepro.reporting.outcome",
 )  # fmt: skip
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.02  # between two looks whether a process has ended
 # A kernel that is told to end writes its trace first; on a busy machine Jupyter's 5 seconds are too few for that.
 END_SECONDS = 60.0
 # What this process has begun and must not leave: kernel managers, and files and folders.
@@ -157,6 +160,9 @@ def manager() -> Iterator[type]:
             async def _async_interrupt_kernel(self) -> None:
                 """Do nothing: only a shutdown interrupts, and a kernel at rest logs that as an error."""
 
+            async def _async_finish_shutdown(self, *args: Any, **kwargs: Any) -> None:
+                await super()._async_finish_shutdown(*args, **{"pollinterval": LOOK_SECONDS, **kwargs})
+
             async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
                 if ready is None:
                     await super()._async_launch_kernel(kernel_cmd, **kw)
@@ -192,8 +198,8 @@ def environment(profile: str, jobs: int, traced: Path | None = None) -> Iterator
         HEADLESS: "1",
     }
     if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
-        # two processes a core at worst, so that the last notebook is not left with one core
-        changes["FEDREPRO_WORKERS"] = str(max(1, 2 * executors.cores() // jobs))
+        # about two processes a core at worst, so that the last notebook is not left with one core
+        changes["FEDREPRO_WORKERS"] = str(math.ceil(2 * executors.cores() / jobs))
     with scratch("fedrepro-smoke-") as empty:
         if profile == "smoke":
             nowhere = "http://127.0.0.1:9"

@@ -93,14 +93,15 @@ def gpus() -> list[str]:
 
 
 def at_once(device: str, engine: str = "local") -> int:
-    """Return how many notebooks run at once by default: `NOTEBOOKS` a GPU where they compute on one, else one a core.
+    """Return how many notebooks run at once by default: `NOTEBOOKS` a GPU where they compute on one, else a few.
 
-    Of notebooks that share a GPU one computes on it, and the others read the store and draw.
+    Of notebooks that share a GPU one computes on it, and the others read the store and draw. Elsewhere there is one
+    more than cores, since each waits for its kernel to begin and to end.
     """
     # Importing torch takes seconds, and is not needed to know that a machine has no GPU.
     elsewhere = engine != "local" or device == "cpu" or (device == "auto" and not has_driver())
     if elsewhere or resolved(device) == "cpu":
-        return cores()
+        return cores() + 1
     return min(cores(), NOTEBOOKS * len(gpus()))
 
 

@@ -156,7 +156,7 @@ def test_auto_says_once_why_it_takes_the_cpu(cuda: str | None, why: str, monkeyp
     executors._say_why_not.cache_clear()
 
 
-ON_THE_CPU = [("cpu", "local", True, 8), ("auto", "local", False, 8), ("cuda", "dask", True, 8)]
+ON_THE_CPU = [("cpu", "local", True, 9), ("auto", "local", False, 9), ("cuda", "dask", True, 9)]
 ON_A_GPU = [("auto", "local", True, 4), ("cuda", "local", False, 4)]
 
 
@@ -164,7 +164,7 @@ ON_A_GPU = [("auto", "local", True, 4), ("cuda", "local", False, 4)]
 def test_four_notebooks_at_once_for_each_gpu(
     device: str, engine: str, smi: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Notebooks that compute on a GPU share it with three others, and those on the CPU run one a core."""
+    """Notebooks that compute on a GPU share it with three others, and on the CPU there is one more than cores."""
     monkeypatch.setenv("FEDREPRO_WORKERS", "8")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
