@@ -57,7 +57,7 @@ help:  ## this list
 	@echo "  ENGINE=local|dask|slurm     on what (dask: ADDRESS=tcp://host:port)"
 	@echo "  FRESH=1                     leave the store aside: results and figures go to build/fresh, and go on from there"
 	@echo "  VENV=none                   the current interpreter instead of .venv;  PYTHON=... another one"
-	@echo "  JOBS=4                      notebooks run at once, by default one a core;  N=5 runs that verify recomputes"
+	@echo "  JOBS=4                      notebooks run at once, by default one more than cores;  N=5 runs that verify recomputes"
 	@echo "  LAB='--ip 0.0.0.0 --no-browser'   options of JupyterLab"
 	@echo "  MINUTES=20                  how long faults goes on;  SEED=7 what it draws, else a new seed, which is printed"
 
