@@ -342,7 +342,7 @@ def run_all(
     Raises:
         ArgumentError: before any is started, if a name or a parameter is wrong for one of them.
     """
-    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+    from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 
     require(is_whole(jobs), "jobs", "an integer >= 1", jobs)
     sources = select(names)
@@ -359,16 +359,20 @@ def run_all(
     if not copies:
         return
     jobs = min(jobs, len(copies))
+    long_first = sorted(copies, key=lambda source: -len(exhibits.drawn_by(source.name)))
     pool = ProcessPoolExecutor(jobs, **kernel.processes(), initializer=_begin)
+    ends: dict[Future[Outcome], Source] = {}
     try:
-        long_first = sorted(copies, key=lambda source: -len(exhibits.drawn_by(source.name)))
-        ends = {pool.submit(_attempt, source, values, copies[source], jobs): source for source in long_first}
+        for source in long_first:
+            ends[pool.submit(_attempt, source, values, copies[source], jobs)] = source
         for end in as_completed(ends):
             try:
                 yield end.result()
             except BrokenExecutor:
                 yield Outcome(ends[end].name, 0.0, "the process was ended from outside, perhaps for lack of memory")
     except BaseException:  # an interrupt: what waits is not begun, what runs is ended
+        if not ends:  # the first process waits for the warm one
+            kernel.stop_warming()
         executors.give_up(pool)
         raise
     pool.shutdown()
