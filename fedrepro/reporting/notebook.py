@@ -96,11 +96,12 @@ def selectable() -> list[str]:
     return ["all", *dict.fromkeys(source.paper for source in sources), *(source.name for source in sources)]
 
 
-def select(names: Iterable[str]) -> list[Source]:
+def select(names: Iterable[str], single: bool = False) -> list[Source]:
     """Return the notebooks of some names: `all`, a paper, `paper/n-section`, `paper/n`, or the path of an .ipynb file.
 
     Raises:
-        ArgumentError: a name is none of these; the message holds the nearest one.
+        ArgumentError: a name is none of these; the message holds the nearest one. If the caller takes a `single`
+            notebook, the message names only what gives one.
     """
     sources = find()
     chosen: dict[Path, Source] = {}
@@ -111,10 +112,10 @@ def select(names: Iterable[str]) -> list[Source]:
             short = [source.name.partition("-")[0] for source in sources]
             matching = [s for s, number in zip(sources, short) if name in ("all", s.paper, number, s.name)]
         if not matching:
-            raise ArgumentError(
-                f"notebook must be 'all', a paper or paper/n-section (see `fedrepro list`). Got {name!r}."
-                + did_you_mean(name, selectable())
-            )
+            allowed = "'all', a paper or paper/n-section"
+            told = "NOTEBOOK must be paper/n or paper/n-section" if single else f"notebook must be {allowed}"
+            near = did_you_mean(name, [source.name for source in sources] if single else selectable())
+            raise ArgumentError(f"{told} (see `fedrepro list`). Got {name!r}.{near}")
         chosen.update({source.path: source for source in matching})
     return list(chosen.values())
 
