@@ -23,6 +23,7 @@ GUESS = "a guess without messages"
 PARTS = {"metis": "parts of neighbours (METIS)", "random": "random parts", "dirichlet": "parts of unlike labels"}
 HETEROPHILIC = "heterophilic graphs"
 CHEAP = f"least bytes within {CLOSE:g} points of the best"
+EQUAL_BYTES = "Of methods that send equally many bytes, the one of highest mean accuracy is said to send least."
 SHORT = (
     "Named are, for each way in which nodes come to clients, the methods that are the best or not shown to be worse"
     " than the best in most columns. Few runs show few differences: two methods that are both named are not shown to"
@@ -30,11 +31,12 @@ SHORT = (
 )
 LEGEND = (
     "A column is named by its graph, its partition, the number of clients, and its split where that is not the usual"
-    " one. A difference is *shown* if its 95% interval leaves out zero and Benjamini and Hochberg's procedure keeps it."
-    " The best method is chosen by the runs that the others are then compared on, so that among equal methods some"
-    " would be shown to be worse more often than the level says. An attack's success is a lower bound: what it does not"
-    " rebuild, a better attacker may. Without messages about nodes it names one class for all of a client's nodes:"
-    " what is revealed of the labels is that class."
+    f" one. Tables write `{COLUMN}` for {tables.spoken(COLUMN)}. A difference is *shown* if its 95% interval leaves out"
+    " zero and Benjamini and Hochberg's procedure keeps it. The best method is chosen by the runs that the others are"
+    " then compared on, so that among equal methods some would be shown to be worse more often than the level says."
+    f" {EQUAL_BYTES} An attack's success is a lower bound: what it does not rebuild, a better attacker may. Without"
+    " messages about nodes it names one class for all of a client's nodes: what is revealed of the labels is that"
+    " class."
 )
 
 
@@ -88,7 +90,7 @@ def sentences(
 
 
 def _headings(table: pd.DataFrame) -> dict[str, str]:
-    """Return the name of each column, with the number of runs of its methods where some lack runs of the protocol."""
+    """Return the name of each column in words, with the number of runs of a method where some lack runs."""
     cells = tables.summary(table)
     cells = cells[cells["row"].ne("Central") & (cells["runs"].gt(0) | cells["note"].eq("not computed yet"))]
     runs = {label: part["runs"] for label, part in cells.groupby("column")}
@@ -97,7 +99,8 @@ def _headings(table: pd.DataFrame) -> dict[str, str]:
         wanted = protocol.SEEDS.get(str(dataset).removesuffix("~standin"), 1)
         low, high = (runs[label].min(), runs[label].max()) if label in runs else (wanted, wanted)
         some = f"{low}-{high}" if low < high else f"{low}"
-        told[label] = label if low >= wanted else f"{label} ({some} of {wanted} runs a method)"
+        name = tables.spoken(label)
+        told[label] = name if low >= wanted else f"{name} ({some} of {wanted} runs a method)"
     return told
 
 
@@ -137,7 +140,7 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
         }
         told = [f"{name} {gap.difference:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]" for name, gap in gaps.items() if gap]
         if told:
-            yield f"**FedAvg minus FedSGD in points, {label}.** {'; '.join(told)} (AX-13)."
+            yield f"**FedAvg minus FedSGD in points, {tables.spoken(label)}.** {'; '.join(told)} (AX-13)."
 
 
 def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
@@ -160,7 +163,7 @@ def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
             f"{kind}: {', '.join(tables.order(list(part.loc[chosen, 'row']))) or 'none'}"
             for kind, chosen in kinds.items()
         )
-        yield f"**Duplicated pages, {label}.** Leads over Local, {told} (AX-14)."
+        yield f"**Duplicated pages, {tables.spoken(label)}.** Leads over Local, {told} (AX-14)."
 
 
 def costs(table: pd.DataFrame) -> Iterator[str]:
@@ -170,7 +173,7 @@ def costs(table: pd.DataFrame) -> Iterator[str]:
         if len(points) < 2:
             continue
         near = points[points["accuracy"] >= points["accuracy"].max() - CLOSE]
-        # Of those that send the same the better one is named.
+        # The order of accuracy is what `EQUAL_BYTES` says.
         least = near.sort_values(["bytes", "accuracy"], ascending=[True, False], kind="stable").iloc[0]
         names = ", ".join(points[points["front"]].sort_values("bytes")["row"])
         size = f"{least['bytes']:{'.3g' if least['bytes'] < 100 else ',.0f'}} MiB"
@@ -200,8 +203,9 @@ def _leaks(table: pd.DataFrame, leaks: pd.DataFrame | None) -> Iterator[str]:
     if len(near):
         least = near.sort_values("worst", kind="stable").iloc[0]
         yield (
-            f"**Leaks on {COLUMN}.** Of the methods within {CLOSE:g} points of the best, {least['row']} reveals least "
-            f"to this attacker: its worst of three goals is {least['worst']:.0%} of the way from {GUESS} to everything."
+            f"**Leaks on {tables.spoken(COLUMN)}.** Of the methods within {CLOSE:g} points of the best, {least['row']} "
+            f"reveals least to this attacker: its worst of three goals is {least['worst']:.0%} of the way from {GUESS} "
+            "to everything."
         )
 
 
@@ -278,7 +282,7 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
     total = int((cells["with runs"] + cells["missing"]).sum())
     yield f"**What is open.** {int(cells['with runs'].sum())} of {total} cells of the protocol have all their runs."
     if len(lacking):
-        yield f"Columns that are not complete: {', '.join(lacking['column'])}."
+        yield f"Columns that are not complete: {'; '.join(map(tables.spoken, lacking['column']))}."
     found = statistics.ranks(table)
     if found:
         yield f"Ranks over {found.graphs} graphs, for {len(found.mean)} methods: {_power(found)} (AX-5)."

@@ -104,13 +104,16 @@ def order(rows: Sequence[str]) -> list[str]:
     return [name for name in known if name in set(rows)] + sorted(set(rows) - set(known))
 
 
+NAMES = {protocol.METIS: "METIS", "dirichlet": "Dirichlet"}  # of partitions, as their authors write them
+
+
 def spoken(label: str) -> str:
     """Return the label of a column as a title says it: `Cora metis 10` as `Cora, METIS, 10 clients`."""
     found = re.fullmatch(r"(.+) (\S+) (\d+)(, .+)?", str(label))
     if found is None:
         return str(label)
     graph, kind, clients, split = found.groups(default="")
-    return f"{graph}, {'METIS' if kind == protocol.METIS else kind}, {clients} clients{split}"
+    return f"{graph}, {NAMES.get(kind, kind)}, {clients} clients{split}"
 
 
 def summary(table: pd.DataFrame, value: str = "accuracy", columns: Sequence[Column] = ()) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 LEAST = 2  # neighbours: nodes that hang on one common neighbour are many in every graph, and are no copies
-WITH, WITHOUT = "with a training twin", "without"
+WITH, WITHOUT = "with a training twin", "without a training twin"
 LEVEL = 0.05
 SHARES = ("twins", "same_label", "chance", "covered", "same_client", "copied")
 

@@ -26,7 +26,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,26 @@ def processes() -> dict[str, Any]:
         return {"mp_context": multiprocessing.get_context("spawn")}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fedrepro.reporting.warm"])
+    resource_tracker.ensure_running()  # first: it unblocks SIGINT at its end
+    # A blocked signal stays so in the new process, and waits there until `warm` has chosen a silent end.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return {"mp_context": context, "max_tasks_per_child": 1}
+
+
+def stop_warming() -> None:
+    """End the process from which others are forked.
+
+    While it is warming it does not see that nobody waits for it. It would go on for seconds, and then fork a process
+    that finds nothing of its pool, and prints a traceback.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()  # so that a later pool starts a new one
 
 
 @contextlib.contextmanager

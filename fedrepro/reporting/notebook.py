@@ -96,11 +96,12 @@ def selectable() -> list[str]:
     return ["all", *dict.fromkeys(source.paper for source in sources), *(source.name for source in sources)]
 
 
-def select(names: Iterable[str]) -> list[Source]:
+def select(names: Iterable[str], single: bool = False) -> list[Source]:
     """Return the notebooks of some names: `all`, a paper, `paper/n-section`, `paper/n`, or the path of an .ipynb file.
 
     Raises:
-        ArgumentError: a name is none of these; the message holds the nearest one.
+        ArgumentError: a name is none of these; the message holds the nearest one. If the caller takes a `single`
+            notebook, the message names only what gives one.
     """
     sources = find()
     chosen: dict[Path, Source] = {}
@@ -111,10 +112,10 @@ def select(names: Iterable[str]) -> list[Source]:
             short = [source.name.partition("-")[0] for source in sources]
             matching = [s for s, number in zip(sources, short) if name in ("all", s.paper, number, s.name)]
         if not matching:
-            raise ArgumentError(
-                f"notebook must be 'all', a paper or paper/n-section (see `fedrepro list`). Got {name!r}."
-                + did_you_mean(name, selectable())
-            )
+            allowed = "'all', a paper or paper/n-section"
+            told = "NOTEBOOK must be paper/n or paper/n-section" if single else f"notebook must be {allowed}"
+            near = did_you_mean(name, [source.name for source in sources] if single else selectable())
+            raise ArgumentError(f"{told} (see `fedrepro list`). Got {name!r}.{near}")
         chosen.update({source.path: source for source in matching})
     return list(chosen.values())
 
@@ -342,7 +343,7 @@ def run_all(
     Raises:
         ArgumentError: before any is started, if a name or a parameter is wrong for one of them.
     """
-    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+    from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 
     require(is_whole(jobs), "jobs", "an integer >= 1", jobs)
     sources = select(names)
@@ -359,16 +360,20 @@ def run_all(
     if not copies:
         return
     jobs = min(jobs, len(copies))
+    long_first = sorted(copies, key=lambda source: -len(exhibits.drawn_by(source.name)))
     pool = ProcessPoolExecutor(jobs, **kernel.processes(), initializer=_begin)
+    ends: dict[Future[Outcome], Source] = {}
     try:
-        long_first = sorted(copies, key=lambda source: -len(exhibits.drawn_by(source.name)))
-        ends = {pool.submit(_attempt, source, values, copies[source], jobs): source for source in long_first}
+        for source in long_first:
+            ends[pool.submit(_attempt, source, values, copies[source], jobs)] = source
         for end in as_completed(ends):
             try:
                 yield end.result()
             except BrokenExecutor:
                 yield Outcome(ends[end].name, 0.0, "the process was ended from outside, perhaps for lack of memory")
     except BaseException:  # an interrupt: what waits is not begun, what runs is ended
+        if not ends:  # the first process waits for the warm one
+            kernel.stop_warming()
         executors.give_up(pool)
         raise
     pool.shutdown()

@@ -34,7 +34,7 @@ def copy(name: str, anew: bool = False) -> Path:
     Raises:
         ArgumentError: the name is that of no notebook, or of several.
     """
-    found = notebook.select([name])
+    found = notebook.select([name], single=True)
     require(len(found) == 1, "NOTEBOOK", f"one notebook, such as {found[0].name!r}", name)
     (source,) = found
     chosen = _place(source)

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from stored import row_of
 
-from fedrepro.across import page, protocol, statistics, tables
+from fedrepro.across import page, protocol, statistics, tables, twins
 from fedrepro.reporting import checks
 
 METIS = protocol.METIS
@@ -225,6 +225,7 @@ def test_the_short_answer_counts_columns_and_flips_with_the_data(tmp_path: Path)
     (tmp_path / "across").mkdir()
     text = page.write(tmp_path, ["a statement"], short)
     assert text.index("FedGAT in 2 of 2") < text.index("<details>") < text.index("- a statement")
+    assert "Tables write `Cora metis 10` for Cora, METIS, 10 clients." in text and page.EQUAL_BYTES in text
 
 
 def test_of_equal_bytes_the_better_method_sends_least() -> None:
@@ -241,7 +242,8 @@ def test_a_column_that_lacks_runs_says_so() -> None:
     methods = [name for name in protocol.METHODS if not protocol.why_not(name, column)]
     whole = table(dict.fromkeys([*methods, protocol.FINE_TUNED], SCORES["Local"]))
     lacking = whole[whole["row"].ne("FedAvg") | whole["seed"].lt(2)]
-    for rows, heading in ((whole, f"{column.label}.**"), (lacking, f"{column.label} (2-5 of 5 runs a method).**")):
+    name = "Cora, METIS, 10 clients"
+    for rows, heading in ((whole, f"{name}.**"), (lacking, f"{name} (2-5 of 5 runs a method).**")):
         told = page.sentences(rows)
         assert all(any(one.startswith(f"**{what}, {heading}") for one in told) for what in ("Accuracy", "Bytes"))
 
@@ -309,3 +311,19 @@ def test_a_title_says_a_columns_name_in_words() -> None:
     second = protocol.Column("Cora", protocol.RANDOM, 20, protocol.SECOND)
     told = [tables.spoken(label) for label in (protocol.Column("my graph", METIS).label, second.label, "by hand")]
     assert told == ["my graph, METIS, 10 clients", f"Cora, random, 20 clients, {protocol.SECOND}", "by hand"]
+    assert tables.spoken("Cora dirichlet 20") == "Cora, Dirichlet, 20 clients"
+
+
+def test_the_page_names_every_column_in_words() -> None:
+    """No statement has the label of a table, whatever it tells; a list of columns is split by semicolons."""
+    rows = pd.concat([table(SCORES).assign(column=column.label, **column._asdict()) for column in protocol.columns()])
+    held = pd.DataFrame({"row": ["FedAvg"], "features": [0.1], "edges": [0.0], "labels": [0.2]})
+    read = pd.concat([table(SCORES), table({"FedSGD": SCORES["Local"], "as in AX-1": SCORES["FedAvg"]})])
+    scored = table(SCORES).assign(nodes=twins.WITH)
+    leads = twins.leads(pd.concat([scored, scored.assign(nodes=twins.WITHOUT)]))
+    told = page.sentences(rows, held, read=read, leads=leads)
+    assert not [one for one in told for column in protocol.columns() if column.label in one]
+    name = "Cora, METIS, 10 clients"
+    heads = ("Accuracy, {}", "FedAvg minus FedSGD in points, {}", "Duplicated pages, {}", "Bytes, {}", "Leaks on {}")
+    assert all(any(one.startswith(f"**{head.format(name)}") for one in told) for head in heads)
+    assert any(f"not complete: {name}; Cora, random, 10 clients; " in one for one in told)

@@ -104,6 +104,7 @@ def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
         and "not shown to depend on twins: none" in told
     )
     assert set(found["larger"].dropna()) == {lead[where], ""}  # of Central nothing is shown
+    assert lead[False] == "without a training twin"  # a reader of the table meets the value alone
     panels = twins.draw(twins.leads(table)).axes
     assert [axes.get_title() for axes in panels] == ["Chameleon, METIS, 10 clients"]
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["Central", "Local", "FedGCN"]

@@ -15,6 +15,7 @@ import pytest
 from notebooks_written import write
 
 from fedrepro.reporting import kernel
+from fedrepro.runs import executors
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and process groups are not tried: they are POSIX's")
 
@@ -94,6 +95,39 @@ def test_no_process_is_left(name: str, tmp_path: Path) -> None:
         assert errors == f"fedrepro: {told}; what was finished is kept\n" and output == ""
     left = [path.name for path in (tmp_path / "build").rglob("*") if path.is_file()]
     assert left == [], "partial copies are left"
+
+
+def warming(child: subprocess.Popen[str]) -> None:
+    """Wait until the command has started the process from which others are forked."""
+    end = time.monotonic() + 120
+    command = psutil.Process(child.pid)
+    while not any("multiprocessing.forkserver" in " ".join(below.cmdline()) for below in command.children()):
+        assert child.poll() is None and time.monotonic() < end, child.communicate()
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or executors.has_driver(), reason="here no process is warmed")
+@pytest.mark.parametrize("seconds", [0.05, 1.0], ids=["as it starts", "as it imports"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_command_that_warms_ends_quietly(name: str, seconds: float, tmp_path: Path) -> None:
+    """Control-C, which all processes of a terminal get, or SIGTERM in the first seconds is one line and no process."""
+    if name == "SIGINT" and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        pytest.skip("SIGINT is ignored here and by all child processes, as in the background")
+    write(tmp_path / "notebooks", "p/1-a", CELL)
+    child = start(tmp_path, "p", "--jobs", "1", start_new_session=True)
+    try:
+        warming(child)
+        time.sleep(seconds)
+        below = psutil.Process(child.pid).children(recursive=True)
+        end = os.killpg if name == "SIGINT" else os.kill
+        end(child.pid, getattr(signal, name))
+        assert gone(below, SOON), f"processes outlive {name}"
+        output, errors = child.communicate(timeout=SOON)
+    finally:
+        child.kill()
+    told = "interrupted" if name == "SIGINT" else f"ended by {name}"
+    assert (output, errors) == ("", f"fedrepro: {told}; what was finished is kept\n")
+    assert child.returncode == 128 + getattr(signal, name)
 
 
 @pytest.mark.parametrize("above", [0, 1, 2], ids=["the kernel", "who looks after it", "who runs the notebook"])

@@ -63,3 +63,12 @@ def test_edit_needs_one_notebook(checkout: Path, capsys: pytest.CaptureFixture[s
     assert "NOTEBOOK must be one notebook, such as 'p/1-a'. Got 'all'." in capsys.readouterr().err
     assert cli.main(["edit", "p/1-b"]) == 2
     assert "Got 'p/1-b'. Did you mean 'p/1-a'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["nope", "al"])
+def test_edit_of_an_unknown_notebook(checkout: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """An unknown name is one line and status 2. Neither a paper nor `all` is called allowed or suggested."""
+    assert cli.main(["edit", name]) == 2
+    allowed = "paper/n or paper/n-section (see `fedrepro list`)"
+    assert capsys.readouterr().err == f"fedrepro: NOTEBOOK must be {allowed}. Got {name!r}.\n"
+    assert not (checkout / "build").exists()

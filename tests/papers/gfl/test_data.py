@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import networkx
 import numpy as np
 import pytest
 import torch
 
+from fedrepro import paths
+from fedrepro.across import protocol
 from fedrepro.data import datasets, partition
+from fedrepro.papers import gfl
 from fedrepro.papers.gfl.data import PAIRS, TASKS, _roles, components, parameters, topology
 
 
@@ -80,6 +84,21 @@ def test_subcora_is_as_the_paper_asks() -> None:
         assert int(classes.min()) > 0 and float(classes.std(correction=0)) <= 2.5
         assert components(datasets.subgraph(one, one.train_mask))[0] == 1
         assert torch.equal(one.x.to_dense()[:count], other.x.to_dense()[:count])
+
+
+@pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="subCora needs the real Cora: FEDREPRO_DATA is unset")
+def test_few_nodes_of_subcora_choose() -> None:
+    """The sizes of validation parts are those that the deviation and the protocol across the papers tell."""
+    graphs = [datasets.assemble("subCora", "", "public", seed) for seed in range(20)]
+    sizes = [int(graph.val_mask.sum()) for graph in graphs]
+    (deviation,) = (
+        row for row in paths.read_csv(Path(gfl.__file__).with_name("deviations.csv")) if row["id"] == "GFL-S"
+    )
+    assert f"{min(sizes)} to {max(sizes)} by the sub-graph" in deviation["why"]
+    tuned = datasets.assemble("subCora", "", "public", protocol.TUNING_SEED)
+    assert torch.equal(tuned.edge_index, graphs[0].edge_index) and torch.equal(tuned.val_mask, graphs[0].val_mask)
+    told = " ".join((protocol.__doc__ or "").split())
+    assert f"Its points were chosen by {sizes[0]} validation nodes" in told
 
 
 @pytest.mark.skipif("FEDREPRO_DATA" not in os.environ, reason="subCora needs the real Cora: FEDREPRO_DATA is unset")

@@ -1,0 +1,32 @@
+"""The command `fedrepro check`, and what it says of a store that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrepro import cli
+
+
+@pytest.mark.parametrize("options", [[], ["--seal"]])
+def test_a_folder_that_is_not_there_is_refused(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt FEDREPRO_STORE is one line and status 2. No store is called sound, and no folder is made."""
+    place = tmp_path / "reslts"
+    monkeypatch.setenv("FEDREPRO_STORE", str(place))
+    assert cli.main(["check", *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"fedrepro: FEDREPRO_STORE must be an existing folder. Got {str(place)!r}.\n"
+    assert not place.exists()
+
+
+def test_an_empty_folder_is_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that is there and holds nothing has nothing wrong."""
+    monkeypatch.setenv("FEDREPRO_STORE", str(tmp_path))
+    assert cli.main(["check"]) == 0
+    assert capsys.readouterr().out == f"0 finished runs in {tmp_path}: nothing wrong\n"
