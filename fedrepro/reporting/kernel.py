@@ -39,9 +39,8 @@ from fedrepro.runs import derived, executors, index, lines, provenance, store, v
 HEAVY = (
     "torch", "torch_geometric.data", "torch_geometric.utils", "pandas", "matplotlib.pyplot", "seaborn", "scipy.stats",
     "sklearn.metrics", "sklearn.cluster", "networkx", "ipywidgets", "ipykernel.kernelapp",
-    "ipykernel.pylab.backend_inline",
-    "matplotlib_inline.backend_inline", "papermill", "nbconvert", "pandas.io.formats.style", "IPython.core.completer",
-    "IPython.core.debugger", "IPython.core.magics.execution", "IPython.extensions.storemagic", "pandas.io.formats.html",
+    "ipykernel.pylab.backend_inline", "matplotlib_inline.backend_inline", "papermill", "nbconvert",
+    "pandas.io.formats.style", "IPython.core.completer", "IPython.core.debugger", "IPython.core.magics.execution",
     "fedrepro.engine.training", "fedrepro.reporting.answer", "fedrepro.reporting.figures", "fedrepro.reporting.outcome",
 )  # fmt: skip
 LOOK_SECONDS = 0.02  # between two looks whether a process has ended
@@ -139,11 +138,7 @@ def processes() -> dict[str, Any]:
 
 
 def stop_warming() -> None:
-    """End the process from which others are forked.
-
-    While it is warming it does not see that nobody waits for it. It would go on for seconds, and then fork a process
-    that finds nothing of its pool, and prints a traceback.
-    """
+    """End the process from which others are forked, which while it is warming does not see that nobody waits for it."""
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)
