@@ -49,6 +49,13 @@ def test_differences_are_paired_with_the_interval_of_student() -> None:
         assert row["verdict"] == ("above" if low > 0 else "below")
 
 
+def test_a_view_of_a_method_is_not_held_against_it() -> None:
+    """Fine-tuned FedAvg is a view of FedAvg's runs: it is compared with Local alone."""
+    found = statistics.differences(table({**SCORES, protocol.FINE_TUNED: SCORES["FedGAT"]}))
+    assert found.loc[found["row"].eq(protocol.FINE_TUNED), "base"].tolist() == ["Local"]
+    assert not found["row"].eq(found["base"]).any()
+
+
 def test_noise_alone_is_seldom_shown() -> None:
     """Methods of equal mean: at most one in twenty columns shows any, by Benjamini and Hochberg."""
     rng = np.random.default_rng(0)
@@ -120,6 +127,10 @@ def test_seeds_of_two_graphs_are_no_runs_of_one() -> None:
         means = [leads_of(part).mean() for part in parts]
         assert row["difference"] == pytest.approx(sum(means[:2]) / 2 - sum(means[2:]) / 2)
         assert row["high"] - row["low"] < 8, "the spread between graphs of a side is no error"
+        part = np.array([leads_of(each).var(ddof=1) / (len(leads_of(each)) * 2**2) for each in parts])
+        freedom = part.sum() ** 2 / sum(part**2 / [len(leads_of(each)) - 1 for each in parts])  # Satterthwaite's
+        half = stats.t.ppf(0.975, freedom) * math.sqrt(part.sum())
+        assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
         covered += row["low"] <= 8 <= row["high"]
     assert covered >= 52  # 57 are expected
 
