@@ -16,8 +16,8 @@ import torch
 
 from fedrepro.data import sources
 
-REAL = os.environ.get("FEDREPRO_DATA")
-needs_real = pytest.mark.skipif(REAL is None, reason="the real files are not read: FEDREPRO_DATA is unset")
+REAL = os.environ.get("FEDREPRO_DATA")  # an empty one is none, as in `paths.raw_folders`
+needs_real = pytest.mark.skipif(not REAL, reason="the real files are not read: FEDREPRO_DATA is unset")
 
 
 def dense(x: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -21,7 +21,7 @@ TRIED = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search
 METHODS = ["Local", "FedAvg", "FedProx", "FedPer", "Central"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the bar is not tested where there is no pseudo-terminal")
+@pytest.mark.skipif(os.name != "posix", reason="the script is not run: where there is no pseudo-terminal it has no bar")
 def test_the_script_runs_as_written(tmp_path: Path) -> None:
     """At most 30 lines without a main guard give accuracy and AUC of five methods, with a bar in a terminal."""
     (script,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +13,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import subgraph
 
 from fedrepro.across import attacker, exhibits, messages, page, protocol, tables
+from fedrepro.data import partition
 from fedrepro.runs import tasks
 
 
@@ -32,8 +36,20 @@ def test_noise_gives_chance_and_plain_data_gives_everything() -> None:
     chance = attacker.chance(sent, known)
     assert mean["features"] <= chance["features"] + 0.05
     assert abs(mean["edges"] - 0.5) < 0.05 and abs(mean["labels"] - 0.25) < 0.06
+    mirrored = attacker.plain(known)._replace(vectors=-known.x)  # a direction up to its sign
+    assert attacker.rate(mirrored, known)["features"] == pytest.approx(1.0, abs=1e-6)
     rebuilt = attacker.rate(attacker.guess(sent, known, 0), known)
     assert rebuilt["features"] == pytest.approx(1.0, abs=1e-6), "rows in the clear are the features"
+
+
+def test_a_vector_for_each_node_has_the_chance_of_one() -> None:
+    """The mean cosine of random rows is below the bound of one random vector, which is lower than that of the best."""
+    known, width = victim()._replace(x=torch.randn(400, 60), y=torch.arange(400) % 4), 60
+    drawn = torch.nn.functional.cosine_similarity(torch.randn(400, width), known.x).abs()
+    rows, loose = {"rows": known.x}, {"update": torch.randn(width, 64)}
+    each, best, none = (attacker.chance(seen, known)["features"] for seen in (rows | loose, loose, {}))
+    assert drawn.mean() < each == pytest.approx((math.sqrt(2 * math.log(2)) + 1) / math.sqrt(width))
+    assert best == pytest.approx((math.sqrt(2 * math.log(2 * 64)) + 1) / math.sqrt(width)) and none == 0.0
 
 
 def test_noise_is_drawn_anew_for_each_run_and_client_and_often_for_one_class() -> None:
@@ -76,6 +92,24 @@ def attacked(method: str) -> dict[str, float]:
     return dict(tables.leaks(frame).iloc[0])
 
 
+def test_the_prior_guess_knows_the_rows_and_training_labels_of_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row and no label of the attacked client is in it, and no label of a validation or test node."""
+    given: list[tuple[torch.Tensor, torch.Tensor]] = []
+    rated = attacker.prior
+    monkeypatch.setattr(attacker, "prior", lambda who, x, y: given.append((x, y)) or rated(who, x, y))
+    (run,) = exhibits.small(
+        lambda: protocol.cell("FedAvg", protocol.ground("FedAvg", "Cora"), [0], task="attack", name="across-leak")
+    )()
+    attacker.leak(run)
+    data = tasks.graph(messages.trained(run))
+    parts = partition.divide(data, run.partition, run.clients, run.seed)
+    assert len(given) == min(len(parts), attacker.VICTIMS) > 1
+    for part, (x, y) in zip(parts, given):
+        rest = torch.from_numpy(np.setdiff1d(np.arange(len(data.y)), part.numpy()))
+        assert torch.equal(x, messages.dense(data.x).float()[rest])
+        assert torch.equal(y, data.y[rest][data.train_mask[rest]])
+
+
 def test_what_a_guess_gives_is_no_leak() -> None:
     """Labels of FedAvg's update are one class: as right as the commonest class at most, and less than it reveals."""
     row = attacked("FedAvg")
@@ -107,7 +141,7 @@ def test_edges_that_the_server_holds_count_as_known() -> None:
     assert "The server of Feras holds the edges by protocol. Of the others FedAvg reveals most" in told
 
 
-def listened(method: str) -> tuple[object, ...]:
+def listened(method: str) -> tuple[Any, ...]:
     """Return a small run without dropout, and what `messages.listen` returns of it."""
     (run,) = exhibits.small(lambda: protocol.cell(method, protocol.ground(method, "Cora"), [0]))()
     run = run.replace(options={**run.options, "dropout": 0.0})

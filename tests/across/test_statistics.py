@@ -49,6 +49,13 @@ def test_differences_are_paired_with_the_interval_of_student() -> None:
         assert row["verdict"] == ("above" if low > 0 else "below")
 
 
+def test_a_view_of_a_method_is_not_held_against_it() -> None:
+    """Fine-tuned FedAvg is a view of FedAvg's runs: it is compared with Local alone."""
+    found = statistics.differences(table({**SCORES, protocol.FINE_TUNED: SCORES["FedGAT"]}))
+    assert found.loc[found["row"].eq(protocol.FINE_TUNED), "base"].tolist() == ["Local"]
+    assert not found["row"].eq(found["base"]).any()
+
+
 def test_noise_alone_is_seldom_shown() -> None:
     """Methods of equal mean: at most one in twenty columns shows any, by Benjamini and Hochberg."""
     rng = np.random.default_rng(0)
@@ -91,12 +98,16 @@ def test_what_a_lead_depends_on_is_welchs_interval() -> None:
     for graph, lead in (("Cora", 8.0), ("Chameleon", 1.0)):
         local = rng.normal(60, 1, 5)
         parts.append(table({"Local": list(local), "FedAvg": list(local + lead + rng.normal(0, 0.5, 5))}, graph))
-    both = pd.concat(parts)
-    found = statistics.dependence(both, {"Cora": 0.8, "Chameleon": 0.2})
+    # Runs on another split, or with more clients, are no further runs of a column.
+    others = [parts[0].assign(column=name, accuracy=0.0, **more) for name, more in OTHER_COLUMNS.items()]
+    found = statistics.dependence(pd.concat([*parts, *others]), {"Cora": statistics.HOMOPHILY, "Chameleon": 0.2})
     row = found[(found["row"] == "FedAvg") & (found["effect"] == "Cora minus Chameleon")].iloc[0]
     ends = stats.ttest_ind(*map(leads_of, parts), equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == (pytest.approx(ends.low), pytest.approx(ends.high))
     assert row["verdict"] == statistics.SHOWN
+
+
+OTHER_COLUMNS: dict[str, dict[str, object]] = {"split": {"split": protocol.SECOND}, "clients": {"clients": 20}}
 
 
 def leads_of(rows: pd.DataFrame) -> np.ndarray:
@@ -120,6 +131,10 @@ def test_seeds_of_two_graphs_are_no_runs_of_one() -> None:
         means = [leads_of(part).mean() for part in parts]
         assert row["difference"] == pytest.approx(sum(means[:2]) / 2 - sum(means[2:]) / 2)
         assert row["high"] - row["low"] < 8, "the spread between graphs of a side is no error"
+        part = np.array([leads_of(each).var(ddof=1) / (len(leads_of(each)) * 2**2) for each in parts])
+        freedom = part.sum() ** 2 / sum(part**2 / [len(leads_of(each)) - 1 for each in parts])  # Satterthwaite's
+        half = stats.t.ppf(0.975, freedom) * math.sqrt(part.sum())
+        assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
         covered += row["low"] <= 8 <= row["high"]
     assert covered >= 52  # 57 are expected
 
@@ -289,6 +304,29 @@ def test_an_attack_whose_control_is_nan_fails_it(kind: str, id_: str) -> None:
     for rows in itertools.permutations([run, run | {f"{kind}.{tables.GOALS[1]}": math.nan}]):
         verdicts = {row["id"]: row["verdict"] for row in tables.controls(pd.DataFrame(list(rows)))}
         assert verdicts == {"AX-K1": "holds", "AX-K2": "holds"} | {id_: "fails"}
+
+
+@pytest.mark.parametrize(("goal", "away", "verdict"), [("edges", -0.3, "fails"), ("features", -0.3, "holds")])
+def test_noise_below_chance_is_off_where_chance_is_no_bound(goal: str, away: float, verdict: str) -> None:
+    """Noise that orders edges backwards is no chance; the chance of a cosine is an upper bound."""
+    run = {f"{kind}.{each}": 1.0 for kind in ("noise", "chance", "plain") for each in tables.GOALS}
+    run[f"noise.{goal}"] += away
+    assert tables.controls(pd.DataFrame([run]))[0]["verdict"] == verdict
+
+
+def test_a_summary_has_half_of_students_interval() -> None:
+    """Behind a mean over five runs stands half of its 95% interval."""
+    row = tables.summary(table(SCORES)).query("row == 'FedGAT' and runs == 5").iloc[0]
+    half = stats.t.ppf(0.975, 4) * stats.sem(SCORES["FedGAT"])
+    assert (row["mean"], row["half95"]) == pytest.approx((np.mean(SCORES["FedGAT"]), half))
+
+
+@pytest.mark.parametrize(("val", "test"), [((0.6, 0.7), 50.0), ((0.8, 0.7), 90.0), ((math.nan, 0.7), 50.0)])
+def test_a_users_method_is_scored_in_its_better_view(val: tuple[float, float], test: float) -> None:
+    """It is the view of higher validation accuracy, before or after local training, whatever the test scores are."""
+    (run,) = protocol.cell("FedAvg", protocol.Column("Cora", METIS), [0])
+    scores = {"before.best.val": val[0], "after.best.val": val[1], "before.best.test": 0.9, "after.best.test": 0.5}
+    assert tables.scored(pd.DataFrame([row_of(run, scores) | {"method": "Mine"}]))["accuracy"].tolist() == [test]
 
 
 def test_a_cell_without_all_its_seeds_is_open() -> None:

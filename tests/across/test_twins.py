@@ -57,6 +57,20 @@ def test_counts_are_those_by_hand() -> None:
     assert twins.count(run)["result"]["copied"] == 0.0
 
 
+def test_a_twin_among_test_nodes_covers_nothing() -> None:
+    """Of the twins 2 and 3 the first is trained, which covers the other; those of the twins 6 and 7 are both tested."""
+    ends = torch.tensor([(hub, node) for node, hubs in TWINS_AND_HUBS.items() for hub in hubs]).T
+    masks = {f"{name}_mask": torch.isin(torch.arange(8), torch.tensor(nodes)) for name, nodes in SPLIT.items()}
+    graph = Data(x=torch.eye(8), y=torch.arange(8) % 2, edge_index=torch.cat([ends, ends.flip(0)], 1), **masks)
+    datasets.register("tested twins", lambda: graph)
+    found = twins.count(Run("check", "across", "twins", "tested twins", "", "public", "single", 1, 0, {}))
+    assert found["series"]["nodes"] == [3] and found["result"]["covered"] == pytest.approx(1 / 3)
+
+
+TWINS_AND_HUBS = {2: (0, 1), 3: (0, 1), 6: (4, 5), 7: (4, 5)}
+SPLIT = {"train": [2], "val": [0, 1, 4, 5], "test": [3, 6, 7]}
+
+
 def test_a_graph_without_twins_has_none() -> None:
     """On a path nothing is covered, and shares of nothing are NaN."""
     path = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])

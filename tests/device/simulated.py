@@ -41,6 +41,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NAME = "simulated CUDA (host memory)"
 MEMORY = 8 << 30
+NOT_TRIED = "no method is tried on an accelerator: the simulated one"
 
 
 @cache
@@ -61,11 +62,11 @@ def obstacle() -> str:
     )
     version, _, build = _torch()[1].partition("+")
     if shutil.which("g++") is None:
-        return "the simulated accelerator needs g++"
+        return f"{NOT_TRIED} needs g++"
     if version != pinned:
-        return f"the simulated accelerator is written for torch {pinned}, not {version}"
+        return f"{NOT_TRIED} is written for torch {pinned}, not {version}"
     if build != "cpu":
-        return "the simulated accelerator needs a CPU build of torch"
+        return f"{NOT_TRIED} needs a CPU build of torch, not {build or 'one without a name'}"
     return ""
 
 

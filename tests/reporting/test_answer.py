@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from fedrepro import paths
-from fedrepro.reporting import answer, compare, effects, exhibits, files, outcome, rule
+from fedrepro.reporting import answer, compare, effects, exhibits, files, outcome, readings, rule
 
 
 def runs_of(means: dict[str, float], seeds: int = 6, spread: float = 0.004) -> pd.DataFrame:
@@ -174,3 +176,167 @@ def test_fieller_holds_the_ratio() -> None:
     ends = [effects.fieller(a, 1.0, b, 0.25, 1.96) for a, b in zip(top, bottom)]
     assert np.mean([low <= 2 <= high for low, high in ends]) == pytest.approx(0.95, abs=0.012)
     assert effects.fieller(1.0, 1.0, 0.5, 1.0, 1.96) == (-math.inf, math.inf)
+
+
+def row(method: str, value: str, spread: float, **changes: Any) -> dict[str, Any]:
+    """Return a printed cell of a paper that has no prior, over ten runs on splits drawn anew."""
+    cell = {"paper": "none", "dataset": "A", "clients": 10, "partition": "metis", "method": method, "value": value}
+    cell |= {"value_number": float(value), "spread_number": spread, "spread_kind": "sd", "runs_published": 10}
+    return cell | {"redrawn": True, "point": 0.01, "provenance": "", **changes}
+
+
+def scored(**scores: list[float]) -> pd.DataFrame:
+    """Return runs of some methods on the graph A."""
+    cell = {"dataset": "A", "clients": 10, "partition": "metis"}
+    return pd.DataFrame(
+        [
+            {**cell, "method": name, "seed": seed, "test": x}
+            for name, each in scores.items()
+            for seed, x in enumerate(each)
+        ]
+    )
+
+
+OURS = scored(Top=[0.81, 0.84, 0.80, 0.83], Other=[0.74, 0.75, 0.70, 0.77])
+GAPS = np.array([7.0, 9.0, 10.0, 6.0])  # of `OURS`, in points
+
+
+def lead(top: dict[str, Any], other: dict[str, Any]) -> pd.Series:
+    """Return the one lead of a table of two rows, measured by `OURS`."""
+    found = effects.effects(OURS, pd.DataFrame([top, other]), {"method": "Top"}, value="test")
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+@pytest.mark.parametrize("kept", [(), ("Top",), ("Other",), ("Top", "Other")])
+def test_the_interval_of_a_lead_is_welchs(kept: tuple[str, ...]) -> None:
+    """It has both printed spreads, over runs only if both rows redraw their splits, and both last digits."""
+    top, other = (
+        row(name, value, spread, redrawn=name not in kept)
+        for name, value, spread in (("Top", "0.80", 0.015), ("Other", "0.7", 0.02))
+    )
+    found = lead(top, other)
+    own, theirs = GAPS.var(ddof=1) / 4, (1.5**2 + 2.0**2) / (1 if kept else 10)
+    freedom = (own + theirs) ** 2 / (own**2 / 3 + theirs**2 / 9)
+    t = stats.t.ppf(0.975, freedom)
+    half = t * math.sqrt(own + theirs + (1.0**2 + 10.0**2) / 12)
+    assert (found["our_lead"], found["printed_lead"]) == pytest.approx((8.0, 10.0))
+    assert found["difference"] == pytest.approx(-2.0) and found["half95"] == pytest.approx(half)
+    # Fieller's ends are the ratios r at which ours - r * printed is t standard errors from zero.
+    ends = np.roots([10.0**2 - t**2 * theirs, -2 * 8.0 * 10.0, 8.0**2 - t**2 * own])
+    assert sorted(ends) == pytest.approx([found["ratio_low"], found["ratio_high"]])
+
+
+def test_a_lead_on_graphs_drawn_anew_has_their_variance() -> None:
+    """Scores that belong to both rows are paired over graphs; where a row has another's, their variances add up."""
+    scores = [pd.Series([0.60, 0.70, 0.90, 0.80, 0.75, 0.65]), pd.Series([0.50, 0.85, 0.65, 0.60])]
+    for owners in (True, True), (True, False), (False, True):
+        top, other = (
+            row(name, value, 0.001, redrawn=False, anew=anew, anew_own=own)
+            for name, value, anew, own in zip(("Top", "Other"), ("0.80", "0.75"), scores, owners, strict=True)
+        )
+        between = np.var(scores[0][:4] - scores[1], ddof=1) if all(owners) else sum(np.var(s, ddof=1) for s in scores)
+        within, over = GAPS.var(ddof=1), 100**2 * between
+        variance = within / 4 + (over - within) + over + 2 * 1.0**2 / 12
+        half = stats.t.ppf(0.975, 3) * math.sqrt(variance)  # of the four graphs that both have
+        assert lead(top, other)["half95"] == pytest.approx(half)
+
+
+def test_a_printed_number_of_another_protocol_has_no_lead() -> None:
+    """A lead is not tested if either of its two numbers is another row's or a peak."""
+    for change in {"provenance": "another row of Table 1"}, {"spread_kind": "peak"}:
+        for which in range(2):
+            top, other = (
+                row(name, "0.8", 0.03, **(change if place == which else {}))
+                for place, name in enumerate(("Top", "Other"))
+            )
+            assert lead(top, other)["verdict"] == rule.NOT_TESTED
+
+
+def test_a_row_that_the_paper_leads_in_print_or_not() -> None:
+    """A printed lead below zero has a ratio as one above has, and one of a point at most has none."""
+    rows = [row("Top", "0.70", 0.01), *(row(name, value, 0.01) for name, value in PRINTED_OTHERS.items())]
+    frame = scored(Top=[0.70, 0.71], Far=[0.82, 0.81], Near=[0.70, 0.72], Below=[0.64, 0.67])
+    found = effects.effects(frame, pd.DataFrame(rows), {"method": "Top"}, value="test").set_index("over")
+    ours = {"Far": -11.0, "Near": -0.5, "Below": 5.0}
+    assert found["our_lead"].to_dict() == pytest.approx(ours)
+    assert found["ratio"].dropna().to_dict() == pytest.approx({"Far": -11 / -10, "Below": 5 / 2})
+    assert effects.summary(found.reset_index())["ratio"] == pytest.approx((11 / 10 + 5 / 2) / 2)
+    assert effects.summary(found.reset_index())["same_sign"] == 3
+
+
+PRINTED_OTHERS = {"Far": "0.80", "Near": "0.705", "Below": "0.68"}
+
+
+def test_a_central_model_stands_beside_its_own_graph_alone() -> None:
+    """The paper's method leads another row in its own column, and a central one on its own graph."""
+    whole = {"partition": "single", "clients": 1}
+    rows = [
+        row(name, "0.7", 0.01, dataset=graph, **(whole if name == "Central" else {}))
+        for graph in "AB"
+        for name in NAMES
+    ]
+    found = effects.effects(OURS, pd.DataFrame(rows), {"method": "Top"}, value="test")
+    assert found[["dataset", "over"]].values.tolist() == [
+        [graph, over] for graph in "AB" for over in ("Other", "Central")
+    ]
+
+
+NAMES = ("Top", "Other", "Central")
+
+
+def test_the_numbers_are_those_of_the_tested_cells(tmp_path: Path) -> None:
+    """Shares and median are of signed differences and of the 95% interval, and a single run is one run."""
+    table = compare.table(runs_of(LIKE_PRINT), printed())
+    cora = table["dataset"].eq("Cora") & table["method"].ne("GAT")
+    tested = (
+        table[cora]
+        .iloc[:4]
+        .assign(
+            difference=[-3.0, 1.0, 1.5, 6.0],
+            half90=[4.1, 4.2, 4.9, 0.9],
+            half95=[4.9, 5.0, 5.2, 1.0],
+            runs=[1, 2, 3, 1],
+            verdict=[rule.COMPATIBLE, rule.COMPATIBLE, rule.WIDE, rule.DIFFERS],
+        )
+    )
+    rest = table.drop(tested.index).assign(verdict=rule.NOT_TESTED, why="not measured")
+    files.save("fedgat", "FG-T1", pd.concat([tested, rest]), folder=tmp_path)
+    known = answer.numbers(tmp_path, "fedgat")
+    assert (known["tested"], known["median"], known["single"]) == (4, 1.25, 2)
+    assert (known["within"], known["narrow"]) == (2 / 4, 3 / 4)
+    assert known["absent"] == ["CiteSeer", "PubMed"]  # some numbers on Cora were measured
+    assert known["expected"][rule.WIDE] > 0.5
+
+
+def test_causes_are_those_of_a_cells_own_table(tmp_path: Path) -> None:
+    """A number that differs has the cause of its own row, fixed as its own table's readings say; others have none."""
+    words = [rule.LITTLE, rule.DIFFERS, rule.DIFFERS, rule.COMPATIBLE]
+    places = [("A-T1", "Cora"), ("A-T2", "Cora"), ("A-T1", "PubMed"), ("A-T2", "PubMed")]
+    table = pd.DataFrame(dict.fromkeys(readings.CELL, "x"), index=range(4)).assign(verdict=words)
+    table[["exhibit", "dataset"]] = places
+    ran = {"readings run": "text: differs (+3.0); code: agrees (+0.1)", "cause": "code"}
+    for id_, fixed in ("A-T1", "before"), ("A-T2", "after"):
+        cell = table[table["exhibit"].eq(id_) & table["dataset"].eq("Cora")][list(readings.CELL)]
+        files.save("a", f"{id_}-causes", cell.assign(**ran), folder=tmp_path)
+        each = cell.assign(reading="code", kind="code", fixed=fixed, explains=True, open=rule.DIFFERS)
+        files.save("a", f"{id_}-by-reading", each, folder=tmp_path)
+    found, _ = answer.differing(tmp_path, "a", table)
+    told = [tuple(row) for row in found[["verdict", "readings run", "cause", "fixed"]].values]
+    both = (ran["readings run"], "code")
+    assert told == [
+        (rule.LITTLE, *both, "before"), (rule.DIFFERS, *both, "after"), (rule.DIFFERS, "none", readings.NO_CAUSE, "")
+    ]  # fmt: skip
+
+
+def test_readings_are_counted_where_some_were_run(folder: Path) -> None:
+    """Of two numbers that differ, two readings were run on one and fit it not; on the other none was run."""
+    cells = answer.cells(folder, "fedgat").assign(verdict=rule.DIFFERS)
+    two = cells[cells["runs"].gt(0)].iloc[:2].fillna({"setting": ""})
+    files.save("fedgat", "FG-T1", two, folder=folder)
+    run = ["text: differs (+3.0); code: differs (+4.0)", "none"]
+    causes = two[list(readings.CELL)].assign(**{"readings run": run, "cause": readings.NO_CAUSE})
+    files.save("fedgat", "FG-T1-causes", causes, folder=folder)
+    known = answer.numbers(folder, "fedgat")
+    assert known["causes"] == {(readings.NO_CAUSE, "", rule.DIFFERS): 1}
+    assert (known["unread"], known["readings"]) == (1, 2.0)

@@ -111,6 +111,8 @@ def test_runs_that_tie_on_the_edge_decide_nothing() -> None:
     assert (
         judge_claim({"tie": (tie, 0.0, math.inf)})[1] == judge_claim({"tie": (tie, -math.inf, 0.0)})[1] == "undecided"
     )
+    # Nor does a tie on another edge ease the test of other parts, as a small p-value would.
+    assert judge_interval(paired([3, 4, 5], [2, 3, 4]), 1.0, math.inf) == ("undecided", 1.0)
     assert (
         judge_claim({"one": (one, 0.0, math.inf)})[1] == "holds"
         and judge_claim({"one": (one, -math.inf, 0.0)})[1] == "fails"

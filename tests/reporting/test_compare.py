@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import exhibits, rule
-from fedrepro.reporting.compare import rank_agreement, table, verdict
+from fedrepro.reporting.compare import over_graphs, rank_agreement, table, verdict
 from fedrepro.reporting.rule import Prior
 
 # ---------------------------------------------------------------------------------------------------------
@@ -54,6 +54,37 @@ def test_a_kept_split_widens_the_interval() -> None:
     assert kept.verdict == kept.if_kept == unknown.verdict != redrawn.verdict == redrawn.if_redrawn
     assert (kept.if_kept, kept.if_redrawn) == (redrawn.if_kept, redrawn.if_redrawn)
     assert "not known whether splits were redrawn" in unknown.why and not kept.why.count("not known")
+
+
+def test_an_open_question_that_changes_no_word_is_not_told() -> None:
+    """Whether splits were redrawn is told as unknown only where the two words differ."""
+    assert "not known" not in verdict([0.79, 0.80, 0.81], 0.40, 0.01).why
+    assert "not known" in verdict([0.78, 0.80, 0.82, 0.81, 0.79], 0.76, 0.002).why
+
+
+@pytest.mark.parametrize("redrawn", [True, False])
+def test_graphs_drawn_anew_have_their_own_variance_without_the_prior(redrawn: bool) -> None:
+    """Where our runs keep one graph, both means err by the graph too, as far as graphs drawn anew show; see `rule`."""
+    ours, anew = [0.79, 0.80, 0.82, 0.81], (0.03, 6)
+    found = verdict(ours, 0.80, None, spread_kind="", redrawn=redrawn, rounding=0.01, prior=Prior(0.2, 9), anew=anew)
+    within = (9 * 0.2 + 3 * np.var(np.multiply(100, ours), ddof=1)) / (9 + 3)
+    variance = within / 4 + (9.0 - within) + 9.0 / (10 if redrawn else 1) + 1 / 12
+    assert found.half95 == pytest.approx(stats.t.ppf(0.975, 5) * math.sqrt(variance))
+
+
+def test_the_expected_peak_has_its_own_errors() -> None:
+    """Our standard deviation errs by about its size over the root of twice its freedom, and so does our peak."""
+    ours = [0.79, 0.80, 0.81, 0.80, 0.79, 0.81]
+    sd, draws = 100 * float(np.std(ours, ddof=1)), np.random.default_rng(0).normal(size=(400_000, 10)).max(axis=1)
+    variance = sd**2 * (1 / 6 + draws.mean() ** 2 / (2 * 5) + draws.var())
+    half = stats.t.ppf(1 - 0.025 / 2, 5) * math.sqrt(variance)
+    assert verdict(ours, 0.80, None, spread_kind="peak").half95 == pytest.approx(half, rel=0.005)
+
+
+def test_spreads_over_graphs_are_those_of_samples() -> None:
+    """The scores on graphs drawn anew of a printed cell are a sample of five."""
+    scores = pd.Series([0.70, 0.80, 0.75, 0.90, 0.65])
+    assert over_graphs({"anew": scores}) == (pytest.approx(np.std(scores, ddof=1)), 5)
 
 
 def test_one_run_has_the_spread_of_the_prior() -> None:
@@ -229,3 +260,6 @@ def test_rank_agreement_is_kendalls_tau() -> None:
     assert math.isnan(found["tau"].iloc[1])
     with pytest.raises(ArgumentError, match="unique"):
         rank_agreement(frame.assign(method="a"), by=["dataset"])
+
+    equal = frame.assign(ours_mean=[1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+    assert math.isnan(rank_agreement(equal, by=["dataset"])["tau"].iloc[0])  # all of ours are level

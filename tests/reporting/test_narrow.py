@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import answer, compare, exhibits, narrow, rule
+from fedrepro.reporting import answer, compare, exhibits, frames, narrow, rule
 from fedrepro.reporting.priors import prior
 from fedrepro.runs.run import Run
 
@@ -112,3 +113,61 @@ def test_wide_is_the_rules_word() -> None:
     printed = cell()
     row = row_of([-6.0, 0.0, 6.0], printed)
     assert (row["verdict"] == rule.WIDE) == (row["half95"] > rule.WIDEST)
+    slim = row_of([-0.1, 0.0, 0.1], printed)
+    assert slim["half95"] < rule.WIDEST and slim["verdict"] != rule.WIDE
+
+
+def test_graphs_drawn_anew_count_in_the_expected_half_width() -> None:
+    """Where our runs keep one graph, further runs leave what graphs drawn anew add to an interval."""
+    printed = cell() | {"anew": pd.Series([60.0, 80.0, 75.0, 85.0, 70.0])}
+    row = row_of([-2.0, 0.0, 2.0], printed)
+    assert narrow.half95(printed, row, 3) == pytest.approx(row["half95"])
+    assert narrow.half95(printed, row, 20) > 2 * narrow.half95(cell(), row, 20)
+
+
+@pytest.mark.parametrize(("on_gpu", "each"), [([False, True, False], 20.0), ([True] * 3, 320.0)])
+def test_a_run_is_expected_to_take_what_those_on_a_cpu_took(
+    on_gpu: list[bool], each: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seconds of a plan are for one core; those of a GPU stand only where there are no others."""
+    printed = cell()
+    row = row_of([-8.0, 0.0, 8.0], printed)
+    frame = pd.DataFrame({"seconds": [10.0, 920.0, 30.0], "place": on_gpu})
+    new = [Run("train", "fedsheafhn", "Flow", seed=seed) for seed in (3, 4)]
+    notebook = SimpleNamespace(store=SimpleNamespace(on_gpu=lambda run: run["place"]))
+    monkeypatch.setattr(narrow, "begin", lambda *_, **__: notebook)
+    monkeypatch.setattr(narrow, "_cells", lambda _, id_: [(printed, row, frame)] if id_ == "SH-T1" else [])
+    monkeypatch.setattr(narrow, "_further", lambda *_: new)
+    monkeypatch.setattr(narrow, "half95", lambda *_: rule.WIDEST)
+    tested, slim, (wide,) = narrow.numbers("fedsheafhn")
+    assert (tested, slim, wide.runs, wide.seconds) == (1, 0, tuple(new), 2 * each)
+
+
+def test_the_lowest_seeds_that_are_missing_are_bought() -> None:
+    """A cell with the seeds 0, 2 and 9 that needs five gets 1 and 3."""
+    run = Run("train", "fedsheafhn", "Flow", seed=0)
+
+    notebook = SimpleNamespace(store={run.key: {"run": run.to_dict()}})
+    frame = pd.DataFrame({"key": run.key, "seed": [0, 2, 9]})
+    assert [one.seed for one in narrow._further(notebook, frame, 5)] == [1, 3]  # type: ignore[arg-type]
+
+
+def test_the_cheapest_number_is_bought_first_however_many_a_row_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are in the order of their cost a number; nine of eleven numbers are less than 90%."""
+    two = [a_wide(30.0, 1), a_wide(10.0, 2)]
+    one = a_wide(25.0, 3)._replace(method="FedAvg")
+    monkeypatch.setattr(narrow, "numbers", lambda _: (11, 8, [*two, one]))
+    table, said = narrow.plan(["fedsheafhn"])
+    assert table["method"].tolist() == ["Flow", "FedAvg"] and table["narrow then"].tolist() == ["90.9%", "100.0%"]
+    assert "the cheapest 2 more bring it to 90%" in said[0]
+
+
+def test_a_number_that_a_table_repeats_is_not_bought_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two cells with one number, one of which repeats the other, and of an untested one, one is in the plan."""
+    layout = exhibits.MainTable({"method": "Flow"}, ("method",), ("dataset", "clients"), "percent")
+    printed = pd.DataFrame([cell(), cell() | {"provenance": f"{frames.REPEATS}SH-T2"}, cell("FedAvg")])
+    names = ["dataset", "method", "clients"]
+    frame = pd.DataFrame([cell()] * 3)[names].assign(seed=range(3), percent=[80.0, 81.0, 82.0])
+    monkeypatch.setattr(narrow, "main_runs", lambda *_: (frame, printed, layout))
+    ((one, row, runs),) = narrow._cells(None, "SH-T1")  # type: ignore[arg-type]
+    assert one["method"] == row["method"] == "Flow" and runs["seed"].tolist() == [0, 1, 2]

@@ -125,6 +125,13 @@ def test_the_verdict_has_three_sentences() -> None:
     )
     assert "(1 of them within an interval too wide" in first
     assert outcome.verdict({"printed": 0}) == []
+    half, *_, last = outcome.verdict(
+        KNOWN
+        | {"words": {**KNOWN["words"], rule.COMPATIBLE: 3, rule.DIFFERS: 3}, "placebo": {rule.DIFFERS: (1, 3)}}
+        | {"causes": {(readings.NO_CAUSE, "", rule.DIFFERS): 2}}
+    )
+    assert half.startswith("**Most numbers do not replicate.** 4 of 8")  # a half is not most
+    assert "Chance" not in last  # which explains none, where no reading does
 
 
 def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -> None:
@@ -158,6 +165,7 @@ def test_single_runs_are_told_where_there_are_any() -> None:
 def test_a_share_is_all_only_if_it_is() -> None:
     """Of 485 numbers 483 are not said to be all of them, nor 2 to be none."""
     assert [outcome.share(n / 485) for n in (0, 2, 240, 483, 485)] == ["0%", "0.4%", "49%", "99.6%", "100%"]
+    assert [outcome.share(n / 200) for n in (1, 199)] == ["0.5%", "99.5%"]  # which round to even
 
 
 def test_a_printed_lead_of_zero_has_no_sign() -> None:

@@ -92,3 +92,55 @@ def test_what_is_said_of_a_row_holds_for_the_main_readings_kind() -> None:
     layout = exhibits.study("fedgat").tables["FG-T1"]
     half = readings.table(runs, same, printed, layout).set_index("reading")["half95"]
     assert half["main"] == half["code in part"] < half["text"]
+
+
+def test_where_the_first_half_fits_the_placebo_has_nothing_to_explain(printed: pd.DataFrame) -> None:
+    """The placebo is held against the other half of the seeds, and not against all of them."""
+    runs = runs_of(0.80)
+    runs.loc[runs["seed"] % 2 == 1, "test"] -= 0.1
+    found = readings.table(runs, {}, printed, LAYOUT)
+    assert found.set_index("reading")["verdict"]["main"] != rule.AGREES
+    assert readings.placebo_rates(found) == {}
+
+
+def test_what_was_not_tested_is_not_explained(printed: pd.DataFrame) -> None:
+    """A reading that fits explains nothing where the main reading has no run."""
+    found = readings.table(runs_of(0.75).assign(dataset="CiteSeer"), {"coded": runs_of(0.80)}, printed, LAYOUT)
+    coded = found[found["reading"].eq("coded")]
+    assert coded["verdict"].tolist() == [rule.AGREES] and not coded["explains"].any()
+
+
+def test_a_reading_with_graphs_of_its_own_is_judged_by_them(printed: pd.DataFrame) -> None:
+    """Scores on graphs drawn anew are those of the main reading, where a reading has none of its own."""
+    rows = {"coded": runs_of(0.80), "taken literally": runs_of(0.80)}
+    wide, slim = (
+        printed.assign(anew=pd.Series([pd.Series([0.7, 0.7 + gap] * 3)] * len(printed), printed.index, dtype=object))
+        for gap in (0.2, 0.02)
+    )
+    found = readings.table(runs_of(0.80), rows, wide, LAYOUT, {"coded": slim}).set_index("reading")["half95"]
+    alone = readings.table(runs_of(0.80), rows, slim, LAYOUT).set_index("reading")["half95"]
+    assert found["coded"] == alone["coded"] < found["taken literally"]
+
+
+def told(reading: str, words: str, explains: bool = False, open_word: str = rule.DIFFERS) -> pd.DataFrame:
+    """Return a reading of as many cells as there are letters: a for agrees, d for differs."""
+    names = {"a": rule.AGREES, "d": rule.DIFFERS}
+    rows = [
+        dict.fromkeys(readings.COLUMNS, "") | {"dataset": str(cell), "reading": reading, "verdict": names[letter]}
+        for cell, letter in enumerate(words)
+    ]
+    return pd.DataFrame(rows).assign(explains=explains, open=open_word, difference=3.0, kind="code", fixed="before")
+
+
+def test_the_best_reading_is_one_of_the_whole_table() -> None:
+    """A reading that fits more often, but was run on a part alone, is not best and hides no other."""
+    table = pd.concat([told("main", "ddd"), told("coded", "add"), told("in part", "aa")])
+    assert readings.coverage(table)["best"].tolist() == ["", "best", ""]
+
+
+def test_a_wide_number_that_fits_better_is_none_that_differs() -> None:
+    """Explained are numbers that differ, if only a little; a placebo is no cause and no reading that was run."""
+    wide = pd.concat([told("main", "d"), told("coded", "a", True, rule.WIDE)])
+    assert readings.coverage(wide)["explains"].tolist() == [0, 0]
+    (row,) = readings.causes(pd.concat([told("main", "d"), told("placebo", "a", True)])).to_dict("records")
+    assert (row["readings run"], row["cause"]) == ("none", readings.NO_CAUSE)

@@ -10,7 +10,17 @@ import pytest
 from scipy import stats
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting.statistics import common, discoveries, interval, mean_gap, paired, quantile, slope, tail
+from fedrepro.reporting.statistics import (
+    common,
+    discoveries,
+    interval,
+    mean_gap,
+    over_runs,
+    paired,
+    quantile,
+    slope,
+    tail,
+)
 
 RNG = np.random.default_rng(7)
 EIGHT = RNG.normal(0.8, 0.02, 8)
@@ -201,3 +211,11 @@ def test_a_mean_gap_is_paired_over_common_seeds() -> None:
     assert (mean, runs) == (1.0, 1) and math.isnan(low) and math.isnan(high)
     mean, *_, runs = mean_gap(left, right[2:])
     assert math.isnan(mean) and runs == 0
+
+
+def test_means_over_runs_have_the_interval_of_each_group() -> None:
+    """Each group has the t interval of its own runs, and a single run has none."""
+    frame = pd.DataFrame({"x": [1, 1, 1, 2], "y": [3.0, 5.0, 10.0, 4.0]})
+    several, alone = over_runs(frame, ["x"], "y").to_dict("records")
+    assert (several["mean"], several["low"], several["high"]) == pytest.approx(interval([3.0, 5.0, 10.0])[:3])
+    assert (several["least"], several["most"], alone["mean"]) == (3.0, 10.0, 4.0) and math.isnan(alone["low"])

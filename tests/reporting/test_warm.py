@@ -24,7 +24,9 @@ print(json.dumps([kernel.warm, *kept, gc.get_freeze_count() > 100_000, len(os.li
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes of notebooks are forked on Linux alone")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="no warm process is started: those of notebooks are forked on Linux alone"
+)
 @pytest.mark.parametrize("readable", [True, False])
 def test_what_a_warm_process_has(readable: bool, tmp_path: Path) -> None:
     """Imports, templates, store, index, apart from the collector, in one thread; a store it cannot read is left out."""

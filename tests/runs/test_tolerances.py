@@ -105,3 +105,11 @@ def test_a_difference_under_other_tolerances_is_judged_again(store: Store, monke
     assert len(verification.stale(store)) == 2
     assert set(verification.verify(store, 1, workers=1)["verdict"]) == {"close"}
     assert not verification.stale(store)
+
+
+@pytest.mark.parametrize(("old", "new", "change"), [(-200.0, -202.0, -0.01), (200, 202, 0.01), (-0.5, -0.6, -0.1)])
+def test_a_number_is_compared_by_its_size_whatever_its_sign(old: float, new: float, change: float) -> None:
+    """A change is relative to a size above 1, also below zero."""
+    record = {"run": {"task": "check"}, "result": {"x": old}}
+    found = verification.compare(record, {**record, "result": {"x": new}})
+    assert found == {"x": pytest.approx(change)}

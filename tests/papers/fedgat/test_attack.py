@@ -144,8 +144,20 @@ def test_shares_on_a_graph(ring: str, form: str) -> None:
     assert abs(shares["dropped"]["recovered"] - (1 - away.count(1) / sum(away))) < 1e-12
 
 
+def test_a_node_is_recovered_in_full_or_not_at_all(ring: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five vectors the first two are recovered: no node counts in full, and the edges that cross are counted."""
+    error = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    monkeypatch.setattr(attacks, "_measure", lambda send, own, truth: (truth, error))
+    run = Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4)
+    here, found = attacks.scene(run), attacks.attack(run)["result"]
+    assert (found["nodes"], found["exact"], found["control"]) == (40, 0, 0.4)
+    cross = [here.owner[ids] != here.owner[node] for node, ids in enumerate(here.full)]
+    share = sum(int(away[:2].sum()) for away in cross) / sum(int(away.sum()) for away in cross)
+    assert found["cross_client"]["recovered"] == pytest.approx(share) and 0 < share < 1
+
+
 @pytest.mark.skipif(
-    "FEDREPRO_DATA" not in os.environ, reason="the attack is not tried on the real Cora: FEDREPRO_DATA is unset"
+    not os.environ.get("FEDREPRO_DATA"), reason="the attack is not tried on the real Cora: FEDREPRO_DATA is unset"
 )
 @FORMS
 def test_recovery_on_cora(form: str) -> None:

@@ -361,6 +361,8 @@ def test_claims_on_cost_and_privacy_come_out_either_way() -> None:
     assert judge_one("FG-C4", {"FG-F4": sent(1.0, 1.2, 10)}) == "holds"
     assert judge_one("FG-C4", {"FG-F4": sent(0.5, 1.2, 10)}) == "mixed"
     assert judge_one("FG-C4", {"FG-F4": sent(-0.5, 0.8, 10)}) == "fails"
+    part = pd.concat([sent(1.0, 1.01, 10).query("clients < 100"), sent(1.0, 0.99, 10).query("clients == 100")])
+    assert judge_one("FG-C4", {"FG-F4": part}) == "mixed"  # iid is not dearer everywhere
     same = pd.DataFrame([{"matrix": 1e-12, "matrix_in_blocks": 1e-12, "vector": 1e-12}])
     assert judge_one("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 10), "FG-I6": leak(0.0, 1.0)}) == "holds"
     assert judge_one("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "mixed"

@@ -218,7 +218,15 @@ def test_only_statements_of_the_paper_count_for_its_guarantees() -> None:
     assert {judge(id_)[1] for id_ in claims.STATED} == {"mixed"}
 
 
-@pytest.mark.parametrize(("cost", "told"), [(0.0, "cannot tell the two methods apart"), (5.0, "in 1 of 1 cells.")])
+@pytest.mark.parametrize(
+    ("cost", "told"),
+    [
+        (0.0, "cannot tell the two methods apart"),
+        (0.2, "cannot tell the two methods apart"),
+        (-0.2, "cannot tell the two methods apart"),
+        (5.0, "in 1 of 1 cells."),
+    ],
+)
 def test_costs_within_their_intervals_tell_nothing(cost: float, told: str) -> None:
     """The sentence follows from the intervals of the paired differences."""
     rows = [
@@ -227,8 +235,27 @@ def test_costs_within_their_intervals_tell_nothing(cost: float, told: str) -> No
         for method, lost in ((settings.OURS, 0.0), ("FED-PUB", cost))
         for ratio, percent in ((0.0, 80.0), (0.2, 80.0 - lost + noise * (method == "FED-PUB")))
     ]
-    assert claims.told_apart(lambda name: pd.DataFrame(rows)).endswith(told + "." * (cost == 0.0))
+    assert claims.told_apart(lambda name: pd.DataFrame(rows)).endswith(told + "." * (cost < 1))
     assert claims.told_apart(lambda name: pd.DataFrame(rows[:4])).startswith("No cell has two seeds")
+
+
+def test_the_smaller_number_of_epochs_is_chosen_on_validation_nodes() -> None:
+    """The most epochs are held against the smaller number of best validation, though another has better test scores."""
+    rows = [
+        {"dataset": "Cora", "local_epochs": count, "seed": seed, "val": val, "percent": percent + seed}
+        for count, val, percent in ((1, 0.8, 50.0), (2, 0.7, 60.0), (3, 0.6, 55.0))
+        for seed in range(3)
+    ]
+    ((name, (gap, *_)),) = claims.epochs(lambda _: pd.DataFrame(rows)).items()
+    assert name == "Cora, 3 minus 1 epochs" and gap is not None and gap.difference == pytest.approx(5.0)
+
+
+def test_the_area_is_of_the_first_rounds() -> None:
+    """A run's area is the mean over its first rounds, the last of them among them and the next one not."""
+    rounds = range(1, claims.FIRST + 2)
+    points = pd.DataFrame({"dataset": "Cora", "method": "Flow", "seed": 0, "round": rounds})
+    points["val"] = (points["round"] == claims.FIRST) + 7.0 * (points["round"] > claims.FIRST)
+    assert claims.areas(points)["area"].tolist() == pytest.approx([1 / claims.FIRST])
 
 
 def test_noise_is_no_cost() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from graphs import block_model, unequal_parts
 from scipy.sparse import csr_matrix
 
@@ -62,6 +63,13 @@ def test_only_pairs_that_the_attacker_does_not_hold_count() -> None:
     others = np.setdiff1d(np.arange(NODES), HELD[1])
     assert found["pairs"] == len(others) * (len(others) - 1) / 2
     assert found["edges"] == A[others][:, others].nnz / 2
+
+
+def test_pairs_within_a_client_are_told_from_pairs_between_two() -> None:
+    """A score that knows the edges within clients alone finds all of these, and of the others as many as by chance."""
+    owner = np.argmax([np.isin(np.arange(NODES), part) for part in HELD], axis=0)
+    found = attacks.rated(A.toarray() * (owner[:, None] == owner), A, HELD, 0)
+    assert (found["self"], found["between"]) == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("view", attacks.VIEWS)
@@ -125,6 +133,19 @@ def test_fixed_features_have_no_gradient() -> None:
     """Degrees have no gradient to read labels from, and the nearest node by degree says little."""
     found = attack("labels", model="DGCN", hidden=8, structure="Deg", width=8, structure_hidden=(8,), prune=5, rounds=2)
     assert found["gradient"] is None and 0 <= found["nearest"] < 0.8
+
+
+def test_labels_are_counted_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that tell the labels of unlabelled nodes alone are right at these; guesses know training labels alone."""
+    data = DATA.clone()
+    data.train_mask = (data.y == 2) & (torch.arange(NODES) % 3 > 0)  # of one class, which is not the commonest
+    told = torch.where(data.train_mask, (data.y + 1) % 3, data.y)
+    monkeypatch.setattr(attacks.tasks, "federation", lambda runs: Federation.of(data, PARTS, runs[0].seed))
+    monkeypatch.setattr(attacks, "of_structure", lambda *_: torch.nn.functional.one_hot(told, 3).double())
+    found = attack("labels", model="DGCN", hidden=8, structure="Deg", width=8, structure_hidden=(8,), prune=5, rounds=1)
+    assert (found["train"], found["other"]) == (0.0, 1.0)
+    assert found["majority"] == pytest.approx(float((data.y == 2).double().mean()))
+    assert int(torch.bincount(data.y).argmax()) != 2
 
 
 def test_odd_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

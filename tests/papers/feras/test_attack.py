@@ -115,6 +115,16 @@ def test_a_fit_tells_whether_it_converged() -> None:
     assert deep["steps"] == 5 and not deep["converged"] and 0 < deep["residual"] < 1
 
 
+@pytest.mark.parametrize(("residual", "steps", "converged"), [(1e-3, 3, False), (1e-7, attacks.STEPS[1], True)])
+def test_a_fit_that_stops_early_has_not_converged(
+    residual: float, steps: int, converged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is the part left unexplained: contradicting equations stop a fit before its last step."""
+    fit = attacks.Fit(torch.ones(3, FEATURES, dtype=torch.float64), residual, steps)
+    monkeypatch.setattr(attacks, "rebuild", lambda *_: (torch.arange(3), fit))
+    assert attack(hidden=6)["converged"] is converged
+
+
 def test_comparison_by_hand() -> None:
     """The scores of one exact row and one of half the length leave out an empty row."""
     truth = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])

@@ -146,6 +146,7 @@ def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
     below, above, either = (claims.lowest(cells) for cells in ([up, down], [up, up], [up, wide]))
     assert below is not None and below.high < 0 and below.mean == pytest.approx(-0.02)
     assert above is not None and above.low > 0 and above.runs == 3
+    assert below.high == interval(down, level=1 - 0.05 / 2).high  # Bonferroni's level for two cells
     assert either is not None and either.low < 0 < either.high
     assert claims.lowest([up.iloc[:1]]) is None
     assert claims.lowest([wide]) == interval(wide)

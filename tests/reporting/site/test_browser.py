@@ -1,4 +1,4 @@
-"""The built site in a real browser: `make site-test` runs this, `make test` only the negative controls."""
+"""The built site in a real browser: `make site-test` runs this, `make test` only the controls that open no page."""
 
 from __future__ import annotations
 
