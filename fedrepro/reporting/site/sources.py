@@ -157,12 +157,22 @@ def _target(sources: Sources, folder: Path, link: str) -> str:
         return f"/reading/{path.parent.name}.md"
     if path.suffix == ".md" and path.parent == figures:
         return f"/{quote(path.stem.lower())}.md"
+    if path.suffix == ".md" and path.is_relative_to(figures):
+        return quote(_single(sources, path, path.relative_to(figures).as_posix().lower()))
     if path.suffix == ".ipynb":
         return quote(f"/notebooks/{path.parent.name}/{path.name}")
     if path.suffix == ".py" and path.is_relative_to(root / "fedrepro"):
         return f"py:{'.'.join(path.relative_to(root).with_suffix('').parts).removesuffix('.__init__')}"
     base = figures if path.is_relative_to(figures) else root
     return quote(sources.copy(path, f"files/{path.relative_to(base)}"))
+
+
+def _single(sources: Sources, path: Path, name: str) -> str:
+    """Write a generated page that no table of contents has, unless it is written; return its name in the site."""
+    if sources.folder / name not in sources.kept:
+        sources.kept.add(sources.folder / name)  # now, since it may link to itself
+        sources.write(name, f"---\norphan: true\n---\n\n{markdown(sources, path)}")
+    return f"/{name}"
 
 
 def _paper(sources: Sources, figures: Path, paper: str, found: list[notebook.Source], profile: str) -> None:

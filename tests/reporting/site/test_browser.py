@@ -84,6 +84,13 @@ def test_links_of_the_explorer_are_alive(context: Any, site: Path) -> None:
     assert not site_checks.dead(page, [link for link in links if link not in rows])
 
 
+def test_links_to_generated_pages_are_links(site: Path) -> None:
+    """On the start page and the papers' pages no link names a page that the site lacks, which is shown as mere text."""
+    pages = [site / "index.html", *(site / "papers").glob("*.html")]
+    assert len(pages) > 5
+    assert not [path.name for path in pages if 'class="xref myst"' in path.read_text(encoding="utf-8")]
+
+
 def test_every_notebook_has_its_outputs(site: Path) -> None:
     """Each notebook's page shows outputs, and both versions can be downloaded."""
     found = sorted((site / "notebooks").glob("*/*.html"))
