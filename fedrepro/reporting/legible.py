@@ -221,10 +221,10 @@ def _scaled(axis: Axis, power: int) -> None:
 
 def _ticks(axis: Axis, minor: bool = True) -> list[Text]:
     """Return the labels of an axis that are shown."""
-    low, high = sorted(axis.get_view_interval())
-    slack = 1e-9 * (high - low)
+    place = axis.get_transform().transform  # a slack in values would be decades of a logarithmic axis
+    low, high = sorted(place(axis.get_view_interval()))
     ticks = [*axis.get_major_ticks(), *(axis.get_minor_ticks() if minor else [])]
-    inside = [tick for tick in ticks if low - slack <= tick.get_loc() <= high + slack]
+    inside = [tick for tick in ticks if abs(place(tick.get_loc()) - (low + high) / 2) <= (0.5 + 1e-9) * (high - low)]
     labels = [label for tick in inside for label in (tick.label1, tick.label2)]
     return [label for label in labels if label.get_visible() and label.get_text()]
 

@@ -187,3 +187,16 @@ def test_names_beside_points_avoid_each_other_and_tell_their_points() -> None:
             apart = [beside.distance(told[name].get_window_extent(), place) for place in places]
             assert int(np.argmin(apart)) == number or (x[number], y[number]) in lines, name
         assert lines, "some name stands farther off"
+
+
+def test_a_tick_beyond_a_logarithmic_axis_is_not_shown() -> None:
+    """Decades below the axis end no label is told to leave the canvas; within the axis each label counts."""
+    with style():
+        figure, ax = plt.subplots(figsize=(4, 3))
+        ax.plot([0, 1], [5.0, 5e-9])
+        ax.set(yscale="log", yticks=[1e-10, 1e-8, 1e-4, 1])
+        ax.set_ylim(2e-9, 10)
+        plt.close(figure)
+    figure.draw_without_rendering()
+    assert len(legible._ticks(ax.yaxis, minor=False)) == 3
+    assert not [told for told in legible.faults(figure) if "canvas" in told]
