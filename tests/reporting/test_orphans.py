@@ -106,15 +106,18 @@ def warming(child: subprocess.Popen[str]) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or executors.has_driver(), reason="here no process is warmed")
+@pytest.mark.skipif(
+    sys.platform != "linux" or executors.has_driver(),
+    reason="Control-C while warming is not tested: here no process is warmed",
+)
 @pytest.mark.parametrize("seconds", [0.05, 1.0], ids=["as it starts", "as it imports"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_command_that_warms_ends_quietly(name: str, seconds: float, tmp_path: Path) -> None:
     """Control-C, which all processes of a terminal get, or SIGTERM in the first seconds is one line and no process."""
-    if name == "SIGINT" and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        pytest.skip("SIGINT is ignored here and by all child processes, as in the background")
     write(tmp_path / "notebooks", "p/1-a", CELL)
-    child = start(tmp_path, "p", "--jobs", "1", start_new_session=True)
+    # Where the tests run in the background, a child would ignore SIGINT as they do.
+    heeding = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    child = start(tmp_path, "p", "--jobs", "1", start_new_session=True, preexec_fn=heeding)
     try:
         warming(child)
         time.sleep(seconds)
