@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.data import sources
-from fedrepro.data.shapes import SHAPES
+from fedrepro.data.shapes import SHAPES, whole
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return one row a real data set, with the columns that `datasets.describe` lists."""
+    """Return one row a real data set, whole or incomplete, with the columns that `datasets.describe` lists."""
     found = []
-    for name, source in sources.SOURCES.items():
-        shape, folder = SHAPES[name], sources.locate(source)
+    for name, source in (sources.SOURCES | sources.INCOMPLETE).items():
+        shape, folder = SHAPES[whole(name)], sources.locate(source)
         download = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
         found.append(
             {
@@ -28,6 +28,8 @@ def rows() -> list[dict[str, Any]]:
                 "undirected_edges": shape.pairs,
                 "features": shape.features,
                 "classes": shape.labels or len(shape.classes),
+                "lacks": source.lacks,
+                **source.counts,
             }
         )
     return found

@@ -59,7 +59,7 @@ def load(name: str, seed: int = 0) -> Data:
     """Return the graph of a name.
 
     Args:
-        name: one of `NAMES`, one of them with `~standin`, or a registered name.
+        name: one of `NAMES`, one of them with `~standin`, one of `sources.INCOMPLETE`, or a registered name.
         seed: the seed of a stand-in, or of a registered loader that takes one. Real graphs ignore it.
 
     Returns:
@@ -342,13 +342,13 @@ def describe() -> pd.DataFrame:
 
     Returns:
         Columns `name`, `here`, `folder`, `download_MB`, `download` ("at first use", "on request" or "by hand"),
-        `licence`, `origin`, `nodes`, `directed_edges`, `undirected_edges`, `features` and `classes`. Registered graphs
-        follow, with only their name.
+        `licence`, `origin`, `nodes`, `directed_edges`, `undirected_edges`, `features`, `classes` and `lacks`, what is
+        missing of an incomplete one. Registered graphs follow, with only their name.
     """
     import pandas as pd
 
     rows = catalogue.rows()
-    rows += [{"name": name, "here": True, "folder": "registered"} for name in _own]
+    rows += [{"name": name, "here": True, "folder": "registered"} for name in _own if name not in sources.INCOMPLETE]
     return pd.DataFrame(rows)
 
 

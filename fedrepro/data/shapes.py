@@ -123,3 +123,8 @@ _PUBLISHED = {
 # fmt: on
 
 SHAPES: dict[str, Shape] = _MEASURED | _PUBLISHED
+
+
+def whole(name: str) -> str:
+    """Return the name of the graph behind a stand-in or an incomplete graph, or else the name itself."""
+    return name.removesuffix("~standin").removesuffix("~incomplete")

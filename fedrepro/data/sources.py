@@ -23,7 +23,7 @@ import pooch
 
 from fedrepro import paths
 from fedrepro.data import copies
-from fedrepro.data.shapes import SHAPES
+from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import DamagedError, DataError
 
 ASK_ABOVE = 50
@@ -53,6 +53,12 @@ class Source:
     """One URL per file, or that of a zip with all files; empty if there is no link."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the PyG class that reads the files."""
+    sha256: tuple[str, ...] = ()
+    """Of each file, where `checksums.txt` has another file of this place or none."""
+    lacks: str = ""
+    """What is missing of a graph that is incomplete."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """In what numbers an incomplete graph differs from the whole one, by the columns of `catalogue.rows`."""
 
 
 def _listed() -> dict[str, Source]:
@@ -63,7 +69,14 @@ def _listed() -> dict[str, Source]:
     return {name: Source(**given) for name, given in known.items()}
 
 
-SOURCES: dict[str, Source] = _listed()
+SOURCES: dict[str, Source] = {name: source for name, source in _listed().items() if not source.lacks}
+INCOMPLETE: dict[str, Source] = {name: source for name, source in _listed().items() if source.lacks}
+"""Real graphs of which a part is missing, `"<name>~incomplete"`."""
+
+
+def source_of(name: str) -> Source:
+    """Return the source of a real graph, whole or incomplete."""
+    return SOURCES[name] if name in SOURCES else INCOMPLETE[name]
 
 
 def locate(source: Source) -> Path | None:
@@ -76,7 +89,7 @@ def locate(source: Source) -> Path | None:
 
 def missing(name: str) -> DataError:
     """Return the error for a data set that is not here. It says which files to put where, or how to fetch them."""
-    source = SOURCES[name]
+    source = source_of(name)
     folders = [folder / source.folder for folder in paths.raw_folders()]
     fullest = max(folders, key=lambda folder: sum((folder / file).is_file() for file in source.files))
     absent = [file for file in source.files if not (fullest / file).is_file()]
@@ -86,7 +99,7 @@ def missing(name: str) -> DataError:
     how = f"or run `fedrepro data --fetch {name!r}` ({source.megabytes:g} MB)" if source.urls else "by hand"
     return DataError(
         f"{name} is not here: {_elsewhere(source)}{len(absent)} of {len(source.files)} files are missing. {where}; "
-        f"get them from {source.origin} {how}. Its stand-in is the data set '{name}~standin'."
+        f"get them from {source.origin} {how}. Its stand-in is the data set '{whole(name)}~standin'."
     )
 
 
@@ -125,7 +138,7 @@ def verify(name: str, folder: copies.Private) -> str:
         DamagedError: a file differs from its checksum, or holds more than the graph can have. The message names it.
     """
     assert folder.origin is not None
-    source, origin = SOURCES[name], folder.origin
+    source, origin = source_of(name), folder.origin
     hashes, known = check(name, origin), known_sums(source)[0]
     whole = hashlib.sha256("".join([*hashes.values(), _reader(source)]).encode()).hexdigest()
     kept = list((paths.root() / "data" / "processed").glob(f"{whole[:16]}-*.npz"))
@@ -161,7 +174,7 @@ def check(name: str, folder: Path) -> dict[str, str]:
     Raises:
         DamagedError: a file differs or cannot be read. The message names the file, and both hashes.
     """
-    source = SOURCES[name]
+    source = source_of(name)
     known, where = known_sums(source)
     own = source.urls and folder == download_folder(source)
     again = f"`fedrepro data --fetch {name!r}` replaces the file" if own else "Replace the file"
@@ -212,14 +225,15 @@ def download_folder(source: Source) -> Path:
 
 def known_sums(source: Source) -> tuple[dict[str, str], str]:
     """Return the published checksums of a data set's files, or else the recorded ones, and where these are."""
-    published = {file: _published().get(f"{source.folder}/{file}") for file in source.files}
+    published: dict[str, str | None] = dict(zip(source.files, source.sha256))
+    published = published or {file: _published().get(f"{source.folder}/{file}") for file in source.files}
     known, recorded = {file: sha256 for file, sha256 in published.items() if sha256}, download_folder(source) / _SUMS
     return (_sums(recorded), f" recorded in {recorded}") if not known and recorded.is_file() else (known, "")
 
 
 def _measure(copy: Path, file: Path, name: str) -> None:
     """Refuse a file, given its private `copy`, that is no whole zip or unpacks to more than the graph can have."""
-    shape = SHAPES[name]
+    shape = SHAPES[whole(name)]
     # Sixteen bytes for each feature, label and split of a node, and for each end of an edge.
     most = 16 * (shape.nodes * (shape.features + len(shape.classes) + shape.labels + 64) + 4 * shape.edges)
     if copy.suffix in (".npz", ".zip") and not zipfile.is_zipfile(copy):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fedrepro.data.shapes import whole
 from fedrepro.errors import one_of, require
 from fedrepro.reporting import rule
 from fedrepro.reporting.frames import check_columns
@@ -21,6 +22,10 @@ PEAK = "the published number is a peak: ours is the expected largest of as many 
 SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
 PUBLISHED = ("published", "published_mean", "published_spread")
+INCOMPLETE, STANDIN = "~incomplete", "~standin"
+KINDS = ("", INCOMPLETE, STANDIN)
+"""Endings of the names of whole real graphs, of incomplete ones and of stand-ins: what a number is judged on first."""
+PARTLY = "measured on a graph of which a part is missing"
 FOREIGN = ("equals ", "another row")  # how the provenance of a number that is not of its cell begins
 
 
@@ -152,9 +157,10 @@ def table(
         value: the column of `frame` that holds the score.
 
     Returns:
-        The columns `IDENTIFIERS`, `PUBLISHED`, `MEASURED` and, where the published rows have it, `provenance`. A
-        stand-in (`Cora~standin`) is shown in the cell of its graph only where no run on the real data exists, without a
-        difference, and is then not tested. Neither is a number that equals one of another protocol or of another row.
+        The columns `IDENTIFIERS`, `PUBLISHED`, `MEASURED` and, where the published rows have it, `provenance`. Where
+        no run on the whole graph exists, one on an incomplete graph (`Cora~incomplete`) is judged, and the row has its
+        name as `dataset`. Where neither exists, a stand-in (`Cora~standin`) is shown in the cell of its graph, without
+        a difference, and is not tested. Neither is a number that equals one of another protocol or of another row.
 
     Raises:
         ArgumentError: a column is missing, or a seed occurs twice in a cell (`on` mixes different runs).
@@ -167,12 +173,12 @@ def table(
     rows = []
     for cell in published.to_dict("records"):
         key = cell_key(cell, on)
-        standin = (key, False) not in ours and (key, True) in ours
+        kind = next((kind for kind in KINDS if (key, kind) in ours), "")
         origin = str(cell.get("provenance") or "")
-        reasons = ["measured on a stand-in"] if standin else []
+        reasons = ["measured on a stand-in"] if kind == STANDIN else []
         reasons += [f"the printed number: {origin}"] if origin.startswith(FOREIGN) else []
         found = verdict(
-            [*ours.get((key, standin), {}).values()],
+            [*ours.get((key, kind), {}).values()],
             cell["value_number"],
             cell["spread_number"],
             point=cell["point"],
@@ -184,8 +190,11 @@ def table(
             anew=over_graphs(cell),
             untested="; ".join(reasons),
         )
-        if standin:
+        if kind == STANDIN:
             found = found._replace(difference=math.nan)
+        elif kind == INCOMPLETE:
+            cell["dataset"] += INCOMPLETE
+            found = found._replace(why="; ".join([PARTLY, *filter(None, [found.why])]))
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
         rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
@@ -212,8 +221,8 @@ def last_digit(printed: str) -> float:
     return 10.0 ** -len(printed.partition(".")[2]) if "e" not in printed.lower() else 0.0
 
 
-def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], bool], dict[Any, float]]:
-    """Return the score of each seed, by cell and by whether it comes from a stand-in.
+def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tuple[str, ...], str], dict[Any, float]]:
+    """Return the score of each seed, by cell and by the kind of its graph, one of `KINDS`.
 
     Raises:
         ArgumentError: see `table`.
@@ -225,11 +234,11 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
         one_of("on", column, list(frame.columns))
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
-    found: dict[tuple[tuple[str, ...], bool], dict[Any, float]] = {}
+    found: dict[tuple[tuple[str, ...], str], dict[Any, float]] = {}
     for run in frame[frame[value].notna()].to_dict("records"):
-        standin = str(run.get("dataset", "")).endswith("~standin")
-        key = tuple(canonical(run[column]).removesuffix("~standin") for column in on)
-        cell = found.setdefault((key, standin), {})
+        kind = next((end for end in KINDS[1:] if str(run.get("dataset", "")).endswith(end)), "")
+        key = tuple(whole(canonical(run[column])) for column in on)
+        cell = found.setdefault((key, kind), {})
         seed = run.get("seed", len(cell))
         require(seed not in cell, "on", "columns that tell runs of one seed apart", (list(on), key))
         cell[seed] = float(run[value])

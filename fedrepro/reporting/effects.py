@@ -88,9 +88,9 @@ def pairs(
 
 
 def series(frame: pd.DataFrame, key: Sequence[str], value: str) -> dict[tuple[str, ...], pd.Series]:
-    """Return the scores of each cell on a real graph, indexed by seed."""
+    """Return the scores of each cell on a whole real graph, indexed by seed."""
     known = compare.scores(frame, key, value)
-    return {name: pd.Series(cell, dtype=float) for (name, standin), cell in known.items() if not standin}
+    return {name: pd.Series(cell, dtype=float) for (name, kind), cell in known.items() if not kind}
 
 
 def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

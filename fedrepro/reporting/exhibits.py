@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import paths
-from fedrepro.data.shapes import SHAPES
+from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import ArgumentError, one_of
 from fedrepro.runs.run import FIELDS, Run
 
@@ -100,7 +100,7 @@ def shrunk(run: Run, options: Mapping[str, Any]) -> Run:
     if run.task == "train":
         known["rounds"] = SMOKE_ROUNDS
     known |= {name: most for name, most in SMOKE_MOST.items() if known.get(name, 0) > most}
-    name = run.dataset.removesuffix("~standin")
+    name = whole(run.dataset)
     if name not in SHAPES:  # a graph that the package generates is small, and may have a client for each node
         return run.replace(options={**known, **options})
     small = SHAPES[name].nodes <= SHAPES["Cora"].nodes and not SHAPES[name].labels

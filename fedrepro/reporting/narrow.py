@@ -148,7 +148,7 @@ def _cells(notebook: Notebook, exhibit_id: str) -> Iterator[tuple[Mapping[str, A
     for cell, row in zip(published.to_dict("records"), table.to_dict("records"), strict=True):
         again = str(cell.get("provenance") or "").startswith(frames.REPEATS)
         if row["verdict"] != rule.NOT_TESTED and not again:
-            yield cell, row, by_cell[compare.cell_key(cell, on)]
+            yield cell, row, by_cell[compare.cell_key(cell | {"dataset": row["dataset"]}, on)]
 
 
 def _further(notebook: Notebook, frame: pd.DataFrame, count: int) -> list[Run]:

@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro import paths, registry
-from fedrepro.data.shapes import SHAPES
+from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import DataError, is_whole, one_of, require
 from fedrepro.runs import executors, lanes, notices, options, process, records
 from fedrepro.runs import progress as progress_
@@ -373,7 +373,7 @@ def _trouble(record: Record) -> dict[str, Any]:
 def _batches(runs: Sequence[Run], side_by_side: int | str) -> list[list[Run]]:
     """Return the batches in order: seeds slowest, then by the size of the graph, then as given."""
     sizes = {name: shape.nodes for name, shape in SHAPES.items()}
-    ordered = sorted(runs, key=lambda run: (run.seed, sizes.get(run.dataset.removesuffix("~standin"), 0)))
+    ordered = sorted(runs, key=lambda run: (run.seed, sizes.get(whole(run.dataset), 0)))
     open_: dict[Run, list[Run]] = {}
     batches = []
     for run in ordered:
@@ -393,7 +393,7 @@ def seeds_in_cache(run: Run) -> int:
     layer, one of `features` times `hidden` for each client, which is nearly all of them on graphs with many features.
     One for a graph whose features are not listed in `SHAPES`.
     """
-    shape = SHAPES.get(run.dataset.removesuffix("~standin"))
+    shape = SHAPES.get(whole(run.dataset))
     hidden = run.options.get("hidden", HIDDEN)
     if shape is None or run.task != "train" or not isinstance(hidden, int):
         return 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
-from fedrepro.data.shapes import SHAPES
+from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import FedreproError
 from fedrepro.runs import process, provenance, records
 from fedrepro.runs.lines import Record, cell_of
@@ -76,7 +76,7 @@ def edited(results: Sequence[Record]) -> list[str]:
 
 def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
     """Return the results on a graph registered by hand that is another one now."""
-    own = [record for record in results if record.get("data") and cell_of(record)[2] not in SHAPES]
+    own = [record for record in results if record.get("data") and whole(cell_of(record)[2]) not in SHAPES]
     if not own:
         return []
     from fedrepro.data import datasets  # takes long to import

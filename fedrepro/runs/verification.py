@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
-from fedrepro.data.shapes import SHAPES
+from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
 from fedrepro.runs import executors, provenance, tolerances
 from fedrepro.runs.derived import findings, levels, means, of_store
@@ -240,7 +240,7 @@ def can_repeat(record: Record) -> bool:
         run = Run.from_dict(record["run"])
     except ArgumentError:
         return False
-    known = run.dataset.removesuffix("~standin") in ("", *SHAPES) or registry.generator(run.dataset) is not None
+    known = whole(run.dataset) in ("", *SHAPES) or registry.generator(run.dataset) is not None
     return (known or run.task == "check") and run.task != "bench" and run.key == str(record["key"])
 
 

@@ -224,6 +224,22 @@ def test_table_never_takes_a_standin_for_the_data() -> None:
     assert "stand-in" in standin["why"] and math.isnan(standin["difference"])
 
 
+def test_table_judges_an_incomplete_graph_under_its_own_name() -> None:
+    """It is judged where no run on the whole graph exists, before a stand-in, and the row has its name and says so."""
+    kinds = {"~incomplete": [0.80, 0.80, 0.80], "~standin": [0.1, 0.1]}
+    both = [
+        runs_of({(name + kind, "FedGAT", 10, NON_IID): values for name in ("Cora", "PubMed")})
+        for kind, values in kinds.items()
+    ]
+    real = runs_of({("PubMed", "FedGAT", 10, NON_IID): [0.7, 0.7, 0.7]})
+    found = table(pd.concat([*both, real]), fg_t1()).query("runs > 0").set_index("dataset")
+    assert set(found.index) == {"Cora~incomplete", "PubMed"}
+    partly = found.loc["Cora~incomplete"]
+    assert partly["verdict"] == rule.AGREES and partly["why"].startswith("measured on a graph of which a part")
+    assert math.isfinite(partly["difference"]) and partly["runs"] == 3
+    assert found.loc["PubMed", "ours_mean"] == pytest.approx(0.7) and "part" not in found.loc["PubMed", "why"]
+
+
 def test_table_leaves_failed_runs_out() -> None:
     """A failed run is no result."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.80, 0.80, 0.80]})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fedrepro.papers.fedsheafhn.exhibits.settings import DRAWN, OURS, VARIANTS, base
+from fedrepro.data.shapes import whole
+from fedrepro.papers.fedsheafhn.exhibits.settings import DRAWN, OURS, VARIANTS
 
 # The argument `order` of all figures that draw methods. There are eight colours, and after eight places they begin
 # anew: the variants of Algorithm 1 have those of FedAvg and FedPer, which no figure draws beside them.
@@ -20,8 +21,8 @@ def named(rows: pd.DataFrame, runs: pd.DataFrame | None = None) -> pd.DataFrame:
     """
     names = {}
     for name in rows["dataset"].dropna().unique():
-        if name != base(name):
+        if name.endswith("~standin"):
             counts = [] if runs is None else sorted(set(runs.loc[runs["dataset"].eq(name), "rounds"].astype(int)))
             told = f" ({'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} rounds)" if counts else ""
-            names[name] = f"{base(name)}, stand-in{told}"
+            names[name] = f"{whole(name)}, stand-in{told}"
     return rows.assign(dataset=rows["dataset"].replace(names))

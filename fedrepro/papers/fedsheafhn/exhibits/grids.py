@@ -228,9 +228,10 @@ def diffusion() -> list[Run]:
 # --- the data ----------------------------------------------------------------------------------------------------
 
 
-def statistics(
-    *counts: int, datasets: Sequence[str] = (*settings.DATASETS, STANDIN), seeds: Sequence[int] = settings.SEEDS
-) -> list[Run]:
+GRAPHS = (*settings.DATASETS, settings.PARTLY, STANDIN)
+
+
+def statistics(*counts: int, datasets: Sequence[str] = GRAPHS, seeds: Sequence[int] = settings.SEEDS) -> list[Run]:
     """Return the statistics of the whole graphs and of their parts for some numbers of clients."""
     runs = []
     for dataset in datasets:

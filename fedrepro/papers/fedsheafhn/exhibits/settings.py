@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedrepro.data.shapes import whole
 from fedrepro.runs.run import Run, sweep
 
 PAPER = "fedsheafhn"
@@ -21,6 +22,7 @@ FOLDER = Path(__file__).parents[1]
 TABLES: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "settings.toml").read_text(encoding="utf-8"))
 ARXIV = "ogbn-arxiv"
 STANDIN = f"{ARXIV}~standin"
+PARTLY = f"{ARXIV}~incomplete"  # its features are missing, which no statistic of a partition needs
 QUICK = "Cora"  # the graph of the profile `quick`
 DATASETS = ("Cora", "CiteSeer", "PubMed", "Computers", "Photo", ARXIV)
 SEEDS = range(5)  # "five different runs"
@@ -95,11 +97,6 @@ ATTACKS = ("same", "gaussian")
 PANELS = dict(zip("abc", CURVES))
 
 
-def base(dataset: str) -> str:
-    """Return the name of the real data set behind a stand-in."""
-    return dataset.removesuffix("~standin")
-
-
 @cache
 def chosen() -> dict[tuple[str, str], int]:
     """Return the index in `POINTS` that validation chose, by data set and method; a missing cell takes the first."""
@@ -109,7 +106,7 @@ def chosen() -> dict[tuple[str, str], int]:
 
 def settings(method: str, dataset: str, clients: int) -> dict[str, Any]:
     """Return all options of a cell of Table 1 or 2."""
-    name = base(dataset)
+    name = whole(dataset)
     options = {**TABLES["client"], "rounds": ROUNDS[name], "local_epochs": EPOCHS[name], **METHODS[method].options}
     options |= POINTS[method][chosen().get((LIKE.get(name, name), method), 0)]
     if name == ARXIV:
@@ -125,7 +122,7 @@ def settings(method: str, dataset: str, clients: int) -> dict[str, Any]:
 
 def setup(dataset: str, clients: int) -> dict[str, Any]:
     """Return the fields of a run that name its graph, its split and its clients."""
-    prepare = "undirected+largest-component" if base(dataset) == ARXIV else "largest-component+row-sum"
+    prepare = "undirected+largest-component" if whole(dataset) == ARXIV else "largest-component+row-sum"
     partition = PARTITIONS[clients]
     return {"dataset": dataset, "prepare": prepare, "split": SPLIT, "partition": partition, "clients": clients}
 
@@ -154,7 +151,7 @@ def cell(
     """
     options = {**settings(method, dataset, clients), **(tuned or {})}
     if task == "train" and not more.keys() - {"rounds"} and not tuned:
-        options["series"] = _series(method, base(dataset), clients)
+        options["series"] = _series(method, whole(dataset), clients)
     options = {key: value for key, value in {**options, **more}.items() if value is not None}
     return sweep(
         task=task, paper=PAPER, method=name or method, seed=list(seeds), options=options, **setup(dataset, clients)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedrepro.papers.fedsheafhn.exhibits.settings import POINTS, chosen
 from fedrepro.papers.fedsheafhn.exhibits.tables import printed, view_of
-from fedrepro.reporting import figures, frames
+from fedrepro.reporting import compare, figures, frames
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,14 +26,17 @@ def statistics_table(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     rows = []
     for cell in printed(exhibit_id).to_dict("records"):
         clients, column = int(cell["clients"] or 1), cell["metric"].removesuffix(" coefficient")
-        real, standin = (
-            frames.select(frame, {"dataset": cell["dataset"] + end, "clients": clients}) for end in ("", "~standin")
-        )
-        runs = standin if real.empty else real
+        by_kind = {
+            kind: frames.select(frame, {"dataset": cell["dataset"] + kind, "clients": clients})
+            for kind in compare.KINDS
+        }
+        kind = next((kind for kind, found in by_kind.items() if len(found)), "")
+        runs = by_kind[kind]
         values = (runs[column] if column in runs else pd.Series(dtype=float)).dropna().astype(float)
-        told = {name: cell[name] for name in ("dataset", "clients", "metric")} | {"published": cell["value"]}
+        name = cell["dataset"] + (kind if kind == compare.INCOMPLETE else "")
+        told = {"dataset": name, "clients": cell["clients"], "metric": cell["metric"], "published": cell["value"]}
         ours = {"ours": values.mean(), "low": values.min(), "high": values.max(), "runs": len(values)}
-        rows.append(told | ours | {"agreement": _agreement(cell["value"], values, real.empty)})
+        rows.append(told | ours | {"agreement": _agreement(cell["value"], values, kind == compare.STANDIN)})
     return pd.DataFrame(rows)
 
 

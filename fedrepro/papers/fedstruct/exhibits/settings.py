@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fedrepro.data.shapes import whole
+
 PREPARE = "undirected+no-self-loops"  # FS-Q15: Chameleon's links are directed, with self-loops; as in the public code
 DATASETS = ("Cora", "CiteSeer", "PubMed", "Chameleon", "Photo", "Amazon Ratings")
+PARTLY = "Amazon Ratings~incomplete"  # all nodes, features and labels, and 98.8% of the edges
 BEYOND = "Squirrel"  # heterophilic, not in the paper
 PARTITIONS = ("louvain", "random", "kmeans")
 
@@ -69,8 +72,8 @@ FEDGCN: Options = {
 
 
 def settings(dataset: str) -> Settings:
-    """Return the settings of a graph or of its stand-in."""
-    return SETTINGS[dataset.removesuffix("~standin")]
+    """Return the settings of a graph, or of the graph behind a stand-in or an incomplete graph."""
+    return SETTINGS[whole(dataset)]
 
 
 def method_of(row: str, dataset: str) -> tuple[str, Options]:
