@@ -45,6 +45,7 @@ Decisions the paper leaves open:
     basis           The polynomial is evaluated by the three-term recurrence, not in powers of x. (FG-Q11)
     optimizer       The paper averages weights (Eq. 19). The authors' public code sends gradients, see `FedGATSGD`, and
                     `fedrepro.papers.fedgat.as_coded` for all else that it does otherwise. (FG-Q12c)
+    self-loops      A node is among its own neighbours in both layers, as in GAT and in the public code. (FG-Q19)
     average         All clients with training nodes take part and weigh the same (Eq. 19). The others have weight 0.
                     (FG-Q15)
 

@@ -124,10 +124,10 @@ def _adjacency(graph: Data, dtype: type) -> sp.csr_matrix:
 
 @cache
 def topology(name: str, number: int = 0) -> Data:
-    """Return the graph of a task: the first draw that meets the paper's conditions.
+    """Return the graph of a task: the first draw that resembles the published one (GFL-G).
 
     The graph is connected and has the printed mean degree within 5%. If nodes are split, its two classes are equal
-    within 2% of the nodes.
+    within 2% of the nodes. The paper states less: SC's graph is connected, and so is the training set of DNC and SNC.
 
     Args:
         number: 0 for the first such draw, 1 for the second, and so on.

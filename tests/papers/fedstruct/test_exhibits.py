@@ -6,41 +6,18 @@ import math
 
 import pandas as pd
 import pytest
+from fedstruct_frames import runs_of, stored
 
 from fedrepro import paths
 from fedrepro.engine.method import Method
-from fedrepro.papers.fedstruct.exhibits import CLAIMS, cells, checks, counts, grids, printed, readings, tables
+from fedrepro.papers.fedstruct.exhibits import cells, checks, counts, grids, printed, readings, tables
 from fedrepro.papers.fedstruct.exhibits.settings import SETTINGS, method_of
-from fedrepro.reporting import claims, exhibits
+from fedrepro.reporting import exhibits
 from fedrepro.reporting.exhibits import registered
 from fedrepro.runs.store import Store
 
 TABLES = ("FS-T2", "FS-T6", "FS-T7", "FS-T8")
-VIEWS = ("before.last.test", "after.last.test")
 OURS = {name: exhibit for name, exhibit in registered().items() if exhibit.paper == "fedstruct"}
-
-
-def runs_of(exhibit: str, score: dict[str, float], seeds: int = 3, noise: float = 0.001) -> pd.DataFrame:
-    """A frame as the store would give it: row -> accuracy (fraction), other rows 0.5."""
-    rows = []
-    for row, run in grids.TRAINED[exhibit].cells():
-        if run.seed < seeds:
-            value = score.get(row, 0.5) + noise * ((7 * run.seed + len(row)) % 3)
-            fields = {name: value for name, value in run.to_dict().items() if name != "options"}
-            options = dict(run.options)
-            rows.append({"key": run.key, **fields, **options, "status": "ok"} | dict.fromkeys(VIEWS, value))
-    return pd.DataFrame(rows).drop_duplicates("key").reset_index(drop=True)
-
-
-def stored(exhibit: str, score: dict[str, float], seeds: int = 3) -> pd.DataFrame:
-    """The same under the paper's names."""
-    return tables.prepare(runs_of(exhibit, score, seeds), exhibit)
-
-
-def judge(claim: str, get: claims.Get) -> tuple[str, str]:
-    """Evidence and verdict of a claim."""
-    (chosen,) = claims.named(CLAIMS, [claim])
-    return chosen.judge(get)
 
 
 def from_the_store(exhibit: str) -> pd.DataFrame:
@@ -255,101 +232,6 @@ def test_sentences_are_compared_with_the_tables() -> None:
     }
     assert not any(dataset == "Cora" and right == "FedSGD GNN" for dataset, _, _, right in contradicting)
     assert (found["difference"].abs() <= 7).all()
-
-
-# --- claims ------------------------------------------------------------------------------------------------------
-
-HOP2VEC = ("FedStruct (H2V)", "FedStruct (H2V)-F")
-
-
-@pytest.mark.parametrize(("score", "verdict"), [(0.9, "holds"), (0.1, "fails")], ids=["far above", "far below"])
-@pytest.mark.parametrize("claim", ["FS-C2", "FS-C3", "FS-C4a", "FS-C8"])
-def test_claims_come_out_either_way(claim: str, score: float, verdict: str) -> None:
-    """A store where Hop2Vec is far above or far below the others decides the claims accordingly."""
-    assert judge(claim, lambda name: stored(name, dict.fromkeys(HOP2VEC, score)))[1] == verdict
-
-
-@pytest.mark.parametrize(("score", "verdict"), [(0.49, "holds"), (0.1, "fails")])
-def test_close_to_central_can_fail(score: float, verdict: str) -> None:
-    """One point below Central GNN is close, forty are not."""
-    assert judge("FS-C1", lambda name: stored(name, dict.fromkeys(HOP2VEC, score)))[1] == verdict
-
-
-@pytest.mark.parametrize(("loss", "verdict"), [(0.0, "holds"), (0.3, "mixed")])
-def test_stability_needs_both_ends(loss: float, verdict: str) -> None:
-    """FS-C6: GraphSAGE falls with depth, and Hop2Vec must not; both are compared at one number of clients."""
-
-    def get(name: str) -> pd.DataFrame:
-        frame = stored(name, {})
-        deep = frame["propagations"].isin([20, 60])
-        sage = frame["method"].isin(["Central GNN", "FedSGD GNN"])
-        fall = (deep & sage) * 20.0 + (deep & ~sage) * 100 * loss
-        return frame.assign(percent=frame["percent"] - fall)
-
-    assert judge("FS-C6", get)[1] == verdict
-
-
-@pytest.mark.parametrize(("exponent", "verdict"), [(1.0, "holds"), (2.0, "fails")])
-def test_linear_growth_can_fail(exponent: float, verdict: str) -> None:
-    """Counts that grow with the number of nodes hold, with its square fail."""
-    sizes = [n for n in (2000.0, 3000.0, 5000.0, 20000.0) for _ in range(2)]
-    run = {"rounds": 40, "sizes.K": 10, "sizes.theta": 1000}
-    frame = pd.DataFrame({"structure": ["Deg", "H2V"] * 4, **run, "sizes.n": sizes})
-    wobble = [1.0, 1.0, 1.01, 1.01, 0.99, 0.99, 1.0, 1.0]
-    frame["before.up.power blocks"] = frame["sizes.n"] ** exponent * wobble
-    frame["training.up.gradients"] = 40.0 * 10 * 1000
-    frame["training.down.weights"] = 40.0 * 10 * 1000
-    frame = tables.prepare(frame, "FS-T1")
-    assert frame["beside"].tolist() == frame["before.up.power blocks"].tolist()
-    both = pd.concat([frame.assign(budget=budget) for budget in ("matrix", "blocks")])
-    assert judge("FS-C7", lambda _: both)[1] == verdict
-    evidence, partly = judge("FS-C7", lambda _: frame.assign(budget="blocks"))
-    assert "p n of each power" in evidence.split("not compared")[1]
-    assert partly == ("holds in part" if verdict == "holds" else "fails")
-
-
-N2V, H2V, FULL = "FedStruct (DGCN+N2V)", "FedStruct (DGCN+H2V)", "FedStruct (H2V)-F"
-
-
-@pytest.mark.parametrize(
-    ("full", "verdict"),
-    [({}, "holds"), ({FULL: 0.9}, "fails"), ({FULL: 0.7}, "undecided")],
-    ids=["below", "above", "below on one graph"],
-)
-def test_node2vec_is_compared_with_hop2vec_without_pruning(full: dict[str, float], verdict: str) -> None:
-    """FS-C4b asks whether Node2Vec is above unpruned Hop2Vec somewhere, and fails where it is below everywhere."""
-    scores = {N2V: 0.7, H2V: 0.1, "FedStruct (H2V)": 0.1} | full
-
-    def get(name: str) -> pd.DataFrame:
-        frame = stored(name, scores)
-        if verdict == "undecided":  # on Cora 20 points below, elsewhere below or above by the seed
-            move = (10 * (frame["seed"] - 1)).where(frame["dataset"] != "Cora", -20)
-            frame["percent"] += move * frame["method"].eq(N2V)
-        return frame
-
-    assert judge("FS-C4b", get)[1] == verdict
-
-
-def test_pruning_is_judged_where_something_is_pruned() -> None:
-    """FS-C5 has no part on Chameleon, whose one power is never pruned, and says so."""
-    (chosen,) = claims.named(CLAIMS, ["FS-C5"])
-    evidence, _ = chosen.judge(lambda name: stored(name, {}))
-    assert "Chameleon" in chosen.check and "Chameleon" not in evidence
-    assert "Cora, random, H2V" in evidence
-
-
-def test_both_decoupled_kinds_are_compared_with_central() -> None:
-    """FS-C9 holds only if Hop2Vec and Node2Vec with a decoupled GCN both stay near Central GNN."""
-    for below, verdict in ((0.49, "holds"), (0.3, "mixed")):
-        scores = {"FedStruct (DGCN+H2V)": below, "FedStruct (GNN+H2V)": 0.2, "FedStruct (GNN+N2V)": 0.2}
-        frame = stored("FS-F6", scores)
-        assert judge("FS-C9", lambda _, frame=frame: frame)[1] == verdict  # type: ignore[misc]
-
-
-def test_no_claim_without_runs() -> None:
-    """An empty store gives no verdict, not a favourable one."""
-    judged = claims.claims_table(CLAIMS, lambda name: tables.prepare(pd.DataFrame(), name), "fedstruct")
-    assert set(judged["verdict"]) == {"cannot be checked here"}
 
 
 # --- checks and tables -------------------------------------------------------------------------------------------

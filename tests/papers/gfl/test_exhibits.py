@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,10 @@ def test_the_diagrams_are_counted() -> None:
     assert parts.different.to_dict() == {"encoder": 1, "aggregator": 50}
 
 
-def frames(better: float) -> pd.DataFrame:
-    """GFL-T2 with three repetitions a cell; GFL-APPNP's I = 10 and 20 and 50 are `better` points above the rest."""
+def frames(better: float, runs: Callable[[], list[Run]] = grids.table) -> pd.DataFrame:
+    """Three repetitions a cell of GFL-T2, or of `runs`; GFL-APPNP's I = 10, 20, 50 lie `better` points above."""
     rows = []
-    for run in grids.table():
+    for run in runs():
         if run.seed < 3:
             o = run.options
             lead = run.method == "GFL-APPNP" and "noise" not in o and "compensation" not in o and o["local_epochs"] > 1
@@ -84,8 +85,18 @@ def test_claims_come_out_either_way(better: float, verdicts: list[str]) -> None:
     """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything; 20 points
     and 6 are not about 9. One point off still matches I = 1. One point below still rivals, 3 points do not.
     """
-    judged = claims_table(CLAIMS[:3], lambda _: tables.prepare(frames(better), "GFL-T2"), "gfl")
+    frame = tables.prepare(frames(better, lambda: [*grids.table(), *grids.readings()]), "GFL-T2")
+    judged = claims_table(CLAIMS[:3], lambda _: frame, "gfl")
     assert judged.verdict.tolist() == verdicts
+
+
+def test_local_updates_are_compared_at_one_rate() -> None:
+    """In the code's reading of DNC, I = 1 at the printed rate counts in GFL-C1, and I = 1 at its own rate does not."""
+    frame = tables.prepare(frames(0.5, lambda: [*grids.table(), *grids.readings()]), "GFL-T2")
+    first = frame["column"].eq("csbm-DNC") & frame["method"].eq("GFL-APPNP") & frame["setting"].eq("I=1")
+    for reading, verdict in (("code", "holds"), ("code, printed rate", "mixed")):
+        moved = frame.assign(percent=frame["percent"] + 9.0 * (first & frame["reading"].eq(reading)))
+        assert claims_table(CLAIMS[:1], lambda _, moved=moved: moved, "gfl").verdict.tolist() == [verdict]
 
 
 def test_claims_without_runs_cannot_be_checked() -> None:

@@ -17,8 +17,8 @@ OPEN_SEED = 100  # of runs that choose or explain on validation nodes; no table 
 TABLE_SEEDS = {**dict.fromkeys((*DATASETS, BEYOND), SEEDS), PARTLY: 3, "Amazon Ratings~standin": 1}
 SPLIT = "10/10/80"  # percentages of training, validation and test nodes
 
-HOP2VEC, CENTRAL = "FedStruct (H2V)", "Central GNN"
-_KINDS = ("FedStruct (Deg)", "FedStruct (Fed*)", HOP2VEC)
+HOP2VEC, FED_STAR, CENTRAL = "FedStruct (H2V)", "FedStruct (Fed*)", "Central GNN"
+_KINDS = ("FedStruct (Deg)", FED_STAR, HOP2VEC)
 _BASELINES = ("FedSGD GNN", "FedSage+", "FedPub")
 T2 = (CENTRAL, *_BASELINES, "FedGCN-2hop", *_KINDS, f"{HOP2VEC}-F", "Local GNN")
 T6 = (

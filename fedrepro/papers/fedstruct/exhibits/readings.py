@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, HOP2VEC, KNOWN, OPEN_SEED, T6, WIDTH, Cell, cell
-from fedrepro.papers.fedstruct.exhibits.settings import PARTITIONS
+from fedrepro.papers.fedstruct.exhibits.cells import (
+    CENTRAL,
+    FED_STAR,
+    HOP2VEC,
+    KNOWN,
+    OPEN_SEED,
+    T6,
+    WIDTH,
+    Cell,
+    cell,
+)
+from fedrepro.papers.fedstruct.exhibits.settings import PARTITIONS, SETTINGS
 
 Options = dict[str, Any]
 READ_ON = ("Cora", "CiteSeer", "Chameleon")
@@ -66,6 +76,7 @@ COMBINED: tuple[tuple[str, str, Options], ...] = (
 # the rows that it changes, the method that computes it (none: the row's own), and what it changes of a run.
 CODE_FEDGCN, LOCAL_DEGREES, SLACK = "the code's FedGCN", "degrees of the subgraph", "the code's slack"
 WHOLE_INPUT = "no dropout of the input"  # as in FedGCN's own code
+FEW_POWERS = "powers up to L_s"  # of Fed*, as in Appendix A (FS-Q16)
 NO_RELU, RAW_ORBITS, NEITHER = "no last ReLU", "73 raw orbits", "no last ReLU and 73 raw orbits"
 UNTRAINED, BARE_UNTRAINED = "S untrained", "S untrained and no last ReLU"
 _CODED = "FedStruct (as coded)"
@@ -164,7 +175,7 @@ def known() -> list[Cell]:
 
 
 def further() -> list[Cell]:
-    """Return the readings of the baselines of Table 6, and the code's slack on all of its rows (FS-T6-readings)."""
+    """Return readings of rows of Table 6, of Fed*'s powers, and the code's slack on all rows (FS-T6-readings)."""
     found = []
     for dataset, seeds in LATE_ON.items():
         for p in PARTITIONS:
@@ -173,6 +184,8 @@ def further() -> list[Cell]:
                 found += cell(row, dataset, p, seeds, name=f"{row}, {WHOLE_INPUT}", input_dropout=0.0)
             local = f"FedGCN-1hop, {LOCAL_DEGREES}"
             found += cell("FedGCN-1hop", dataset, p, seeds, name=local, method="FedGCN (local degrees)")
+            walk = SETTINGS[dataset].structure_depth
+            found += cell(FED_STAR, dataset, p, seeds, name=f"{FED_STAR}, {FEW_POWERS}", walk=walk)
     return [*found, *_slack(row for row in T6 if not row.startswith("Central"))]
 
 

@@ -28,6 +28,24 @@ def gap(frame: pd.DataFrame, column: str, left: Row, right: Row, reading: str) -
     return frames.difference(frame, where(column, left, reading), where(column, right, reading), "percent")
 
 
+def local_updates(get: Get) -> Parts:
+    """Return GFL-APPNP with more local updates minus I = 1, in both readings, at the same rate.
+
+    The public code trains DNC's I = 1 at a rate of its own. Its reading is therefore compared with I = 1 at the printed
+    rate (GFL-Q1), so that the difference is one of local updates alone.
+    """
+    frame, parts, first = get("GFL-T2"), Parts(), grids.VARIANTS[0]
+    for c in grids.COLUMNS[:2]:
+        for r in READINGS:
+            own_rate = (c, r) == (grids.COLUMNS[0], "code")
+            other = get("GFL-Q1") if own_rate else frame
+            base = where(c, first, "code, printed rate" if own_rate else r)
+            for row in grids.VARIANTS[1:]:
+                pair = (frames.scores(frame, where(c, row, r), "percent"), frames.scores(other, base, "percent"))
+                parts[f"{c}, {r}: {' '.join(row)} - {' '.join(first)}"] = (statistics.common(*pair), -1.5, 1.5)
+    return parts
+
+
 def rows_apart(left: Sequence[Row], right: Sequence[Row], low: float, high: float = math.inf) -> Derived:
     """Return the differences of rows of Table 2 on DNC and subCora, in both readings, with one range."""
 
@@ -108,7 +126,7 @@ def rate(get: Get) -> tuple[str, str]:
 CLAIMS = claims.read(
     "gfl",
     {
-        "GFL-C1": [rows_apart(grids.VARIANTS[1:], grids.VARIANTS[:1], -1.5, 1.5)],
+        "GFL-C1": [Derived(local_updates)],
         "GFL-C2": [rows_apart([TEN], grids.CENTRAL_ROWS, -2.0)],
         "GFL-C3": [Derived(over_mlps)],
         "GFL-C4": [Derived(compensation)],

@@ -174,7 +174,10 @@ def trained_again() -> list[Run]:
 
 
 def connectivity() -> list[Run]:
-    """Return I = 10 on four graphs of growing mean degree, in both readings, with one initialization for all graphs."""
+    """Return I = 10 on four graphs of growing mean degree, in both readings.
+
+    All graphs of a repetition share initial weights (GFL-Q6).
+    """
     return [run for reading in READINGS for d in DEGREES for run in cell(TEN, f"csbm-d{d}", reading)]
 
 
