@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedrepro.papers.gfl.attack import reconstruct, shortest_difference, tell_apart
+from fedrepro.papers.gfl.attack import (
+    _messages,
+    _train_on_star,
+    from_gradients,
+    reconstruct,
+    shortest_difference,
+    tell_apart,
+)
 from fedrepro.runs.run import Run
 
 
@@ -35,6 +42,21 @@ def test_the_noise_on_gradients_protects_nothing_as_h_goes_out_clean() -> None:
     assert found["cosine"] < 0.9 and found["cosine_with_h"] > 0.999999
     few = attack(reconstruct, **options, updates=12)
     assert few["cosine_with_h"] == few["cosine"] < 0.5
+
+
+def test_a_curious_centre_is_scored_on_the_leaf_closest_to_its_guess() -> None:
+    """Of three leaves the largest cosine counts, and not their mean."""
+    run = Run(
+        "attack",
+        "gfl",
+        "gfl-reconstruction",
+        options={"neighbours": 3, "local_epochs": 1, "updates": 3, "party": "client", "noise": 0},
+    )
+    x, weight, averages = _train_on_star(run)
+    guess = from_gradients(averages, _messages(run, x, weight, averages))
+    cosines = torch.nn.functional.cosine_similarity(guess[None], x, dim=1)
+    assert float(cosines.max() - cosines.mean()) > 0.01
+    assert reconstruct(run)["result"]["cosine"] == pytest.approx(float(cosines.max()), abs=1e-9)
 
 
 def test_a_single_round_hides_one_of_many_neighbours() -> None:
