@@ -18,6 +18,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
+from fedrepro.data.shapes import whole
 from fedrepro.reporting import compare, effects, exhibits, files, frames, priors, readings, rule
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.style import MARKERS, style
@@ -112,13 +113,14 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     """Return what a paper's main tables, or some of them, came to in numbers.
 
     Returns:
-        `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the graphs on
-        which nothing was measured (`absent`), the words and those `expected` of a perfect copy, the `median`
-        difference, the share `within` two points, the share `narrow` whose half-width is at most five points, and how
-        many rest on a `single` run (all in tested cells), whose spread is that of a prior (`prior_sds`, in points), the
-        `causes` of those that differ and on which another reading was run (a count by reading, when it was fixed, and
-        word), how many are `unread`, with no other reading, the median number of other `readings` run on one, and what
-        noise explains (`placebo`), the words of the exhibits that compare a table in another unit (`beside`), the
+        `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the
+        graphs on which nothing was measured (`absent`), the words and those `expected` of a perfect copy, the
+        `median` difference, the share `within` two points, the share `narrow` whose half-width is at most five
+        points, how many are of each incomplete graph (`partly`), how many rest on a `single` run (all in tested
+        cells), whose spread is that of a prior (`prior_sds`, in points), the `causes` of those that differ and
+        on which another reading was run (a count by reading, when it was fixed, and word), how many are
+        `unread`, with no other reading, the median number of other `readings` run on one, and what noise
+        explains (`placebo`), the words of the exhibits that compare a table in another unit (`beside`), the
         `leads` over rows that are no variants of the paper's method (see `effects.summary`) and their words
         (`lead_words`), and the verdicts of the `claims` with the main one of them (`main`).
     """
@@ -145,9 +147,10 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "median": float(tested["difference"].median()) if len(tested) else math.nan,
         "within": float(tested["difference"].abs().le(rule.MARGIN).mean()) if len(tested) else math.nan,
         "narrow": float(tested["half95"].le(rule.WIDEST).mean()) if len(tested) else math.nan,
+        "partly": Counter(tested["dataset"][tested["dataset"].str.endswith(compare.INCOMPLETE)]),
         "single": int(tested["runs"].eq(1).sum()),
         "prior_sds": sorted(
-            {math.sqrt(priors.prior(paper, name).variance) for name in tested["dataset"][tested["runs"].eq(1)]}
+            {math.sqrt(priors.prior(paper, whole(name)).variance) for name in tested["dataset"][tested["runs"].eq(1)]}
         ),
         "causes": Counter(causes.loc[read, ["cause", "fixed", "verdict"]].itertuples(index=False, name=None)),
         "unread": int((~read).sum()),

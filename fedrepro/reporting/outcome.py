@@ -103,6 +103,9 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
             " lie within two points of the printed ones.",
             f"The 95% interval reaches at most five points either way for {share(known['narrow'])} of them.",
         ]
+    if known["partly"]:
+        names, count = joined([*known["partly"]]), sum(known["partly"].values())
+        said.append(f"{count} of the tested numbers were measured on {names}, of which a part is missing.")
     if known["single"]:
         one = (
             "1 of the tested numbers rests" if known["single"] == 1 else f"{known['single']} of the tested numbers rest"

@@ -304,7 +304,7 @@ def test_the_numbers_are_those_of_the_tested_cells(tmp_path: Path) -> None:
     files.save("fedgat", "FG-T1", pd.concat([tested, rest]), folder=tmp_path)
     known = answer.numbers(tmp_path, "fedgat")
     assert (known["tested"], known["median"], known["single"]) == (4, 1.25, 2)
-    assert (known["within"], known["narrow"]) == (2 / 4, 3 / 4)
+    assert (known["within"], known["narrow"], known["partly"]) == (2 / 4, 3 / 4, {})
     assert known["absent"] == ["CiteSeer", "PubMed"]  # some numbers on Cora were measured
     assert known["expected"][rule.WIDE] > 0.5
 

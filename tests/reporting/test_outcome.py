@@ -63,6 +63,7 @@ KNOWN: dict[str, Any] = {
     "median": -0.04,
     "within": 0.75,
     "narrow": 1.0,
+    "partly": {},
     "single": 3,
     "prior_sds": [1.916],
     "causes": {("the code", "before", rule.DIFFERS): 1, (readings.NO_CAUSE, "", rule.DIFFERS): 1},
@@ -160,6 +161,13 @@ def test_single_runs_are_told_where_there_are_any() -> None:
     assert not any(text.startswith("In the median 1") for text in one)
     assert any(text.startswith("1 of the tested numbers rests on one run") for text in one)
     assert not any("on one run" in text for text in none)
+
+
+def test_incomplete_graphs_are_told_where_there_are_any() -> None:
+    """Their names and the count of their numbers are told."""
+    told = outcome.of_tables(KNOWN | {"partly": {"A~incomplete": 2, "B~incomplete": 1}}, "Table 1")
+    wanted = "3 of the tested numbers were measured on A~incomplete and B~incomplete, of which a part is missing."
+    assert wanted in told and not any("missing" in one for one in outcome.of_tables(KNOWN, "Table 1"))
 
 
 def test_a_share_is_all_only_if_it_is() -> None:
