@@ -178,6 +178,7 @@ def check(name: str, folder: Path) -> dict[str, str]:
     known, where = known_sums(source)
     own = source.urls and folder == download_folder(source)
     again = f"`fedrepro data --fetch {name!r}` replaces the file" if own else "Replace the file"
+    again = f"It may be a file of the whole graph, {whole(name)!r}" if source.lacks else again
     hashes = {file: copies.sha256(folder / file) for file in source.files}
     for file in source.files:
         if (expected := known.get(file, hashes[file])) != hashes[file]:
