@@ -4,7 +4,7 @@
 
     nb = fr.begin("fedgat/6-experiments", profile="quick", device="auto", seeds=0, engine="local")
     runs = fr.sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", split="public",
-                    partition="metis", clients=10, seed=range(3))
+                    partition="metis", clients=10, seed=range(3), options={"model": "GAT", "rounds": 5})
     frame = nb.execute(runs)
 
 The names below are imported when first used, so `import fedrepro` costs next to nothing and loads no torch.

@@ -113,16 +113,17 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     """Return what a paper's main tables, or some of them, came to in numbers.
 
     Returns:
-        `printed` and `tested` cells, the reasons of those not tested (`untested`, a count by reason), the
-        graphs on which nothing was measured (`absent`), the words and those `expected` of a perfect copy, the
-        `median` difference, the share `within` two points, the share `narrow` whose half-width is at most five
-        points, how many are of each incomplete graph (`partly`), how many rest on a `single` run (all in tested
-        cells), whose spread is that of a prior (`prior_sds`, in points), the `causes` of those that differ and
-        on which another reading was run (a count by reading, when it was fixed, and word), how many are
-        `unread`, with no other reading, the median number of other `readings` run on one, and what noise
-        explains (`placebo`), the words of the exhibits that compare a table in another unit (`beside`), the
-        `leads` over rows that are no variants of the paper's method (see `effects.summary`) and their words
-        (`lead_words`), and the verdicts of the `claims` with the main one of them (`main`).
+        `printed` and `tested` cells, of the tested ones those that fit, their number and their median difference, for
+        rows of the paper's method and for all others (`rows`), the reasons of those not tested (`untested`, a count
+        by reason), the graphs on which nothing was measured (`absent`), the words and those `expected` of a perfect
+        copy, the `median` difference, the share `within` two points, the share `narrow` whose half-width is at most
+        five points, how many are of each incomplete graph (`partly`), how many rest on a `single` run (all in tested
+        cells), whose spread is that of a prior (`prior_sds`, in points), the `causes` of those that differ and on
+        which another reading was run (a count by reading, when it was fixed, and word), how many are `unread`, with
+        no other reading, the median number of other `readings` run on one, and what noise explains (`placebo`), the
+        words of the exhibits that compare a table in another unit (`beside`), the `leads` over rows that are no
+        variants of the paper's method (see `effects.summary`) and their words (`lead_words`), and the verdicts of the
+        `claims` with the main one of them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
@@ -130,17 +131,19 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     lead = lead[~lead["over"].astype(str).str.startswith(tuple(own))]
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
+    of_paper = tested.get("method", pd.Series(dtype=str)).astype(str).str.startswith(tuple(own))
     path = folder / paper / "claims.csv"
-    needed = ["id", "claim", "verdict"]
+    needed = ["id", "claim", "evidence", "verdict"]
     judged = files.read(path, needed=needed) if path.is_file() else pd.DataFrame(columns=needed)
     claims = Counter(judged["verdict"])
-    main = judged[judged["id"].eq(exhibits.study(paper).claim)][["claim", "verdict"]]
+    main = judged[judged["id"].eq(exhibits.study(paper).claim)]
     causes, placebo = differing(folder, paper, table)
     read = causes["readings run"].ne("none")
     return {
         "printed": len(table),
         "tested": len(tested),
         "untested": Counter(untested["why"].fillna("").map(reason)) if len(untested) else Counter(),
+        "rows": [_fitting(tested[of_paper]), _fitting(tested[~of_paper])],
         "absent": sorted({*untested["dataset"][untested["why"].eq("not measured")]} - {*tested["dataset"]}),
         "words": counted(table),
         "expected": expected(table),
@@ -164,8 +167,14 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         "leads": effects.summary(lead) if len(lead) else {},
         "lead_words": Counter(lead["verdict"]),
         "claims": {word: claims[word] for word in CLAIM_VERDICTS},
-        "main": tuple(main.iloc[0] if len(main) else ("", "")),
+        "main": tuple(main.iloc[0][["claim", "verdict", "evidence"]]) if len(main) else ("", "", ""),
     }
+
+
+def _fitting(tested: pd.DataFrame) -> tuple[int, int, float]:
+    """Return how many of some tested cells agree or are compatible, how many they are, and their median difference."""
+    fits = tested["verdict"].isin([rule.AGREES, rule.COMPATIBLE, rule.WIDE])
+    return int(fits.sum()), len(tested), float(tested["difference"].median()) if len(tested) else math.nan
 
 
 def _in_order(verdicts: Iterable[str]) -> dict[str, int]:

@@ -242,6 +242,7 @@ class Study:
         tables: the main tables by their IDs.
         beside: exhibits that compare rows of a main table otherwise, with a clause that says how.
         claim: the ID of the claim that the paper rests on.
+        learned: what came out and why, in words without measured digits, with the IDs of what shows it.
     """
 
     runs: int = 10
@@ -250,6 +251,7 @@ class Study:
     tables: Mapping[str, MainTable] = field(default_factory=dict)
     beside: Mapping[str, str] = field(default_factory=dict)
     claim: str = ""
+    learned: Sequence[str] = ()
 
     def drawn(self, dataset: str, method: str = "") -> bool | None:
         """Return whether a row's split and partition were drawn anew for each run, as ours; None if not known."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # How a word is said of one number and of several.
 SAID = {word: said for word, *said in csv.reader(Path(__file__).with_name("said.csv").read_text().splitlines()[1:])}
+JUDGED = re.compile(r"(.*?\d+ shown, \d+ contradicted, \d+ undecided): ")  # how the evidence of judged parts begins
 LISTED = 6  # checks that are named one by one
 FITTING = (rule.AGREES, rule.COMPATIBLE, rule.WIDE)  # words of a number that is not shown to differ
 
@@ -124,25 +125,25 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         )
     claims = sum(known["claims"].values())
     if claims:
-        claim, judged = known["main"]
         said += [f"Of {claims} claims that were judged, {counted(known['claims'])}."]
-        if claim:
-            said.append(_main_claim(claim, judged))
+        if known["main"][0]:
+            said.append(_main_claim(*known["main"]))
     return said
 
 
 def verdict(known: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know of a paper's numbers, in three items at most, see `answer.numbers`.
+    """Return what a reader must know of a paper's numbers, in four items at most, see `answer.numbers`.
 
-    The first says how many tested numbers replicate, beside those of a perfect copy, or why none was tested; the second
-    what becomes of the paper's main claim and of the lead of its method; the third what explains the numbers that
-    differ. Numbers replicate as a copy's would if at least as many agree or are compatible.
+    The first says how many tested numbers replicate, beside those of a perfect copy, or why none was tested; the
+    second how those of the paper's method do, beside all others; the third what becomes of the paper's main claim and
+    of the lead of its method; the fourth what explains the numbers that differ. Numbers replicate as a copy's would
+    if at least as many agree or are compatible.
     """
     if not known["printed"]:
         return []
     said = [_replicated(known) if known["tested"] else f"**No number could be tested.** {_untested(known)}"]
-    claim, judged = known["main"]
-    parts = [_main_claim(claim, judged)] if claim else []
+    said += _of_rows(known["rows"])
+    parts = [_main_claim(*known["main"])] if known["main"][0] else []
     leads = known["leads"]
     if leads and leads["leads"]:
         parts.append(
@@ -178,9 +179,19 @@ def _replicated(known: Mapping[str, Any]) -> str:
     )
 
 
-def _main_claim(claim: str, judged: str) -> str:
+def _of_rows(rows: Sequence[tuple[int, int, float]]) -> list[str]:
+    """Return how the numbers of the paper's method fit, beside those of all other rows; nothing where one has none."""
+    if not all(tested for _, tested, _ in rows):
+        return []
+    told = [f"{fits} of {tested} fit, and ours is {_off(median)} in the median" for fits, tested, median in rows]
+    return [f"Of the numbers of the paper's own method and its variants {told[0]}; of those of other rows {told[1]}."]
+
+
+def _main_claim(claim: str, judged: str, evidence: str) -> str:
     told = SAID.get(judged, (files.plain(judged),))[0]
-    return f"The paper's main claim {told}: {files.plain(claim).rstrip('.')}."
+    counts = JUDGED.match(evidence)
+    parts = f" ({counts[1]} parts)" if counts else ""
+    return f"The paper's main claim {told}{parts}: {files.plain(claim).rstrip('.')}."
 
 
 def _untested(known: Mapping[str, Any]) -> str:

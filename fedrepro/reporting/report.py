@@ -33,7 +33,6 @@ FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, bef
 TABLES = ("claims", "checks", "deviations")
 BESIDE = {"across": "All methods under one protocol", "engine": "The engine of the suite"}  # folders that are no paper
 COUNT = re.compile(r"\d+(\.0+)?")
-JUDGED = re.compile(r"(.*?\d+ shown, \d+ contradicted, \d+ undecided): ")  # how the evidence of judged parts begins
 
 
 @dataclass(frozen=True)
@@ -248,10 +247,12 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
 
 
 def _answer(known: Mapping[str, Any], paper: str) -> str:
-    """Return the verdict on a paper's numbers, with the sentences of `outcome.of_tables` folded below it."""
+    """Return the verdict on a paper's numbers, what was learned, and the folded sentences of `outcome.of_tables`."""
     said = outcome.of_tables(known, f"the main tables of {exhibits.papers()[paper]}")
-    verdict, whole = ("".join(f"- {one}\n" for one in lines) for lines in (outcome.verdict(known), said))
-    return f"{verdict}\n{files.folded('The statistics behind it', whole)}" if verdict else whole
+    parts = (outcome.verdict(known), exhibits.study(paper).learned, said)
+    verdict, learned, whole = ("".join(f"- {one}\n" for one in lines) for lines in parts)
+    learned = f"\nWhat we learned:\n\n{learned}" if learned else ""
+    return f"{verdict}{learned}\n{files.folded('The statistics behind it', whole)}" if verdict else whole
 
 
 def _illustrated(folder: Path, name: str) -> str:
@@ -262,7 +263,7 @@ def _illustrated(folder: Path, name: str) -> str:
 
 def _evidence(row: Row) -> str:
     """Return the evidence of a claim, folded, one line a part."""
-    judged = JUDGED.match(row["evidence"])
+    judged = outcome.JUDGED.match(row["evidence"])
     told = row["evidence"][judged.end() :] if judged else row["evidence"]  # a finding has no counts of its parts
     head = f"{row['id']}, {row['verdict']}" + (f": {judged[1]}" if judged else "")
     return files.folded(head, "".join(map(files.item, told.split("; "))))

@@ -36,6 +36,9 @@ def bar(total: int, shown: bool = True) -> Any:
         def display(self, msg: str | None = None, pos: int | None = None) -> None:
             print(msg or str(self), file=sys.stderr, flush=True)
 
+        def set_description_str(self, desc: str | None = None, refresh: bool = True) -> None:
+            super().set_description_str(desc, refresh=False)  # it is said many times a second while one waits
+
     return Lines(**options, mininterval=SECONDS, maxinterval=SECONDS, delay=SECONDS, miniters=1, ncols=78)
 
 
@@ -43,6 +46,7 @@ def unguarded() -> str:
     """Return the path of the script that runs, if worker processes would run it a second time, else nothing.
 
     A spawned process imports the script. Where its work is not below `if __name__ == "__main__":`, it would begin anew.
+    A guard elsewhere in the script does not help: what counts is the line that called us.
     """
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
@@ -50,6 +54,18 @@ def unguarded() -> str:
         return ""
     with suppress(OSError, SyntaxError, ValueError):
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-        guarded = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
+        guards = [node for node in tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+        line = _line_of(main)
+        guarded = [node for node in guards if not line or node.lineno <= line <= (node.end_lineno or line)]
         return "" if guarded else str(file)
     return ""
+
+
+def _line_of(main: Any) -> int:
+    """Return the line at which the script stands now; 0 where it is not on the stack, as in another thread."""
+    frame = sys._getframe()
+    while frame.f_back is not None and not (
+        frame.f_code.co_name == "<module>" and frame.f_globals is getattr(main, "__dict__", None)
+    ):
+        frame = frame.f_back
+    return frame.f_lineno if frame.f_globals is getattr(main, "__dict__", None) else 0

@@ -40,6 +40,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+ID = re.compile(r"\b(?:FG|FS|GFL|FR|SH)-[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
+NUMBERED = re.compile(r"(?:Theorem|Algorithm|Table|Section) [\d.]*\d")
+
+
 def line(text: str, start: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(start))
 
@@ -165,8 +169,22 @@ def test_a_paper_is_told_in_three_lines_and_the_statistics_are_folded(tmp_path: 
         verdict = text.index(
             "- **No number could be tested.** Of the printed ones, 2 were not measured here. We have no"
         )
-        assert text[verdict:].splitlines()[2].startswith("<details><summary>The statistics behind it")
+        lines = text[verdict:].splitlines()
+        assert lines[2] == "What we learned:" and lines[4].startswith("- No printed number could be tested")
+        assert lines[9].startswith("<details><summary>The statistics behind it")
     assert cells((tmp_path / "README.md").read_text(), "| [Feras]")[4] == "0 of 2 (no run on PPI)"
+
+
+@pytest.mark.parametrize("paper", exhibits.papers())
+def test_what_was_learned_names_what_shows_it(paper: str) -> None:
+    """Its IDs are exhibits, claims, checks or deviations, and no measured number is typed."""
+    known = {*exhibits.registered(), *(one.id for one in exhibits.paper_module(paper).CLAIMS)}
+    known |= {*exhibits.deviations(paper)["id"], *files.read(paths.root() / "figures" / paper / "checks.csv")["id"]}
+    learned = exhibits.study(paper).learned
+    assert len(learned) >= 3
+    for text in learned:
+        assert {*ID.findall(text)} <= known, text
+        assert not re.search(r"\d", NUMBERED.sub("", ID.sub("", text))), text
 
 
 def test_checks_and_controls_are_counted_in_words(tmp_path: Path) -> None:

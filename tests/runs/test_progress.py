@@ -44,6 +44,16 @@ def test_a_script_without_a_guard_works(tmp_path: Path) -> None:
     assert 'has no `if __name__ == "__main__":`' in done.stderr and "Traceback" not in done.stderr
 
 
+def test_work_above_a_guard_is_not_guarded(tmp_path: Path) -> None:
+    """A guard below the work would let each worker begin the work anew, and wait for what its parent computes."""
+    script = tmp_path / "mine.py"
+    work = 'fr.execute(fr.sweep(task="check", paper="feras", method="feras-identities", seed=range(2)))'
+    script.write_text(f'import fedrepro as fr\nframe = {work}\nif __name__ == "__main__":\n    print(len(frame))\n')
+    done = run(script, FEDREPRO_STORE=str(tmp_path / "store"))
+    assert (done.returncode, done.stdout.split()) == (0, ["2"]), done.stderr
+    assert "All is computed in this process" in done.stderr
+
+
 def test_a_guard_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work below a guard may go to worker processes; a module run with -m, a notebook and -c have nothing to guard."""
     script = tmp_path / "mine.py"
@@ -73,6 +83,7 @@ def test_a_log_has_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     """Where there is no terminal lines come apart by `SECONDS`, and none comes of what takes less."""
     monkeypatch.delenv("FEDREPRO_TRACE", raising=False)
     with progress.bar(10) as quick:
+        quick.set_description_str("waiting for another process")
         quick.update(10)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(progress, "SECONDS", 0.01)
