@@ -236,7 +236,15 @@ def test_the_short_answer_counts_columns_and_flips_with_the_data(tmp_path: Path)
     assert told[1] == "**Parts of neighbours (METIS), heterophilic graphs**: Local in 1 of 1 columns."
     leaks = pd.DataFrame({"row": ["FedGAT"], "features": [0.9], "edges": [0.0], "labels": [0.2]})
     held = page.shortlist(table(SCORES), leaks).set_index("method")
-    assert held.loc["FedGAT", "most revealed on Cora"] == "90%"
+    assert held.loc["FedGAT", "this attacker rebuilds on Cora"] == "90%"
+    none = leaks.assign(features=0.0, labels=0.0)
+    for messages, said in (
+        ({"used": "W1", "unused": "generated weights"}, "nothing (no use made of generated weights)"),
+        ({"used": "W1", "unused": float("nan")}, "nothing"),
+        ({"used": "", "unused": ""}, "nothing is sent"),
+    ):
+        held = page.shortlist(table(SCORES), none.assign(**messages)).set_index("method")
+        assert held.loc["FedGAT", "this attacker rebuilds on Cora"] == said
     (tmp_path / "across").mkdir()
     text = page.write(tmp_path, ["a statement"], short)
     assert text.index("FedGAT in 2 of 2") < text.index("<details>") < text.index("- a statement")
