@@ -43,6 +43,13 @@ def test_compare_shows_what_was_compared(drawn: pd.DataFrame) -> None:
     assert set(found["verdict"]) <= set(rule.WORDS)
 
 
+def test_compare_names_tables_where_an_exhibit_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """An exhibit without printed numbers beside ours is refused with the tables that have them."""
+    for exhibit in ("FG-F2a", "AX-1"):
+        assert cli.main(["compare", exhibit]) == 2
+        assert "such as FG-T1, FS-T2, " in capsys.readouterr().err
+
+
 def test_compare_explains_its_numbers(drawn: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
     """`compare` says below the table why a word was found, the unit, and what half95 is; `--csv` is the table alone."""
     assert cli.main(["compare", "FG-T1"]) == 0

@@ -43,12 +43,9 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     text = {"clients": str, "setting": str, "published": str, "why": str}
     table = files.read(path, NUMBERS, dtype=text, keep_default_na=False, na_values=[""])
     needed = {"metric", "published", *CELL, *FOUND, *NUMBERS}
-    require(
-        needed <= set(table),
-        "exhibit",
-        "a table with printed numbers",
-        exhibit_id,
-    )
+    tables = ", ".join(name for one in exhibits.papers() for name in exhibits.study(one).tables)
+    allowed = f"a table that `compare.table` made, such as {tables}"
+    require(needed <= set(table), "exhibit", allowed, exhibit_id)
     if dataset:
         table = table[table["dataset"].eq(one_of("--dataset", dataset, list(table["dataset"].unique())))]
     point = exhibits.points(table["metric"])
