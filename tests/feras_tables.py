@@ -53,3 +53,9 @@ def stored(runs: list[Run], curve: Callable[[Run, int], float]) -> pd.DataFrame:
     steps = [(run, int(run.options["local_epochs"]), int(run.options["rounds"])) for run in runs]
     series = [[curve(run, local * number) for number in range(1, rounds + 1)] for run, local, rounds in steps]
     return prepared(frame.assign(**{f"series.before.{name}_clients": series for name in ("test", "val")}))
+
+
+def checks(**verdicts: str) -> pd.DataFrame:
+    """A check's frame with rows of these ids (`_` for `-`) and verdicts."""
+    rows = [{"id": id.replace("_", "-"), "statement": "", "verdict": verdict} for id, verdict in verdicts.items()]
+    return pd.DataFrame({"checks": [[each | {"measured": 0.0, "bound": 1.0} for each in rows]]})

@@ -14,6 +14,25 @@ convolutions the server fits x by gradient descent through both.
 Both fits stop when the part of the messages that they leave unexplained is less than `TOLERANCE`, or after a number of
 steps. A fit that stopped at the number of steps tells less of x than the messages give away. The rebuilt part is then a
 lower bound.
+
+These are clean messages, without dropout. Hosts send such messages when they score (`Feras._predict`), there for all
+nodes that they see and over the whole graph. In training, Feras drops a share p of the features before this
+convolution. A message then holds
+
+    h = relu(A (x o mask / (1 - p)) W + b)
+
+with a new mask in each iteration, which the server does not know. The option `dropout` is p. It was added after the
+attacks on clean messages had been seen. Both ways to rebuild x then use that the server knows p:
+
+    some messages have enough equations   Each of them gives its x o mask / (1 - p). An entry is rebuilt if one mask
+                                          kept it: the largest value by size, times 1 - p. A node in one such message
+                                          loses a share p of its entries, and one in two of them p^2. The other messages
+                                          are not used, and a node that is in these alone stays zero.
+    none has                              Least squares fit one x to all messages, as if there were no mask, and stop at
+                                          the residual that masks leave (`tolerated`). Many more steps follow the masks.
+
+The server could also fit the masks, which is not tried. What is rebuilt under dropout is thus a lower bound, whether or
+not a fit converged.
 """
 
 from __future__ import annotations
@@ -78,34 +97,48 @@ def inversion(run: Run) -> dict[str, Any]:
 
     Options: depth (1 or 2, convolutions before sharing), hidden (256), observations (1, iterations), nodes (300, the
     size of the part of the graph that is attacked; 0 is all of it), steps (the largest number; `STEPS` by default),
-    sampler ("rw").
+    sampler ("rw"), dropout (0, the share of the features that hosts drop before they send; only with depth 1).
 
     Returns:
         "cosine": mean over the rows sent; "relative_error": median; "recovered": share of rows with a relative error
         below `RECOVERED`; "control_cosine": cosine of the guess with other nodes' features; "rows": number of rows;
         "equations_per_feature": entries above zero over unknowns; "kappa": the measured share of unseen nodes;
-        "residual" and "steps" of the fit; "converged": True if the residual is within `TOLERANCE`.
+        "residual" and "steps" of the fit; "converged": True if the residual is within `tolerated`. With
+        dropout also "entries": share of entries with a relative error of at most `RECOVERED`.
 
     Raises:
-        ArgumentError: depth is not 1 or 2, or observations is below 1.
+        ArgumentError: depth is not 1 or 2, observations is below 1, or dropout is outside [0, 1) or not 0 at depth 2.
     """
     options = run.options
     depth = one_of("option 'depth'", int(options.get("depth", 1)), (1, 2))
     observations, steps = int(options.get("observations", 1)), int(options.get("steps", STEPS[depth]))
     require(observations >= 1, "option 'observations'", "at least 1", observations)
+    dropout = float(options.get("dropout", 0.0))
+    require(0 <= dropout < 1 and (depth == 1 or not dropout), "option 'dropout'", "in [0, 1), 0 at depth 2", dropout)
     data = datasets.assemble(run.dataset, run.prepare, run.split, run.seed)
     data = neighbourhood(data, run, int(options.get("nodes", 300)))
     parts = partition.divide(data, run.partition, run.clients, run.seed)
     fed = Federation.of(data, parts, run.seed, dtype=torch.float64)
-    model = GCN(fed.features, fed.classes, int(options.get("hidden", 256)), layers=depth + 2)
+    model = GCN(fed.features, fed.classes, int(options.get("hidden", 256)), layers=depth + 2, dropout=dropout)
     seen = overheard(model, fed, depth, observations, str(options.get("sampler", "rw")))
-    nodes, fit = rebuild(seen, data.num_nodes, fed.features, depth, steps, run.seed)
+    nodes, fit = rebuild(seen, data.num_nodes, fed.features, depth, steps, run.seed, dropout)
     truth = (data.x if data.x.layout == torch.strided else data.x.to_dense()).double()[nodes]
     equations = sum(int((message.h > 0).sum()) for message in seen)
     known = {"rows": len(nodes), "equations_per_feature": equations / truth.numel()}
     known["kappa"] = 1 - len(parts[0]) / data.num_nodes
-    fitted = {"residual": fit.residual, "steps": fit.steps, "converged": fit.residual <= TOLERANCE}
+    fitted = {"residual": fit.residual, "steps": fit.steps, "converged": fit.residual <= tolerated(dropout)}
+    if dropout:
+        known["entries"] = float(((fit.x - truth).abs() <= RECOVERED * truth.abs()).double().mean())
     return {"result": compare(fit.x, truth) | known | fitted}
+
+
+def tolerated(dropout: float) -> float:
+    """Return the residual at which a fit stops: `TOLERANCE`, or what unknown masks leave of a message.
+
+    The factor mask / (1 - p) of a feature has mean 1 and variance p / (1 - p). Its deviation is the share of the
+    features that one x for all messages does not explain.
+    """
+    return max(TOLERANCE, math.sqrt(dropout / (1 - dropout)))
 
 
 def neighbourhood(data: Data, run: Run, size: int) -> Data:
@@ -156,7 +189,9 @@ def overheard(model: GCN, fed: Federation, depth: int, observations: int, sample
     return out
 
 
-def rebuild(seen: list[Seen], count: int, features: int, depth: int, steps: int, seed: int) -> tuple[Tensor, Fit]:
+def rebuild(
+    seen: list[Seen], count: int, features: int, depth: int, steps: int, seed: int, dropout: float = 0.0
+) -> tuple[Tensor, Fit]:
     """Return the nodes of which rows were sent, and the fit of their features `[nodes, features]`."""
     sent = torch.zeros(count, dtype=torch.bool)
     for message in seen:
@@ -165,12 +200,36 @@ def rebuild(seen: list[Seen], count: int, features: int, depth: int, steps: int,
     index = torch.full((count,), -1)
     index[nodes] = torch.arange(len(nodes))
     unknowns = [index[message.nodes[message.sees]] for message in seen]
+    shape = (len(nodes), features)
+    whole = [pair for pair in zip(seen, unknowns, strict=True) if _determines(pair[0], features)]
+    if depth == 1 and dropout and whole:
+        return nodes, _entry_by_entry(whole, shape, dropout)
     if depth == 1:
-        return nodes, _least_squares(seen, unknowns, (len(nodes), features), steps)
-    return nodes, _descent(seen, unknowns, (len(nodes), features), steps, seed)
+        return nodes, _least_squares(seen, unknowns, shape, steps, tolerated(dropout))
+    return nodes, _descent(seen, unknowns, shape, steps, seed)
 
 
-def _least_squares(seen: list[Seen], unknowns: list[Tensor], shape: tuple[int, int], steps: int) -> Fit:
+def _determines(message: Seen, features: int) -> bool:
+    """Return True if every row of a message has at least as many equations as a node has features."""
+    return int((message.h > 0).sum(1).min()) >= features
+
+
+def _entry_by_entry(whole: list[tuple[Seen, Tensor]], shape: tuple[int, int], dropout: float) -> Fit:
+    """Solve each message by itself, and take of each entry the value that a mask kept."""
+    x, gaps, all_wanted = torch.zeros(shape, dtype=torch.float64), [], []
+    for message, rows in whole:
+        above, weight = message.h > 0, message.weights["layer1.weight"]
+        wanted = (message.h - message.weights["layer1.bias"]) * above
+        masked = _row_by_row(message, wanted)
+        gaps.append((message.a[message.sees][:, message.sees] @ masked @ weight) * above - wanted)
+        all_wanted.append(wanted)
+        x[rows] = torch.where(masked.abs() > x[rows].abs(), masked, x[rows])
+    return Fit((1 - dropout) * x, _norm(gaps) / _norm(all_wanted), 0)
+
+
+def _least_squares(
+    seen: list[Seen], unknowns: list[Tensor], shape: tuple[int, int], steps: int, tolerance: float
+) -> Fit:
     """Fit all entries above zero; if they are too few, conjugate gradients give the shortest solution."""
     system = [
         (message.a[message.sees][:, message.sees], rows, message.weights["layer1.weight"], (message.h > 0).double())
@@ -187,10 +246,10 @@ def _least_squares(seen: list[Seen], unknowns: list[Tensor], shape: tuple[int, i
         return out
 
     wanted = [(message.h - message.weights["layer1.bias"]) * (message.h > 0) for message in seen]
-    if len(seen) == 1 and int((seen[0].h > 0).sum(1).min()) >= shape[1]:
+    if len(seen) == 1 and _determines(seen[0], shape[1]):
         x = _row_by_row(seen[0], wanted[0])
         return Fit(x, _norm([a - b for a, b in zip(forward(x), wanted, strict=True)]) / _norm(wanted), 0)
-    return conjugate_gradients(forward, adjoint, wanted, steps)
+    return conjugate_gradients(forward, adjoint, wanted, steps, tolerance)
 
 
 def _row_by_row(seen: Seen, wanted: Tensor) -> Tensor:

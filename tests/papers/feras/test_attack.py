@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from graphs import block_model
@@ -17,6 +19,7 @@ from fedrepro.engine.federation import Federation
 from fedrepro.engine.nn.models import GCN
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.feras import attack as attacks
+from fedrepro.papers.feras.exhibits import grids, tables
 from fedrepro.runs.run import Run
 
 FEATURES = 6
@@ -61,12 +64,14 @@ def test_kappa_decides_what_is_sent() -> None:
     assert few["rows"] < many["rows"] and few["kappa"] == pytest.approx(0.6, abs=0.02)
 
 
-def overheard(seed: int = 0, observations: int = 1, depth: int = 1) -> tuple[list[attacks.Seen], Data, torch.Tensor]:
+def overheard(
+    seed: int = 0, observations: int = 1, depth: int = 1, hidden: int = 48, dropout: float = 0.0
+) -> tuple[list[attacks.Seen], Data, torch.Tensor]:
     run = Run("attack", "feras", "feras-inversion", "feras attack", seed=seed)
     data = attacks.neighbourhood(datasets.assemble("feras attack", "", "60/20/20", seed), run, 0)
     parts = partition(data, "private-public(kappa=0.4)", 3, seed)
     fed = Federation.of(data, parts, seed, dtype=torch.float64)
-    net = GCN(FEATURES, 3, 48, layers=depth + 2)
+    net = GCN(FEATURES, 3, hidden, layers=depth + 2, dropout=dropout)
     return attacks.overheard(net, fed, depth, observations, "rw"), data, parts[0]
 
 
@@ -145,8 +150,71 @@ def test_neighbourhood_is_connected_and_of_its_size() -> None:
     assert other.x.shape == cut.x.shape and not torch.equal(other.x, cut.x)
 
 
-@pytest.mark.parametrize(("options", "message"), [({"depth": 3}, "depth"), ({"observations": 0}, "observations")])
-def test_bad_options(options: dict[str, int], message: str) -> None:
+WIDE = 16 * FEATURES  # a few messages have enough equations in every row
+
+
+def test_one_message_under_dropout_gives_what_its_mask_kept() -> None:
+    """Each entry is exact or zero, with about the share p of zeros; a solution that knows no dropout has none exact."""
+    (seen,), data, _ = overheard(dropout=0.3, hidden=WIDE)
+    nodes, fit = attacks.rebuild([seen], 60, FEATURES, 1, 500, 0, dropout=0.3)
+    truth = data.x.double()[nodes]
+    kept = (fit.x - truth).abs() < 1e-9
+    assert bool((kept | (fit.x.abs() < 1e-9)).all()) and float(kept.double().mean()) == pytest.approx(0.7, abs=0.1)
+    unaware = attacks.rebuild([seen], 60, FEATURES, 1, 500, 0)[1].x
+    assert float(((unaware - truth).abs() < 1e-9).double().mean()) < 0.01 and fit.residual < 1e-10
+
+
+def test_more_messages_give_the_entries_that_one_mask_hid() -> None:
+    """A node in more such messages loses fewer entries; a clean message loses none, and has no such number."""
+    clean, one, more = attack(hidden=WIDE), *(attack(hidden=WIDE, dropout=0.3, observations=n) for n in (1, 3))
+    assert clean["recovered"] == 1 and "entries" not in clean
+    assert attack(hidden=WIDE, dropout=0.0) == pytest.approx(clean, abs=1e-12)
+    assert 0.6 < one["entries"] < 0.8 and one["recovered"] < 0.4
+    assert more["entries"] > one["entries"] + 0.1 and more["recovered"] > one["recovered"]
+
+
+def test_messages_with_too_few_equations_are_left_out_or_fitted_early() -> None:
+    """One message with enough equations is used alone; where none has, the fit stops at the residual of the masks, and
+    one that knows no dropout goes on.
+    """
+    (whole,) = overheard(dropout=0.3, hidden=WIDE)[0]
+    poor = whole._replace(h=torch.zeros_like(whole.h))
+    both, alone = (attacks.rebuild(each, 60, FEATURES, 1, 500, 0, 0.3)[1] for each in ([whole, poor], [whole]))
+    assert float((both.x - alone.x).abs().max()) < 1e-9 and both.residual < 1e-10
+    seen = overheard(dropout=0.3, hidden=8, observations=16)[0]
+    early = attacks.rebuild(seen, 60, FEATURES, 1, 5000, 0, 0.3)[1]
+    late = attacks.rebuild(seen, 60, FEATURES, 1, 5000, 0)[1]
+    assert early.steps < late.steps and late.residual < early.residual <= attacks.tolerated(0.3) == pytest.approx(
+        math.sqrt(3 / 7)
+    )
+    assert attacks.tolerated(0.0) == attacks.TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 3}, "depth"),
+        ({"observations": 0}, "observations"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"dropout": 0.1, "depth": 2}, "dropout"),
+    ],
+)
+def test_bad_options(options: dict[str, float], message: str) -> None:
     """The error names the option."""
     with pytest.raises(ArgumentError, match=message):
         attack(**options)
+
+
+def test_attacks_under_dropout_are_a_line_of_their_own() -> None:
+    """They have the dropout and the width of training, and the widest; all others keep their options, thus keys."""
+    masked = [run for run in grids.privacy() if "dropout" in run.options]
+    for run in masked:
+        hidden, _, dropout = grids.TABLES["sizes"][run.dataset]
+        assert run.options["dropout"] == dropout > 0 and run.options["hidden"] in (hidden, grids.WIDTHS[-1])
+    assert len(masked) == 24 and {run.dataset for run in masked} == set(grids.SWEPT)
+    first = masked[0].replace(options={name: v for name, v in masked[0].options.items() if name != "dropout"})
+    fields = {"dataset": "Photo", "partition": first.partition, "equations_per_feature": 1.0, "converged": True}
+    frame = tables.attacks(pd.DataFrame([fields | dict(run.options) for run in (first, masked[0])]))
+    assert frame["line"].tolist() == ["depth 1, kappa 60%", "depth 1, kappa 60%, dropout 0.1"]
+    assert frame["dropout"].tolist() == [0.0, 0.1] and frame.groupby(tables.ATTACK).ngroups == 2
+    assert frame["entries"].isna().all()

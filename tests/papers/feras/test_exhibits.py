@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from feras_tables import GAINS, get_from, noise, prepared, row, stored, table2
+from feras_tables import GAINS, checks, get_from, noise, prepared, row, stored, table2
 
 from fedrepro.papers.feras.exhibits import claims, curves, grids, tables
 from fedrepro.papers.feras.exhibits.grids import METHODS
@@ -345,26 +345,6 @@ def test_late_scores_begin_at_epoch_50() -> None:
     assert late["F1-micro"].tolist() == pytest.approx([1 / 11])  # 50, 55, ..., 100
     late = curves.late_scores(scored("Feras", lambda t: float(t == 30), seeds=1, epochs=60))
     assert late["F1-micro"].tolist() == pytest.approx([1 / 31])  # 30, 31, ..., 60
-
-
-def checks(**verdicts: str) -> pd.DataFrame:
-    """A check's frame with rows of these ids (`_` for `-`) and verdicts."""
-    rows = [{"id": id.replace("_", "-"), "statement": "", "verdict": verdict} for id, verdict in verdicts.items()]
-    return pd.DataFrame({"checks": [[each | {"measured": 0.0, "bound": 1.0} for each in rows]]})
-
-
-@pytest.mark.parametrize(
-    ("late", "lemma", "verdict"),
-    [(0.0, "holds", "holds"), (0.0, "fails", "mixed"), (-0.1, "fails", "fails")],
-)
-def test_claim_1_rests_on_lemma_and_runs(late: float, lemma: str, verdict: str) -> None:
-    """Late scores of q = 10 at or below those of q = 1, and the printed lemma as its check says."""
-    runs = [run for run in grids.periods() if run.dataset == "Photo"]
-    drop = {run.key: late if run.options["q"] == 10 else 0.0 for run in runs}
-    frame = stored(runs, lambda run, t: 0.8 + drop[run.key] * (t > 40) + 0.0001 * (run.seed * run.options["q"] % 7))
-    frames = {"FR-F5": frame, "FR-L1": checks(FR_L1_layer1=lemma, FR_L1_control="fails, as it must")}
-    found = claims.convergence(lambda name: frames.get(name, frame.iloc[:0]))
-    assert found[1] == verdict and f"FR-L1-layer1 {lemma}" in found[0] and "control" not in found[0]
 
 
 @pytest.mark.parametrize(("steps", "verdict"), [(5.0, "mixed"), (40.0, "fails")])

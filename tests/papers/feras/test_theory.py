@@ -103,15 +103,33 @@ def test_exact_constants_are_reached(seed: int) -> None:
     assert np.linalg.norm(phi(worst) - phi(0 * worst)) == pytest.approx(constant)
 
 
-def test_the_two_layer_map_has_two_fixed_points(results: dict[str, dict[str, Any]]) -> None:
-    """The gradient of c = (w1^2 + w2^2) / 2 + (w1 w2 - 3)^2 / 2 is 0 at 0 and at +-(sqrt(2), sqrt(2))."""
+def test_the_two_layer_map_has_three_fixed_points(results: dict[str, dict[str, Any]]) -> None:
+    """The gradient of c = (w1^2 + w2^2) / 2 + (w1 w2 - 1.2)^2 / 2 is 0 at 0 and at +-(sqrt(0.2), sqrt(0.2))."""
     points = results["feras-contraction"]["fixed_points"]
-    assert len(points) == 3
+    assert len(points) == 3 and np.abs(points[1]) == pytest.approx(math.sqrt(0.2))
     for w1, w2 in points:
-        assert w1 + (w1 * w2 - 3) * w2 == pytest.approx(0) and w2 + (w1 * w2 - 3) * w1 == pytest.approx(0)
+        assert w1 + (w1 * w2 - 1.2) * w2 == pytest.approx(0) and w2 + (w1 * w2 - 1.2) * w1 == pytest.approx(0)
     # Expansion along (1, 1) at 0: 1 - eta (lambda - y) = 1.2 for eta = 0.1, against 1 - eta lambda / 2 = 0.95.
     assert convergence.joint_constant(3.0, 1.0, 0.1) == pytest.approx(1.2 / 0.95)
     assert convergence.joint_constant(0.0, 1.0, 0.1) == pytest.approx(0.9 / 0.95)  # without a target it contracts
+
+
+def test_the_two_layer_counterexample_is_inside_both_conditions(results: dict[str, dict[str, Any]]) -> None:
+    """Both rows fail although rho_1 <= lambda/2 and eta <= 4/(2 rho_2 + 3 lambda) hold at the fixed points and on both
+    ways to the ends, in both layers. With the former target, 3, the condition on rho_1 fails at the ends.
+    """
+
+    def inside(y: float, lam: float, eta: float) -> bool:
+        ways = [convergence.scalar_path(y, lam, eta, sign * convergence.START) for sign in (1, -1)]
+        w = np.concatenate([*ways, convergence.scalar_fixed_points(y, lam)])
+        rho1, rho2 = w[:, 1] ** 2, w[:, 0] ** 2  # M_1 = w2 and M_2 = w1
+        return bool((rho1 <= lam / 2).all() and all(eta <= theory.allowed(lam, rho) for rho in rho2))
+
+    assert inside(*convergence.SCALAR) and not inside(3.0, 1.0, 0.1)
+    rows = {row["id"]: row for row in results["feras-contraction"]["checks"]}
+    assert rows["FR-Th2"]["verdict"] == rows["FR-Th2-ends"]["verdict"] == "fails"
+    assert rows["FR-Th2"]["measured"] == pytest.approx(1.02 / 0.95)
+    assert rows["FR-Th2-ends"]["measured"] == pytest.approx(2 * math.sqrt(0.4), abs=1e-6)
 
 
 def test_the_counterexample_of_theorem_46(results: dict[str, dict[str, Any]]) -> None:

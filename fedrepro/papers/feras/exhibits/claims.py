@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
-from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved
+from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved, largest_effect
 from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SAMPLERS, SHARED
 from fedrepro.papers.feras.exhibits.tables import CELL, best_samplers, kappa_slopes, published_gains, real
 from fedrepro.reporting import checks, claims, frames
@@ -118,15 +118,12 @@ def cells_of(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
 
 def convergence(get: Get) -> tuple[str, str]:
     """Judge the constant of the contraction and that q does not matter from epoch 50 on."""
-    parts: Parts = {}
-    for dataset, wide in late_by_q(get):
-        both = wide.reindex(columns=[10, 1])
-        parts[f"{dataset}, q=10 minus q=1"] = (common(both[10], both[1]), -NEAR, NEAR)
+    runs = between_periods(get, 1, -NEAR, NEAR)
     lemma = checks.collect(get("FR-L1"), "FR-L", "FR-Th")
     rates = checks.collect(get("FR-Th3"), "FR-Th", "FR-X")
     theorems = held(lemma, "FR-L1-layer1", "FR-L1-layer2", "FR-L2", "FR-Th2")
     theorems |= held(rates, "FR-Th3", "FR-X1-q5", "FR-X1-q10")
-    return with_checks(judge_claim(parts, scale=POINTS), theorems)
+    return with_checks(runs, theorems)
 
 
 def looser(get: Get) -> tuple[str, str]:
@@ -214,22 +211,40 @@ def more_hosts(get: Get) -> tuple[str, str]:
     return f"{text}. Score of N=5 minus N=3 (points): {'; '.join(told)}" if told else text, verdict
 
 
-def longer_period(get: Get) -> Parts:
-    """Return the scores from epoch 50 on of q = 10 minus those of q = 15, for each graph."""
-    parts: Parts = {}
-    for dataset, wide in late_by_q(get):
-        both = wide.reindex(columns=[10, 15])
-        parts[f"{dataset}, q=10 minus q=15"] = (common(both[10], both[15]), NEAR, math.inf)
-    return parts
+def longer_period(get: Get) -> tuple[str, str]:
+    """Judge that q = 10 is more than a point above q = 15 from epoch 50 on."""
+    return between_periods(get, 15, NEAR, math.inf)
+
+
+def between_periods(get: Get, other: int, low: float, high: float) -> tuple[str, str]:
+    """Judge q = 10 minus another q, the mean score from epoch 50 on, on each real graph of FR-F5.
+
+    A graph on which every q, up to the largest, keeps within a point of q = 1 tests nothing. The score hardly depends
+    on q there, so that a claim of close values holds and one of a gap fails, whatever the method does. Such a graph is
+    told, and does not count. This condition was added after the numbers had been seen.
+    """
+    parts, idle = Parts(), []
+    for dataset, late in late_by_q(get):
+        effect = largest_effect(late)
+        if effect is not None and effect <= NEAR:
+            most = f"{POINTS * effect:.1f} points from that of q=1 at any epoch from {LATE} on"
+            largest = f"q={late['q'].max():.0f}"
+            idle.append(f"{dataset} tests nothing: no curve, up to {largest}, is more than {most}")
+        else:
+            wide = late.pivot_table(index="seed", columns="q", values="F1-micro").reindex(columns=[10, other])
+            parts[f"{dataset}, q=10 minus q={other}"] = (common(wide[10], wide[other]), low, high)
+    if idle and not parts:
+        return "; ".join(idle), NOT_TESTED
+    text, verdict = judge_claim(parts, scale=POINTS)
+    return "; ".join([text, *idle]), verdict
 
 
 def late_by_q(get: Get) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield each real graph of FR-F5 with the mean score from epoch 50 on, by seed and q."""
+    """Yield each real graph of FR-F5 with its scores from epoch 50 on."""
     points = real(curves(get("FR-F5")))
     late = points[points["epoch"].ge(LATE) & points["epoch"].mod(5).eq(0)]
-    wide = late.pivot_table(index=["dataset", "seed"], columns="q", values="F1-micro")
     for dataset in sorted(set(late["dataset"].astype(str))):
-        yield dataset, wide.loc[[dataset]]
+        yield dataset, late[late["dataset"].eq(dataset)]
 
 
 def limited(frame: pd.DataFrame) -> tuple[str, str]:
@@ -278,6 +293,6 @@ CLAIMS = claims.read(
         "FR-H4-saint": lambda get: limited(get("FR-T2-saint")),
         "FR-H5": [Derived(smallest_kappa)],
         "FR-H6": more_hosts,
-        "FR-H7": [Derived(longer_period)],
+        "FR-H7": longer_period,
     },
 )

@@ -87,6 +87,19 @@ def pace(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "pace"])
 
 
+def largest_effect(points: pd.DataFrame) -> float | None:
+    """Return the most by which the curve of any q leaves that of q = 1 from epoch 50 on, in the runs of one graph.
+
+    The difference is a mean over common seeds, at each epoch that is scored for both. None if nothing is common.
+    """
+    late = points[points["epoch"].ge(LATE) & points["epoch"].mod(5).eq(0)]
+    wide = late.pivot_table(index=["epoch", "seed"], columns="q", values="F1-micro")
+    if 1 not in wide:
+        return None
+    gaps = wide.drop(columns=1).sub(wide[1], axis=0).groupby("epoch").mean().abs().stack().dropna()
+    return float(gaps.max()) if len(gaps) else None
+
+
 def late_scores(points: pd.DataFrame) -> pd.DataFrame:
     """Return the mean score from epoch 50 on for every graph and q, and its difference to q = 1 (FR-X1).
 

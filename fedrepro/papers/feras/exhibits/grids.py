@@ -192,6 +192,7 @@ def _quick_readings() -> frozenset[Run]:
 check = partial(sweep, task="check", paper="feras")
 WIDTHS = (64, 256, 1024, 2048)  # of the attack
 ATTACKED = 100  # nodes of the part of the graph on which it is tried
+MASKED = (1, 16)  # messages under dropout
 
 
 def statistics() -> list[Run]:
@@ -224,13 +225,25 @@ def conditions() -> list[Run]:
 
 
 def privacy() -> list[Run]:
-    """Return the attack on shared embeddings, against depth, width, kappa and number of messages."""
+    """Return the attack on shared embeddings, against depth, width, kappa and number of messages.
+
+    All messages are clean but those of the last runs. These have the dropout and the width with which Feras is trained
+    on the graph, and the width at which one clean message gives every feature away.
+    """
     shared: dict[str, Any] = {"task": "attack", "paper": "feras", "method": "feras-inversion", "dataset": list(SWEPT)}
     shared |= {"prepare": "standardized", "split": SPLIT, "clients": 3}
     wide = {"depth": [1, 2], "hidden": list(WIDTHS), "nodes": ATTACKED}
     several = {"depth": 1, "hidden": list(WIDTHS[1:3]), "nodes": ATTACKED, "observations": [4, 16]}
     runs = sweep(partition=[partition(30), partition(60)], options=wide, seed=range(3), **shared)
-    return runs + sweep(partition=partition(60), options=several, seed=range(3), **shared)
+    runs += sweep(partition=partition(60), options=several, seed=range(3), **shared)
+    for dataset in SWEPT:
+        width, _, dropout = TABLES["sizes"][dataset]
+        masked = {"depth": 1, "hidden": [width, WIDTHS[-1]], "nodes": ATTACKED, "dropout": dropout}
+        for count in MASKED:
+            more = {"observations": count} if count > 1 else {}
+            each = {**shared, "dataset": dataset, "partition": partition(60), "options": masked | more}
+            runs += sweep(seed=range(3), **each)
+    return runs
 
 
 # --- the exhibits ------------------------------------------------------------------------------------------------
@@ -302,5 +315,5 @@ GRIDS = {
         lambda run: run.options["trials"] == 500,
         smoke={"trials": 50},
     ),
-    "FR-privacy": Grid(privacy, is_quick_attack, per=("depth",), smoke={"nodes": 60, "steps": 20}),
+    "FR-privacy": Grid(privacy, is_quick_attack, per=("depth", "dropout"), smoke={"nodes": 60, "steps": 20}),
 }

@@ -212,21 +212,26 @@ def readings(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-TOLD = ["cosine", "relative_error", "recovered", "control_cosine", "equations_per_feature", "residual", "converged"]
+TOLD = ["cosine", "relative_error", "recovered", "entries", "control_cosine", "equations_per_feature"]
+TOLD += ["residual", "converged"]
 
 
 def attacks(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the attacks with kappa, the number of messages, and the line and place of FR-privacy's figure."""
+    """Return the attacks with kappa, the number of messages, their dropout, and the line and place in the figure."""
     kappa = (100 * share_unseen(frame)).round().astype(int)
     observations = frame["observations"].fillna(1).astype(int) if "observations" in frame else 1
-    frame = frame.assign(kappa=kappa, observations=observations, converged=frame["converged"].astype(float))
+    dropout = frame["dropout"].fillna(0.0).astype(float) if "dropout" in frame else 0.0
+    frame = frame.assign(kappa=kappa, observations=observations, dropout=dropout)
+    frame["entries"] = frame.get("entries", math.nan)  # of attacks under dropout
+    frame["converged"] = frame["converged"].astype(float)
     told = frame["observations"].map(lambda count: f", {count} messages" if count > 1 else "")
+    told += frame["dropout"].map(lambda share: f", dropout {share:g}" if share else "")
     frame["line"] = "depth " + frame["depth"].astype(str) + ", kappa " + frame["kappa"].astype(str) + "%" + told
     groups = frame.groupby(ATTACK, sort=False)
     return frame.assign(**{"equations per unknown": groups["equations_per_feature"].transform("mean")})
 
 
-ATTACK = ["dataset", "kappa", "depth", "hidden", "observations"]
+ATTACK = ["dataset", "kappa", "depth", "hidden", "dropout", "observations"]
 
 
 # --- the gain of sharing -----------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 The hosts of Feras share the topology and not the features (Section 3.1). The federation that is trained on therefore
 gives every client all nodes of its run's graph, in the graph's order. The features are zero at nodes that the client
-cannot see.
+cannot see. Where columns were standardized, which is done over the training nodes of all hosts, this zero is the mean
+of a column. It is a real zero on CS and Physics alone (FR-S4).
 """
 
 from __future__ import annotations

@@ -12,6 +12,12 @@ A sub-graph is induced on the nodes that its sampler keeps:
             to its degree, is replaced by a uniform neighbour. This happens `budget` minus the frontier's size times.
     full    Every node.
 
+The rule for nodes is that of GraphSAINT's paper. Its code draws a node in proportion to its degree instead. By the
+paper's rule a node counts by how few other neighbours its neighbours have: one whose neighbours are hubs is drawn
+rarely, however many they are, and one without edges can be drawn. By the code's rule only the number of neighbours
+counts. The rules are thus far apart on graphs with hubs, but the coefficients below undo the bias of either. The rule
+for the multi-dimensional walk is that of the code: the nodes that enter the frontier are kept (FR-S9).
+
 Let C_v be the number of sub-graphs, among `drawn` of them, that hold node v. Let C_vu be the number that hold both ends
 of edge (v <- u). Two sums over one sub-graph are then unbiased:
 

@@ -1,0 +1,59 @@
+"""The claims of Feras about q, the epochs between two averages: judged where q can matter, and not tested elsewhere."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from feras_tables import checks, stored
+
+from fedrepro.papers.feras.exhibits import claims, curves, grids
+
+
+def by_period(drop: dict[int, float], graphs: tuple[str, ...] = ("Photo",), at: int = 40) -> pd.DataFrame:
+    """FR-F5 with a constant score, less by `drop` from epoch `at` on for some q."""
+    runs = [run for run in grids.periods() if run.dataset in graphs]
+    less = {run.key: drop.get(int(run.options["q"]), 0.0) for run in runs}
+    return stored(runs, lambda run, t: 0.8 + less[run.key] * (t > at) + 0.0001 * (run.seed * run.options["q"] % 7))
+
+
+@pytest.mark.parametrize(
+    ("late", "lemma", "verdict"),
+    [(0.0, "holds", "holds"), (0.0, "fails", "mixed"), (-0.1, "fails", "fails")],
+)
+def test_claim_1_rests_on_lemma_and_runs(late: float, lemma: str, verdict: str) -> None:
+    """Late scores of q = 10 at or below those of q = 1, and the printed lemma as its check says."""
+    frame = by_period({10: late, 70: -0.2})
+    frames = {"FR-F5": frame, "FR-L1": checks(FR_L1_layer1=lemma, FR_L1_control="fails, as it must")}
+    found = claims.convergence(lambda name: frames.get(name, frame.iloc[:0]))
+    assert found[1] == verdict and f"FR-L1-layer1 {lemma}" in found[0] and "control" not in found[0]
+
+
+@pytest.mark.parametrize(
+    ("drop", "at", "verdicts"),
+    [
+        ({70: -0.005}, 40, ["not tested", "not tested"]),  # no q matters by a point
+        ({70: -0.2}, 40, ["holds", "fails"]),
+        ({70: -0.2}, 138, ["holds", "fails"]),  # at one epoch alone
+        ({15: -0.1}, 40, ["holds", "holds"]),  # not the largest q
+        ({15: -0.1, 30: -0.1, 70: -0.1}, 40, ["holds", "holds"]),
+        ({10: -0.1, 15: -0.1, 70: -0.1}, 40, ["fails", "fails"]),
+    ],
+)
+def test_q_is_tested_only_where_it_can_matter(drop: dict[int, float], at: int, verdicts: list[str]) -> None:
+    """FR-H1's runs and FR-H7 are judged if some q leaves q = 1 by more than a point at some epoch from 50 on."""
+    frame = by_period(drop, at=at)
+    found = [judge(lambda name: frame if name == "FR-F5" else frame.iloc[:0]) for judge in BY_Q]
+    assert [verdict for _, verdict in found] == verdicts
+    assert all(("Photo tests nothing: no curve, up to q=70" in text) == ("not tested" in verdicts) for text, _ in found)
+
+
+BY_Q = (claims.convergence, claims.longer_period)
+
+
+def test_a_graph_without_an_effect_of_q_is_told_beside_the_others() -> None:
+    """PubMed alone is judged where q matters on PubMed alone; without the runs of q = 1 nothing says that it cannot."""
+    frame = pd.concat([by_period({}), by_period({15: -0.1, 70: -0.1}, ("PubMed",))], ignore_index=True)
+    text, verdict = claims.longer_period(lambda name: frame)
+    assert verdict == "holds" and text.startswith("1 shown, 0 contradicted") and "Photo tests nothing" in text
+    assert curves.largest_effect(curves.curves(by_period({}).query("q > 1"))) is None
+    assert claims.longer_period(lambda name: by_period({}).query("q > 1"))[1] == "fails"
