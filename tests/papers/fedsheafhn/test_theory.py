@@ -20,6 +20,7 @@ from fedrepro.engine.federation import Federation
 from fedrepro.engine.nn import random
 from fedrepro.engine.nn.models import GCNHead
 from fedrepro.papers.fedsheafhn import sheaf
+from fedrepro.papers.fedsheafhn.exhibits.claims import STATED
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
 from fedrepro.papers.fedsheafhn.theory import convergence, generalization, statistics
 from fedrepro.papers.fedsheafhn.theory.convergence import Problem
@@ -196,12 +197,55 @@ def test_a_gap_that_is_nan_breaks_theorem_2(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_theorem_2() -> None:
-    """The gap shrinks with N and M as the theorem says, but the heads' part of it does not."""
+    """The gap shrinks with N and M as the theorem says, but that of heads alone exceeds the printed bound."""
     result = compute("check", "FedSheafHN-generalization", most_clients=16, samples=100)
     found = verdicts(result)
-    assert controls(found) == {"SH-Th2-control"}
-    assert [name for name, verdict in found.items() if verdict == "fails"] == ["SH-Th2-heads-printed"]
+    assert controls(found) == {"SH-Th2-control", "SH-Th2-heads-control"}
+    failed = {name for name, verdict in found.items() if verdict == "fails"}
+    assert failed - {"SH-Th2-printed-64"} == {"SH-Th2-printed-128", "SH-Th2-printed-256"}
     assert list(zip(result["gap"]["N"], result["gap"]["M"])) == [(n, m) for n in (1, 4, 16) for m in (50, 100)]
+    assert {name for name in STATED if name.startswith("SH-Th2")} <= set(found)  # a row of another name would not count
+
+
+def test_heads_exceed_the_printed_bound_from_some_number_of_clients_on() -> None:
+    """The gap itself is compared with xi: it is below it with few clients, and above it with many."""
+    found = {row["id"]: row for row in generalization._check_heads(0, 200)}
+    for n in generalization.MANY:
+        one = found[f"SH-Th2-printed-{n}"]
+        gap_, xi = generalization.largest_gap(n, 200, 0, 0, 8), generalization.bound(n, 200, 8, 0)
+        assert one["measured"] == pytest.approx(gap_ / xi) and one["bound"] == 1
+        assert one["verdict"] == ("holds" if gap_ <= xi else "fails") and f"N = {n}" in one["statement"]
+    assert [found[f"SH-Th2-printed-{n}"]["verdict"] for n in generalization.MANY] == ["holds", "fails", "fails"]
+
+
+@pytest.mark.parametrize("which", ["shared", "own"])
+def test_heads_that_are_what_another_count_says_change_the_verdicts(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads that are shared keep the printed bound; heads whose samples are all one exceed the corrected bound too."""
+    right = generalization.largest_gap
+
+    def other(n: int, m: int, seed: int, shared: int, own: int) -> float:
+        return right(n, m, seed, own, shared) if which == "shared" else right(n, m if shared else 1, seed, shared, own)
+
+    monkeypatch.setattr(generalization, "largest_gap", other)
+    found = {row["id"]: row["verdict"] for row in generalization._check_heads(0, 100)}
+    failed = {name for name, verdict in found.items() if verdict == "fails"}
+    printed = {f"SH-Th2-printed-{n}" for n in generalization.MANY}
+    if which == "shared":  # and the parameters that stand in their place are each client's own
+        assert failed == {"SH-Th2-shared"} and found["SH-Th2-heads"] == "holds"
+        assert found["SH-Th2-heads-control"] == checks.MISSED
+    else:
+        assert failed == printed | {"SH-Th2-heads"}
+
+
+def test_a_head_whose_gap_is_nan_passes_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One number of clients whose gap is NaN fails its printed row, both rows over all N, and misses the control."""
+    right = generalization.largest_gap
+    monkeypatch.setattr(generalization, "largest_gap", lambda n, *a: math.nan if n == 64 else right(n, *a))
+    found = {row["id"]: row["verdict"] for row in generalization._check_heads(0, 50)}
+    assert {found[f"SH-Th2-{name}"] for name in ("printed-64", "shared", "heads")} == {"fails"}
+    assert found["SH-Th2-heads-control"] == checks.MISSED
 
 
 def test_largest_gap_is_reached_and_never_passed() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, ARXIV, ATTACKS, CHOICES, OURS, READINGS, STANDIN
 from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, blank, printed
 from fedrepro.reporting import compare, frames
 from fedrepro.reporting.checks import Row, limit
-from fedrepro.reporting.statistics import interval, mean_gap
+from fedrepro.reporting.claims import LEVEL, judge_interval
+from fedrepro.reporting.statistics import Interval, interval, mean_gap
 from fedrepro.runs.run import Run
 
 # The columns of a stage of Figure 3, see `theory.diffusion.trace`.
@@ -23,6 +25,7 @@ NEWCOMERS = {
     "new, as received": "new_received",
     "new, alone": "new_alone",
 }
+SPREAD, HOLM = "generated_spread", "p, Holm"
 SERVER_SECONDS, GROWTH = "server seconds per round", "server time above 20 clients (percent)"
 TIMINGS = ("server_seconds", "round_seconds", "peak_mebibytes")
 
@@ -55,10 +58,10 @@ def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
     As in `compare.table`, a stand-in is shown in the cells of its graph where no run on the real data exists.
     """
-    spread = "facts.generated_spread"
+    spread = f"facts.{SPREAD}"
     rows = frame.reindex(columns=list(dict.fromkeys([*frame, "dataset", "clients", spread])))
     rows = rows.assign(method=rows["row"], clients=rows["clients"].astype(str), **{spread: rows[spread].astype(float)})
-    names = {"mean": "generated_spread", "min": "generated_spread_low", "max": "generated_spread_high"}
+    names = {"mean": SPREAD, "min": f"{SPREAD}_low", "max": f"{SPREAD}_high"}
     spreads = rows.groupby(CELL)[spread].agg(list(names)).rename(columns=names).reset_index()
     graph = spreads["dataset"].astype(str).str.removesuffix("~standin")
     spreads = spreads.assign(dataset=graph, standin=graph.ne(spreads["dataset"])).sort_values("standin")
@@ -66,16 +69,29 @@ def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def reading_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and standard deviation of each reading, and its paired difference to Table 1 in points (SH-M2)."""
-    usual = frames.scores(frame, {"row": next(iter(READINGS))}, "percent")
+    """Return mean and standard deviation of each reading, and its paired difference to Table 1 in points (SH-M2).
+
+    The p-values are those of `chance` and `together`, over all rows but the first, which is Table 1 itself. The last
+    columns have how far the weights generated for different clients differ: mean, lowest and highest run.
+    """
+    first = next(iter(READINGS))
+    usual = frames.scores(frame, {"row": first}, "percent")
     table = frame.groupby("row", sort=False)["percent"].agg(["mean", "std", "count"])
     table.columns = ["percent_mean", "percent_sd", "runs"]
-    gaps = [mean_gap(frames.scores(frame, {"row": row}, "percent"), usual)[:3] for row in table.index]
-    return table.join(pd.DataFrame(gaps, table.index, ["minus SH-T1", "low", "high"]))
+    gaps = [mean_gap(frames.scores(frame, {"row": row}, "percent"), usual) for row in table.index]
+    table = table.join(pd.DataFrame([gap[:3] for gap in gaps], table.index, ["minus SH-T1", "low", "high"]))
+    table["p"] = [math.nan if row == first else chance(gap) for row, gap in zip(table.index, gaps, strict=True)]
+    table[HOLM] = together(table["p"])
+    spreads = frame.reindex(columns=["row", f"facts.{SPREAD}"]).set_index("row").astype(float)
+    names = {"mean": SPREAD, "min": f"{SPREAD}_low", "max": f"{SPREAD}_high"}
+    return table.join(spreads[f"facts.{SPREAD}"].groupby(level="row").agg(list(names)).rename(columns=names))
 
 
 def choice_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy of each method with Table 1's choice and with the other one, paired over seeds (SH-M3)."""
+    """Return the accuracy of each method with Table 1's choice and with the other one, paired over seeds (SH-M3).
+
+    The p-values are those of `chance`, and of `together` over the rows of one choice.
+    """
     options = [name for changed in CHOICES.values() for name in changed]
     choice = []
     for run in frame.to_dict("records"):
@@ -87,10 +103,42 @@ def choice_table(frame: pd.DataFrame) -> pd.DataFrame:
         for cell, runs in frame.groupby(["dataset", "clients", "method"], sort=False) if len(frame) else ():
             changed, usual = (frames.scores(runs, {"choice": value}, "percent") for value in (name, ""))
             if len(changed):
-                gap = mean_gap(changed, usual)[:3]
-                rows.append([name, *cell, usual.mean(), changed.mean(), *gap, len(changed)])
+                gap = mean_gap(changed, usual)
+                rows.append([name, *cell, usual.mean(), changed.mean(), *gap[:3], len(changed), chance(gap)])
     columns = ["choice", "dataset", "clients", "method", "as in SH-T1", "so", "so minus SH-T1", "low", "high", "runs"]
-    return pd.DataFrame(rows, columns=columns)
+    table = pd.DataFrame(rows, columns=[*columns, "p"])
+    return table.assign(**{HOLM: table.groupby("choice", sort=False)["p"].transform(together)})
+
+
+def chance(gap: Interval) -> float:
+    """Return the two-sided p-value of a mean difference against zero; NaN below two runs."""
+    return judge_interval(gap, 0.0, math.inf)[1] if gap.runs > 1 else math.nan
+
+
+def together(p_values: pd.Series) -> pd.Series:
+    """Return the p-values of tests that are looked at together, by Holm's procedure; NaN is no test.
+
+    The smallest of n counts n times, the next n - 1 times and so on, and none counts less than a smaller one.
+    """
+    tests = p_values.dropna().sort_values()
+    counted = tests * np.arange(len(tests), 0, -1)
+    return counted.cummax().clip(upper=1.0).reindex(p_values.index)
+
+
+def left_out(table: pd.DataFrame, name: str, gap: str) -> str:
+    """Say which differences have an interval that leaves out zero, each by itself and all looked at together.
+
+    Args:
+        table: rows of `reading_table`, or of one choice of `choice_table`.
+        name: the column of the rows' names.
+        gap: the column of the differences.
+    """
+    tests = table.dropna(subset=["p"])
+    alone, both = tests[tests["low"].gt(0) | tests["high"].lt(0)], tests[tests[HOLM].le(LEVEL)]
+    first = "; ".join(f"{row[name]} {row[gap]:+.1f}" for row in alone.to_dict("records"))
+    second = "; ".join(f"{row[name]}, p = {row[HOLM]:.2g}" for row in both.to_dict("records"))
+    told = f"{len(alone)} of {len(tests)} intervals leave out zero" + (f" ({first})" if first else "")
+    return f"{told}; all looked at together (Holm), {len(both)}" + (f" ({second})." if second else ".")
 
 
 # --- the sheaf stage by stage ------------------------------------------------------------------------------------
