@@ -32,7 +32,7 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
         for table in parts:
             lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
             for line in lines[2:]:
-                plain = [re.sub(r"\\([~*_])", r"\1", cell.strip()) for cell in line]  # as the cells were before escaping
+                plain = [re.sub(r"\\([~*_])", r"\1", cell.strip()) for cell in line]  # as before escaping
                 yield exhibit_id, placebo is not None, dict(zip(lines[0], plain, strict=True))
 
 
