@@ -102,7 +102,7 @@ def test_an_unreadable_file_is_damaged(tiny_arxiv: Path, monkeypatch: pytest.Mon
 
 
 def test_it_is_never_downloaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its files are not here, the error says which and where they go; it has no stand-in of its own."""
+    """An error says which files are missing and where they go; the graph has no stand-in of its own."""
     monkeypatch.setattr(sources.pooch, "create", no_network)
     with pytest.raises(DataError, match=r"Put raw/amazon_ratings\.npz into .* by hand.*'Amazon Ratings~standin'"):
         datasets.load(RATINGS)
@@ -124,11 +124,13 @@ def test_it_is_no_whole_graph(tiny_ratings: tuple[dict[str, Any], Path]) -> None
         datasets.register("Cora~standin", lambda: None)  # type: ignore[arg-type, return-value]
 
 
-def test_records_name_its_files(tiny_ratings: tuple[dict[str, Any], Path]) -> None:
+def test_records_name_its_files(tiny_ratings: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """The checksum of a record is that of the files, and changes with them."""
     first = provenance.data(RATINGS)
     assert len(first) == 16 and first == sha256(sources.INCOMPLETE[RATINGS].sha256[0].encode()).hexdigest()[:16]
-    assert provenance.data("Amazon Ratings") == "" or provenance.data("Amazon Ratings") != first
+    ratings(tiny_ratings[1], np.random.default_rng(1))
+    sealed(monkeypatch, RATINGS, tiny_ratings[1].parents[1])
+    assert provenance.data(RATINGS) != first
 
 
 @needs_real

@@ -1,4 +1,4 @@
-"""What deviations.csv says of outcomes without a number, compared with the committed exhibits."""
+"""Outcomes that deviations.csv tells without a number are compared with the committed exhibits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What FR-H4's evidence counts: cells below, above and surely above zero."""
+"""FR-H4's evidence counts the cells below, above and surely above zero."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_the_noise_on_gradients_protects_nothing_as_h_goes_out_clean() -> None:
 
 
 def test_a_curious_centre_is_scored_on_the_leaf_closest_to_its_guess() -> None:
-    """Of three leaves the largest cosine counts, and not their mean."""
+    """The largest cosine of three leaves counts, and not their mean."""
     run = Run(
         "attack",
         "gfl",
