@@ -69,6 +69,11 @@ class Grid:
     def _wanted(self) -> Sequence[Run]:
         return tuple(self.paper())
 
+    @property
+    def task(self) -> str:
+        """Return the task of the runs, such as `train`."""
+        return self._wanted[0].task
+
     def runs(self, profile: str, seeds: int = 0) -> list[Run]:
         """Return the runs of a profile; with `seeds`, the same cells with seeds 0 to `seeds - 1`, seed slowest.
 

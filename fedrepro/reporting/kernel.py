@@ -71,9 +71,9 @@ def warm_up() -> None:
         each.atexit = False
     with contextlib.suppress(ImportError, AttributeError):  # it imports a library, to say that nothing was compiled
         atexit.unregister(importlib.import_module("torch._dynamo.utils").dump_compile_times)
-    # What is here stays: the collector of a forked process need not look through it, and its pages stay shared.
-    gc.freeze()
+    gc.freeze()  # the collector of a forked process need not look through what is here, and its pages stay shared
     gc.enable()
+    gc.set_threshold(20_000, 20, 50)  # frames and figures make millions of objects, and few circles of them
     warm = True
 
 

@@ -131,11 +131,12 @@ def intervals(
         for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
     )
     own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
-    middle, squared = (np.vectorize(_moment, otypes=[float])(count, power) for power in (1, 2))
-    ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
-    own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
-    theirs = np.where(peak > 0, variance * (squared - np.square(middle)), theirs)
-    degrees = np.where(peak > 0, freedom, degrees)
+    if (peak > 0).any():
+        middle, squared = (np.vectorize(_moment, otypes=[float])(count, power) for power in (1, 2))
+        ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
+        own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
+        theirs = np.where(peak > 0, variance * (squared - np.square(middle)), theirs)
+        degrees = np.where(peak > 0, freedom, degrees)
     error = np.sqrt(own + theirs + np.square(rounding) / 12)
     d = ours - published
     with np.errstate(invalid="ignore", divide="ignore"):

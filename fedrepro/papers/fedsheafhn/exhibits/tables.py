@@ -21,7 +21,6 @@ from fedrepro.reporting.statistics import mean_gap
 
 CELL = ["dataset", "method", "clients"]
 SHEAF = ("with sheaf collaboration", "without sheaf collaboration")
-TRAINED = {name for name, grid in GRIDS.items() if grid.paper()[0].task == "train"} - {"SH-T9"}
 # Exhibits that are scored after local training throughout: the code of FED-PUB's line scores so, and in an ablation or
 # over rounds no step must be a change of view (SH-V).
 AT_MAJORITY = {"ours": "†", "published": "‡", "both": "†‡"}  # the marks of `as_printed`
@@ -42,7 +41,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     if exhibit_id in TIMED:
         frame = with_rows(frame.assign(method=frame.get("of")), settings.MODULES | settings.NETWORKS)
         return frame.assign(row=frame["row"].where(frame["row"].ne("+ Dynamic embedding"), OURS))
-    if exhibit_id not in TRAINED:
+    if exhibit_id == "SH-T9" or GRIDS[exhibit_id].task != "train":
         return frame
     frame = scored(frame, "after" if exhibit_id in AFTER else "before" if exhibit_id == "SH-M4" else "")
     if exhibit_id in ROWS:

@@ -79,14 +79,22 @@ def best_samplers(frame: pd.DataFrame) -> pd.DataFrame:
     many seeds (FR-S2). A method with four stored samplers is thus not compared at its best with one that has one. A
     cell without a sampler that all its methods have is left out.
     """
-    kept = []
-    for _, cell in frame.groupby(CELL, sort=False):
-        runs = cell.groupby(["sampler", "method"], sort=False).size().unstack(fill_value=0).min(axis=1)
-        level = runs.index[runs.eq(runs.max()) & runs.gt(0)]
-        for _, group in cell[cell["sampler"].isin(level)].groupby("method", sort=False):
-            best = group.groupby("sampler", sort=False)["val"].mean().idxmax()
-            kept.append(group[group["sampler"] == best])
-    return pd.concat(kept) if kept else frame.iloc[:0]
+    if not len(frame):
+        return frame
+    places: dict[tuple[Any, ...], dict[Any, dict[Any, list[int]]]] = {}  # rows by cell, method and sampler
+    names = (frame[name] for name in (*CELL, "method", "sampler"))
+    for place, (*cell, method, sampler) in enumerate(zip(*names, strict=True)):
+        places.setdefault(tuple(cell), {}).setdefault(method, {}).setdefault(sampler, []).append(place)
+    score = frame["val"].to_numpy()
+    kept: list[int] = []
+    for methods in places.values():
+        tried = {sampler for of_method in methods.values() for sampler in of_method}
+        runs = {sampler: min(len(of_method.get(sampler, ())) for of_method in methods.values()) for sampler in tried}
+        for of_method in methods.values():
+            level = [sampler for sampler in of_method if 0 < runs[sampler] == max(runs.values())]
+            if level:
+                kept += of_method[max(level, key=lambda sampler: score[of_method[sampler]].mean())]
+    return frame.iloc[kept]
 
 
 def main_reading(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
