@@ -132,10 +132,10 @@ def _bare(
 def list_(
     what: Annotated[
         str,
-        typer.Argument(help="a kind, such as methods or exhibits, or a paper", autocompletion=state.nameable),
+        typer.Argument(help="a kind, such as methods, a paper, or a method", autocompletion=listing.nameable),
     ] = "",
 ) -> None:
-    """List notebooks and exhibits; methods, data sets and partitions."""
+    """List notebooks, methods and data sets, or a method's options."""
     listing.show(what)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
 from fedrepro.data.shapes import SHAPES
-from fedrepro.errors import one_of
-from fedrepro.reporting import cells, exhibits, notebook, state, terminal
+from fedrepro.errors import ArgumentError, did_you_mean
+from fedrepro.reporting import cells, describing, exhibits, notebook, state, terminal
 from fedrepro.runs.lines import Record
 
 if TYPE_CHECKING:
@@ -22,15 +22,25 @@ TASKS |= {"benchmarks": ("bench",)}
 HEADS = {"datasets": "data sets (name~standin: a synthetic graph of its shape)"}
 
 
+def nameable() -> list[str]:
+    """Return the words that `show` takes: kinds, papers, and methods and the like."""
+    papers = dict.fromkeys(source.paper for source in notebook.find())
+    return [*KINDS, *papers, *dict.fromkeys(name for task in registry.TASKS for name in registry.names(task))]
+
+
 def show(what: str = "") -> None:
-    """Print all there is, or only what is of a kind or of a paper.
+    """Print all there is, only what is of a kind or of a paper, or what a method, check or attack is.
 
     Raises:
-        ArgumentError: there is no such kind and no such paper.
+        ArgumentError: there is none of these.
     """
     papers = dict.fromkeys(source.paper for source in notebook.find())
-    if what:
-        one_of("WHAT", what, [*KINDS, *papers])
+    if what and what not in (*KINDS, *papers):
+        if what not in nameable():
+            allowed = f"{', '.join(map(repr, KINDS))}, a paper, or a name that `fedrepro list` prints for one of these"
+            raise ArgumentError(f"WHAT must be one of {allowed}. Got {what!r}.{did_you_mean(what, nameable())}")
+        describing.show(what)
+        return
     paper = what if what in papers else ""
     if what == "exhibits":
         known = [(each.id, each.notebook, each.title) for each in exhibits.registered().values()]
@@ -48,6 +58,8 @@ def show(what: str = "") -> None:
         if what in ("", kind):
             print(f"{'' if what else chr(10)}{HEADS.get(kind, kind)}")
             terminal.lines(names, between=",")
+    if what in TASKS:
+        print("\n`fedrepro list NAME` says what one of them is, and which options it takes.")
 
 
 def status(rows: Sequence[Mapping[str, Any]], as_csv: bool = False) -> None:

@@ -14,7 +14,7 @@ Every host has a part of the nodes of one graph, and all hosts know the graph's 
 S is `Sample.a` `[nodes, nodes]`, W `[in, out]`. The entry of edge (v <- u) in S is that of the whole training graph
 times C_v / C_vu, and the loss of node v is multiplied by `Sample.share` = (drawn / C_v) / (labelled nodes). Both sums
 are then unbiased (see `saint.sampler`). Predictions use the whole graph. Training sees neither validation nor test
-nodes, so the setting is inductive.
+nodes, so the setting is inductive. GraphSAINT on one machine differs: it sees the features of all nodes.
 
 Decisions the paper leaves open:
 
@@ -22,12 +22,9 @@ Decisions the paper leaves open:
                    steps, so q = 1 is Algorithm 1. (FR-Q2)
     labels         A host's loss excludes nodes that it cannot see, since the paper calls their labels private. (FR-Q4)
     isolated rows  There are as many isolated hosts, with as many nodes, as in the compared row. (FR-Q5)
-    evaluation     All validation and test nodes are scored at every host. Those that the host cannot see have zero
-                   features. (FR-Q6)
+    evaluation     Every host scores all validation and test nodes; unseen ones have zero features. (FR-Q6)
     layer          S is D~^-1/2 (A+I) D~^-1/2 of Section 4.1, with GraphSAINT's coefficients. `layer="saint"` is the
                    layer of GraphSAINT's code instead. (FR-Q12)
-
-Not to be confused with GraphSAINT on one machine, which sees the features of all nodes.
 """
 
 from __future__ import annotations
@@ -325,7 +322,11 @@ class GraphSAINT(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAINTSW(GraphSAINT):
-    """GraphSAINT whose weights are averaged every `q` units (the paper's second baseline)."""
+    """GraphSAINT whose weights are averaged from time to time (the paper's second baseline).
+
+    Args:
+        q: local epochs between two averages, a multiple of `local_epochs`.
+    """
 
     q: int = 10
 
@@ -370,7 +371,6 @@ def _draw(known: tuple[Host, ...], streams: np.ndarray) -> dict[bytes, list[np.n
 
 
 def _clients(fed: Federation, run: int) -> list[int]:
-    """Return the clients of a run."""
     return (fed.run == run).nonzero().squeeze(1).tolist()
 
 

@@ -1,0 +1,130 @@
+"""Say what a method, a check, an attack or a benchmark is, and which options a run of it takes."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from fedrepro import registry
+from fedrepro.errors import ArgumentError
+from fedrepro.reporting import terminal
+
+# The options of training itself, which `fedrepro.runs.tasks.method` reads.
+LOOP = {
+    "rounds": (100, "rounds of training."),
+    "series": (False, "True to keep validation and test scores of every round, or names of the scores to keep."),
+    "keep": ("", '"predictions" to keep the predicted class of every node.'),
+}
+
+
+class Option(NamedTuple):
+    """An option of a run, its default, and its meaning; `of` names the methods, models or whatever reads it."""
+
+    of: str
+    option: str
+    default: str
+    meaning: str
+
+
+def show(name: str) -> None:
+    """Print the task, the summary and the options of everything that is registered under a name."""
+    for task in [task for task in registry.TASKS if name in registry.names(task)]:
+        entry = registry.find(task, name)
+        print(f"{name}: task {task!r}, version {entry.version}, {entry.target}")
+        print(terminal.shown(_summary(registry.load(task, name))))
+        for part in (own(task, name), sizes(name) if task == "train" else []):
+            rows = [tuple(each) for each in part]
+            kept = [k for k in range(len(Option._fields)) if len({row[k] for row in rows}) > 1 or k in (1, 2)]
+            if rows:
+                print()
+                terminal.table(
+                    [Option._fields[k] for k in kept], [[row[k] for k in kept] for row in rows], (), ("option",)
+                )
+        if entry.trains:
+            trained = "the method that the option 'of' names" if entry.trains == "of" else entry.trains
+            print(f"\nA run may have the options of {trained} besides.")
+
+
+def own(task: str, name: str) -> list[Option]:
+    """Return the options that a method, check, attack or benchmark reads, those of its model left out.
+
+    Raises:
+        ArgumentError: nothing is registered under this name.
+    """
+    entry = registry.find(task, name)
+    if task == "train":
+        names = models(name)
+        usual = repr("GCN") if "GCN" in names else "none"
+        told = [("model", usual, f"the network of a client: {', '.join(map(repr, names))}.")]
+        told += [row for row in _fields(registry.load(task, name)) if row[0] != "model"]
+        told += [(option, repr(default), meaning) for option, (default, meaning) in LOOP.items()]
+        return [Option(name, *row) for row in told]
+    given = (entry.options or {}).items()
+    needed = {option: f"none, of type {usual.__name__}" for option, usual in given if isinstance(usual, type)}
+    return [Option(name, option, needed.get(option, repr(usual)), "") for option, usual in given]
+
+
+def models(method: str) -> list[str]:
+    """Return the names of the models that a method trains, where all else is as usual."""
+    from fedrepro.engine.nn.models import MODELS
+    from fedrepro.runs import tasks
+    from fedrepro.runs.run import Run
+
+    names = []
+    for name in MODELS:
+        with contextlib.suppress(ArgumentError):
+            run = Run(task="train", paper="", method=method, options={"model": name})
+            tasks.method(run, tasks.FEATURES, tasks.CLASSES)
+            names.append(name)
+    return names
+
+
+def sizes(method: str) -> list[Option]:
+    """Return the options of the models that a method trains; those with one default and meaning are one row."""
+    from fedrepro.engine.nn.models import MODELS
+
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for label in models(method):
+        for row in _fields(MODELS[label]):
+            if row[0] not in ("features", "classes"):
+                rows.setdefault(row, []).append(label)
+    return [Option(", ".join(labels), *row) for row, labels in rows.items()]
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield name, default and meaning of each field of a dataclass, in the order of its arguments.
+
+    What chooses among classes by the options of a run is described by the classes that its module knows.
+    """
+    choice = not isinstance(kind, type)
+    classes = [each for each in vars(sys.modules[type(kind).__module__]).values() if is_dataclass(each)]
+    told: dict[str, str] = {}
+    for each in [base for one in (classes if choice else [kind]) for base in reversed(inspect.getmro(_class(one)))]:
+        told |= _arguments(inspect.cleandoc(each.__doc__ or ""))
+    for field in fields(kind):
+        yield field.name, repr(field.default), told.get(field.name, "")
+
+
+def _class(one: Any) -> type:
+    return one if isinstance(one, type) else type(one)
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """Return the meanings in the section `Args` of a docstring, by name."""
+    section = re.search(r"^Args:\n((?:[ ].*\n?|\n)+)", text, re.MULTILINE)
+    entries = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.MULTILINE)
+    told: dict[str, str] = {}
+    for names, meaning in entries:
+        told |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
+    return told
+
+
+def _summary(home: Any) -> str:
+    """Return the first paragraph of what is written about a class or function."""
+    text = inspect.cleandoc(getattr(home, "__doc__", None) or "")
+    return " ".join(text.split("\n\n")[0].split())
