@@ -390,7 +390,8 @@ def begin(
         # pandas escapes what is in a table, but not what is in a styled one
         import pandas as pd
 
-        pd.options.display.max_columns = None  # plain copies would show dots in the place of the verdicts
-        pd.options.display.width = 200
+        # Tables would show dots in the place of verdicts, of the end of a sentence, or of all rows but ten.
+        pd.options.display.max_columns = pd.options.display.max_colwidth = None
+        pd.options.display.max_rows, pd.options.display.width = 200, 200
         shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)
     return Notebook(name, profile, device, seeds, engine)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import exhibits, readings, rule
+from fedrepro.reporting import compare, exhibits, readings, rule
 from fedrepro.reporting.exhibits import MainTable
 
 LAYOUT = MainTable({"method": "FedGAT"}, value="test")
@@ -45,6 +45,48 @@ def test_a_reading_that_fits_explains_the_cell(printed: pd.DataFrame) -> None:
     assert "taken literally: differs (-10" in cause["readings run"]
     none = readings.table(runs_of(0.75), {"taken literally": runs_of(0.70)}, printed, LAYOUT)
     assert readings.causes(none)["cause"].tolist() == [readings.NO_CAUSE]
+
+
+def test_a_reading_that_fits_by_its_width_alone_explains_nothing(printed: pd.DataFrame) -> None:
+    """A reading of two runs that leaves the difference as it is has a wide interval, and is no cause."""
+    others = {"coded": runs_of(0.774, seeds=2), "taken literally": runs_of(0.790, seeds=2)}
+    found = readings.table(runs_of(0.775), others, printed, LAYOUT).set_index("reading")
+    assert found["verdict"]["main"] == rule.LITTLE and set(found["verdict"][1:3]) <= {rule.COMPATIBLE, rule.AGREES}
+    assert found["explains"].to_dict() == {"main": False, "coded": False, "taken literally": True, "placebo": False}
+
+
+def explained(differs: float, left: float, runs: int, kept: bool, draws: int = 400) -> tuple[float, float]:
+    """Return how often a reading explains a number that differs, without the condition `NEARER` and with it.
+
+    Args:
+        differs: points by which the main reading is off, with five runs and a standard deviation of one point.
+        left: points by which the other reading is off, whose runs share most of their noise with the main one's.
+        kept: whether the paper kept one split.
+    """
+    rng, counts = np.random.default_rng(0), np.zeros(3)
+    for _ in range(draws):
+        target = rng.normal(0, 1 if kept else 10**-0.5)
+        noise = rng.normal(0, 1, 5)
+        scores = differs + noise, left + 0.7 * noise[:runs] + rng.normal(0, 0.51**0.5, runs)
+        how = {"point": 1.0, "runs_published": 10, "redrawn": not kept, "prior": rule.Prior(1.0, 4.0)}
+        main, other = (compare.verdict(list(one), target, **how) for one in scores)
+        if main.verdict in (rule.LITTLE, rule.DIFFERS):
+            fits = other.verdict in rule.FITS
+            nearer = abs(other.difference) <= readings.NEARER * abs(main.difference)
+            counts += [1, fits, fits and nearer]
+    return counts[1] / counts[0], counts[2] / counts[0]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_reading_that_changes_nothing_seldom_explains_and_a_right_one_mostly(kept: bool, runs: int) -> None:
+    """The simulation behind `NEARER`: without it one run of a reading that changes nothing often explains a number."""
+    before, after = explained(2.5, 2.5, runs, kept)
+    assert after <= 0.12 and after < before
+    if runs == 1:
+        assert before > 0.5, "the condition is not needed"
+    assert explained(2.5, 0.0, runs, kept)[1] >= 0.65
+    assert explained(4.0, 0.0, runs, kept)[1] >= 0.8
 
 
 def test_a_cell_that_fits_needs_no_cause(printed: pd.DataFrame) -> None:

@@ -6,10 +6,10 @@ averages. After one convolution a host sends, for every node that it sees and dr
     h = relu(A x W + b)
 
 with A `[drawn, drawn]`, x `[drawn, features]`, W `[features, width]`, b `[width]` and h `[sent, width]`. Each entry
-above zero is a linear equation in the features x. An iteration gives about half the width in equations per node. Every
-further iteration, with another sub-graph and other weights, gives as many more. The host's unseen neighbours have zero
-features and are no unknowns. Once there are more equations than unknowns, x follows by least squares. After two
-convolutions the server fits x by gradient descent through both.
+above zero is a linear equation in the features x. An iteration gives about half the width in equations per node. A
+further iteration, with another sub-graph and other weights, gives as many more for the nodes that it holds again. The
+host's unseen neighbours have zero features and are no unknowns. Once there are more equations than unknowns, x follows
+by least squares. After two convolutions the server fits x by gradient descent through both.
 
 Both fits stop when the part of the messages that they leave unexplained is less than `TOLERANCE`, or after a number of
 steps. A fit that stopped at the number of steps tells less of x than the messages give away. The rebuilt part is then a
