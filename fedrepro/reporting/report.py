@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, one_of
-from fedrepro.reporting import answer, exhibits, files, origin, outcome, priors, reading, readings
+from fedrepro.reporting import answer, compare, exhibits, files, origin, outcome, priors, reading, readings
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
@@ -213,6 +213,7 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
     known = [{**row, "paper": exhibits.papers().get(row["paper"], row["paper"])} for row in _read(priors.FILE)]
     return files.page(
         "rule.md",
+        examples=_examples(folder, papers),
         margins=table(list(margins), margins.values.tolist()),
         before=_moved(folder, FORMER_PRIORS),
         priors=rows(known, priors.COLUMNS),
@@ -220,6 +221,25 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
         moved=_moved(folder, FORMER_WORDS),
         flags=table(["paper", "data set or row", "redrawn", "source"], flags),
     )
+
+
+def _examples(folder: Path, papers: Sequence[str]) -> str:
+    """Return one number of each word, the first of three runs or more, with what its word is found from."""
+    found = pd.concat([answer.cells(folder, paper) for paper in papers], ignore_index=True)
+    found = found[found["runs"].ge(3) & ~found["why"].fillna("").str.contains(compare.PEAK, regex=False)]
+    lines = []
+    for word in answer.TESTED:
+        for cell in found[found["verdict"].eq(word)].head(1).to_dict("records"):
+            names = (cell[name] for name in ("exhibit", "dataset", "method", "clients", "partition"))
+            ours = f"{cell['ours_mean']:.4g} ± {cell['ours_sd']:.2g} ({cell['runs']})"
+            low90, high90, low95, high95 = (
+                f"{cell['difference'] + sign * cell[half]:+.1f}" for half in ("half90", "half95") for sign in (-1, 1)
+            )
+            known = [", ".join(str(name) for name in names if str(name)), cell["published"], ours]
+            lines.append([word, *known, f"{cell['difference']:+.1f}", f"{low90} to {high90}", f"{low95} to {high95}"])
+    told = "One number of each word, with d and its intervals in points:\n\n"
+    heads = ["word", "number", "printed", "ours ± sd (runs)", "d", "90% interval", "95% interval"]
+    return told + table(heads, lines) if lines else ""
 
 
 def _moved(folder: Path, file: Path) -> str:

@@ -67,6 +67,22 @@ def test_the_page_of_the_rule_has_every_prior(folder: Path) -> None:
         assert cells(rule, start)[3:] == list(row.values())[3:]
 
 
+def test_the_page_of_the_rule_shows_a_number_of_each_word() -> None:
+    """Every example can be worked out again from its row: d and the intervals give the word."""
+    rule_page = report.rule_page(paths.figures(), list(exhibits.papers()))
+    shown = rule_page.partition("One number of each word")[2].partition("## ")[0]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "%" not in line]
+    examples = [line for line in lines if len(line) == 7 and not line[0].startswith("-")]
+    assert examples
+    for word, _, _, _, d, half90, half95 in examples:
+        low, high = map(float, half90.split(" to "))
+        low95, high95 = map(float, half95.split(" to "))
+        assert low < float(d) < high and low95 < low and high < high95
+        within, covers = max(abs(low), abs(high)) <= 2, low95 <= 0 <= high95
+        apart = low > 2 or high < -2
+        assert word == ("agrees" if within else "compatible" if covers else "differs" if apart else "differs a little")
+
+
 def test_every_paper_gets_a_page(folder: Path) -> None:
     """A page per paper and other folder, a guide per paper, and one page above them."""
     written = {path.relative_to(folder).as_posix() for path in report.write(folder)}
