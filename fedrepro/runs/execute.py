@@ -259,8 +259,7 @@ def execute(
         strict: raise if a graph cannot be had, instead of leaving its runs out.
         again: keys of runs to compute although the store has them, such as those of `verification.stale`. The new
             record is then the run's result. If it fails, the old one stays.
-        quiet: leave it to the caller to tell of runs that failed or were left out. Otherwise a warning for each kind
-            of error does.
+        quiet: leave it to the caller to tell of runs that failed or were left out. Otherwise warnings do.
 
     Returns:
         The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
@@ -300,13 +299,14 @@ def execute(
     unavailable: list[dict[str, Any]] = []
     lost: list[dict[str, Any]] = []
 
-    def keep(records: list[Record]) -> None:
-        lost.extend(_trouble(record) for record in records if record["status"] == "lost" or fails_again(record))
-        unavailable.extend(_trouble(record) for record in records if record["status"] == "unavailable")
+    def keep(landed: list[Record]) -> None:
+        lost.extend(_trouble(record) for record in landed if record["status"] == "lost" or fails_again(record))
+        unavailable.extend(_trouble(record) for record in landed if record["status"] == "unavailable")
         if strict and unavailable:
             raise DataError(unavailable[0]["error"].partition(": ")[2])
-        store.append(file, *(record for record in records if record["status"] not in ("unavailable", "lost")))
-        release(record["key"] for record in records)
+        told = [record for record in landed if record["status"] not in ("unavailable", "lost")]
+        store.append(file, *(records.in_force(record, store.age(record["key"])) for record in told))
+        release(record["key"] for record in landed)
 
     def fails_again(record: Record) -> bool:  # which the store does not tell of a run that has a result
         return record["status"] == "failed" and record["key"] in store

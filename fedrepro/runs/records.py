@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fedrepro import registry
@@ -65,6 +65,17 @@ def batch_of(runs: Sequence[Run], seconds: float) -> dict[str, Any]:
 def now() -> str:
     """Return the time in UTC, ISO 8601, in seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def in_force(record: Record, before: tuple[str, str, int] | None) -> Record:
+    """Return a record so that a store serves it in the place of an earlier one, see `Store.age`.
+
+    The clock of the machine that computed the earlier one may have been ahead.
+    """
+    if before is None or record["status"] != "ok" or record["when"] > before[0]:
+        return record
+    later = datetime.fromisoformat(before[0]) + timedelta(seconds=1)
+    return record | {"merged": later.isoformat(timespec="seconds")}
 
 
 def outputs(given: Sequence[Any], method: str) -> list[dict[str, Any]]:

@@ -34,10 +34,11 @@ SEVERAL = 3
 def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:
     """Return the finished records whose code has changed since and which no verification has cleared.
 
-    A record is cleared if, with the code as it is now, runs of its task, method and data set were recomputed, all of
-    them agreed, and at least one was of its model. Where those of its model agree only as far as rounding moves the
-    method, `SEVERAL` must, or all that there are. A difference that was found under other tolerances is to be judged
-    again. Other options are not asked for: what they alone compute is told by the tests of the method.
+    A record is cleared if, with the code as it is now, runs of its task, method and data set that other code had
+    computed were recomputed, all of them agreed, and at least one was of its model. Where those of its model agree only
+    as far as rounding moves the method, `SEVERAL` must, or all that there are. A difference that was found under other
+    tolerances is to be judged again. Other options are not asked for: what they alone compute is told by the tests of
+    the method. Nor is it asked which older code computed the record, if several have.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -45,12 +46,18 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 
 def _judge(store: Store) -> Callable[[Record], bool]:
     """Return the function that tells whether a finished record still holds."""
-    family_of, stored = _families(store)
+    family_of, stored, computed = _families(store)
+
+    def was(finding: Record) -> str:
+        """Return which code had computed the result of an older finding, which does not say; none if not known."""
+        when, code = computed.get(finding["result"]["verified"], ("", ""))
+        return code if when <= finding["when"] else ""
+
     kept: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for record in findings(store):
         found = record["result"]
         if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
-            kept[(*found["cell"], record["fingerprint"])].append(found)
+            kept[(*found["cell"], record["fingerprint"])].append({"was": was(record), **found})
     now = cache(provenance.current)
 
     def holds(record: Record) -> bool:
@@ -62,16 +69,22 @@ def _judge(store: Store) -> Callable[[Record], bool]:
             return True
         found, family = kept.get((*cell, code), ()), _family(record)
         agree = all(one["verdict"] in ("identical", "close") for one in found)
-        return agree and _cleared([one for one in found if family_of.get(one["verified"]) == family], stored[family])
+        # A result of today's own code, recomputed elsewhere, says nothing of older code.
+        said = [one for one in found if one["was"] != code and family_of.get(one["verified"]) == family]
+        return agree and _cleared(said, stored[family])
 
     return holds
 
 
 @of_store
-def _families(store: Store) -> tuple[dict[str, tuple[str, ...]], Counter[tuple[str, ...]]]:
-    """Return the family of each result by its key, and how many results each family has."""
-    of_key = {record["key"]: _family(record) for record in store if not is_finding(record)}
-    return of_key, Counter(of_key.values())
+def _families(
+    store: Store,
+) -> tuple[dict[str, tuple[str, ...]], Counter[tuple[str, ...]], dict[str, tuple[str, str]]]:
+    """Return the family of each result by its key, how many results each has, and time and code of each result."""
+    results = [record for record in store if not is_finding(record)]
+    of_key = {record["key"]: _family(record) for record in results}
+    computed = {record["key"]: (record["when"], record["fingerprint"]) for record in results}
+    return of_key, Counter(of_key.values()), computed
 
 
 def _family(record: Record) -> tuple[str, ...]:
@@ -301,6 +314,7 @@ class Finding:
         }
         result = {
             "verified": self.old["key"],
+            "was": self.old["fingerprint"],
             "cell": list(cell_of(self.old)),
             "verdict": self.verdict,
             "tolerances": tolerances.version(self.old["run"]["method"]),

@@ -1,0 +1,61 @@
+"""What a verification clears, and what a result that is computed again replaces."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fake_tasks import fill
+
+from fedrepro.runs import verification
+from fedrepro.runs.execute import execute
+from fedrepro.runs.index import Index
+from fedrepro.runs.run import Run
+from fedrepro.runs.store import Store
+
+pytestmark = pytest.mark.usefixtures("fakes")
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["as it is now", "an older finding"])
+def test_a_result_of_todays_code_clears_no_older_one(store: Store, told: bool) -> None:
+    """A rerun of what today's code computed, such as on another machine, says nothing of older code."""
+    each = [Run("check", "p", "quick", dataset="Cora", seed=seed) for seed in range(3)]
+    fill(store, each[:2], fingerprint="old")
+    fill(store, each[2:])
+    (today,) = [record for record in store if record["fingerprint"] != "old"]
+    found = verification.Finding(today, today | {"when": "2100-01-01T00:00:00+00:00"}).record()
+    if not told:
+        del found["result"]["was"]
+    store.append("a", found)
+    assert len(verification.stale(store)) == 2
+    verification.verify(store, 1, workers=1)
+    assert verification.stale(store) == []
+
+
+@pytest.mark.parametrize("ahead", [0, 3600])
+def test_a_result_computed_again_is_the_result_whatever_the_clock_says(store: Store, ahead: int) -> None:
+    """The machine that computed the first one may have been an hour ahead, and its file sorts after the other."""
+    run = Run("check", "p", "quick", dataset="Cora")
+    when = (datetime.now(UTC) + timedelta(seconds=ahead)).isoformat(timespec="seconds")
+    (first,) = fill(store, [run], when=when, fingerprint="old")
+    execute([run], store=store, file="0", workers=1, progress=False, again=[run.key])
+    for each in (store, Store(store.folder), Index(store.folder)):
+        held = each.get(run.key)
+        assert held is not None and held["fingerprint"] != "old" == first["fingerprint"]
+    assert verification.stale(store) == []
+
+
+def test_the_index_tells_models_apart(store: Store) -> None:
+    """A verification of one model clears that model alone, in the index as in the store, for either's records."""
+    wanted = [
+        Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": model})
+        for model in ("A", "B")
+        for seed in range(3)
+    ]
+    fill(store, wanted, fingerprint="old")
+    verification.verify(store, 1, workers=1)
+    index, whole = Index(store.folder), Store(store.folder)
+    kept = {record["key"] for record in verification.stale(whole)}
+    assert len(kept) == 3 and verification.status(index, wanted)["stale"] == 3
+    assert {record["key"] for record in verification.stale(index)} == kept
+    assert {record["key"] for record in verification.stale(index, whole)} == kept
