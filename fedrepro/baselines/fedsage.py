@@ -75,8 +75,9 @@ class Mending(Method):
         scheme, generator_epochs, generator_lr, generator_weight_decay, generator_dropout, most: see `NeighGen`.
         cross, scaled, encoder_hidden, latent, generator_hidden, generator_width: see `NeighGen`. Time and memory grow
             with `generator_width * most * features`.
-        hidden_share: share of hidden nodes, one half as in the authors' settings. With a tenth, as in FedStruct,
-            sparse graphs have so few hidden neighbours that none is predicted.
+        hidden_share: share of a client's nodes that are hidden. The authors' code hides half of those that are neither
+            training nor test nodes, which is a tenth of all in its split, and FedStruct a tenth, too. Then sparse
+            graphs have so few hidden neighbours that none is predicted. One half is our choice (SH-B1).
         row_sum: whether generated rows are divided by the sum of their absolute values, for graphs whose features
             were divided by theirs. Without it a row of tanh is many times longer than the real rows.
     """

@@ -288,8 +288,8 @@ def test_a_choice_is_paired_with_the_cells_without_it() -> None:
         return 0.5 + 0.01 * run.seed + 0.1 * ("input_dropout" in run.options) - 0.2 * ("scaled" in run.options)
 
     table = ablations.choice_table(prepare(frame(runs, scored(score)), "SH-M3"))
-    assert len(table) == 12 and table.groupby("choice", sort=False).size().tolist() == [11, 1]
-    assert table["so minus SH-T1"].dropna().round(6).value_counts().to_dict() == {10: 11, -20: 1}
+    assert len(table) == 13 and table.groupby("choice", sort=False).size().tolist() == [11, 1, 1]
+    assert table["so minus SH-T1"].dropna().round(6).value_counts().to_dict() == {10: 11, -20: 1, 0: 1}
     assert table[table.method.eq("Flow")][["low", "runs"]].isna().to_numpy().tolist() == [[True, False]]
 
 

@@ -108,10 +108,10 @@ def _is_reading(run: Run) -> bool:
 
 
 def choices() -> list[Run]:
-    """Return two choices of ours that affect all methods, on Cora with 20 clients, and the runs without them."""
-    dropped, scaled = settings.CHOICES.values()
+    """Return choices of ours for all methods or for FedSage+, on Cora with 20 clients, and the runs without them."""
+    dropped, *generators = settings.CHOICES.values()
     rows = [(method, options) for options in (dict[str, Any](), dropped) for method in settings.METHODS]
-    rows.append(("FedSage+", scaled))
+    rows += [("FedSage+", options) for options in generators]
     return [run for method, options in rows for run in cell(method, QUICK, 20, range(3), **options)]
 
 

@@ -78,10 +78,10 @@ MODULES, NETWORKS, READINGS, CHOICES, FGGP_READINGS = (
 BASE_MODEL = "Base model (FedAvg)"
 # SH-T1-lineage: the protocol of FED-PUB's line, for which `elsewhere.csv` has numbers that SH-T1 repeats to the digit.
 # The split is 20/40/40. One local epoch, 100 rounds, Adam with the rates below, weight decay 1e-6 and dropout 0.5 are
-# those of FED-PUB's public code. Each method has the first value of the option that only it has. All methods are scored
-# after local training at the round of best validation accuracy, over three runs. Settings and view were fixed before
-# the first stored run. Probes on Cora were known: five cells in this view, and FedProx in five views (numbers of no
-# table). The view is that of FED-PUB's public code.
+# those of FED-PUB's public code, which drops no input (SH-DROP). Each method has the first value of the option that
+# only it has. All methods are scored after local training at the round of best validation accuracy, over three runs.
+# Settings and view were fixed before the first stored run. Probes on Cora were known: five cells in this view, and
+# FedProx in five views (numbers of no table). The view is that of FED-PUB's public code.
 LINEAGE = ("Local", "FedAvg", "FedProx", "FedPer", "FedSage+", "FED-PUB")
 LINEAGE_SPLIT, LINEAGE_SEEDS = "20/40/40", range(3)
 LINEAGE_RATES = {"Cora": 0.01, "CiteSeer": 0.001}

@@ -57,7 +57,7 @@ OPEN: dict[tuple[str, ...], dict[str, Options]] = {
     ("FedSage+",): {
         "true numbers of neighbours, a tenth hidden, as in FedStruct's code": {"count": "true", "hidden_share": 0.1},
         "predicted numbers, a tenth hidden": {"count": "predicted", "hidden_share": 0.1},
-        "predicted numbers, a half hidden, as in its own code": {"count": "predicted", "hidden_share": 0.5},
+        "predicted numbers, a half hidden": {"count": "predicted", "hidden_share": 0.5},
     },
     ("FedPub",): {
         "penalties without gradient, as its code": {"penalties": "coded"},
