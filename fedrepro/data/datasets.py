@@ -121,6 +121,11 @@ def fetch(name: str) -> Path:
     return folder
 
 
+def by_hand(name: str) -> bool:
+    """Return whether a graph was registered by hand, and is none of the package's own."""
+    return name in _own and registry.generator(name) is None
+
+
 def register(name: str, loader: Callable[..., Data]) -> None:
     """Add a graph of your own under a name.
 

@@ -101,8 +101,7 @@ def _function(runs: Sequence[Run], device: str) -> Callable[[list[Run], str], Se
         from fedrepro.runs import tasks, trial
 
         process.settle(device)
-        if registry.by_hand("train", run.method):
-            trial.check(runs)
+        trial.check(runs)
         return tasks.train
     single = registry.load(run.task, run.method)
     process.settle(device)

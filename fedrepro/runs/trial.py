@@ -1,18 +1,21 @@
-"""Try a method that the package does not have, before its runs are computed.
+"""Try a method or graph that the package does not have, before its runs are computed.
 
 The engine trains the clients of several seeds as one stack. A hook that reduces over the first dimension without a look
 at `fed.run` mixes the seeds, and nothing would fail. So the first two runs of a batch are trained for a few rounds side
-by side and alone, and what their weights moved is compared.
+by side and alone, and what their weights moved is compared. Nor would anything fail where a loader gives graphs of
+other features or classes for other seeds: the stack has one model, of the first one's sizes.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
+from fedrepro import registry
+from fedrepro.data import datasets
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.method import Method, State, Update
 from fedrepro.engine.training import Trained, train
@@ -25,12 +28,30 @@ LARGEST = 0.05  # share of a run's movement by which it may differ, for rounding
 
 
 def check(runs: Sequence[Run]) -> None:
-    """Raise unless a method's hooks return what the engine needs and its runs are side by side what they are alone.
+    """Raise unless training runs that differ in seed alone can be trained side by side.
+
+    Methods and graphs of the package are not tried.
 
     Raises:
-        ArgumentError: a hook returns something else; the message names the hook.
-        SeedsMixedError: the runs of a batch come out otherwise than alone; there is a warning, too.
+        ArgumentError: a hook of the method returns what the engine cannot use; the message names the hook.
+        SeedsMixedError: the runs of a batch come out otherwise than alone, or their graphs have other sizes; there is a
+            warning, too.
     """
+    if len(runs) > 1 and datasets.by_hand(runs[0].dataset):
+        _check_graphs(runs)
+    if registry.by_hand("train", runs[0].method):
+        _check_method(runs)
+
+
+def _check_graphs(runs: Sequence[Run]) -> None:
+    graphs = [tasks.graph(run) for run in runs]
+    sizes = {(graph.num_features, int(graph.num_classes)) for graph in graphs}
+    if len(sizes) > 1:
+        told = " and ".join(f"{features} features and {classes} classes" for features, classes in sorted(sizes))
+        _one_by_one(f"The graphs of {runs[0].dataset!r} have {told}, by seed.")
+
+
+def _check_method(runs: Sequence[Run]) -> None:
     beside = _trained(runs[:2])
     alone = [_trained([run]) for run in runs[:2]] if len(runs) > 1 else []
     if any(_far(_of_run(beside, number), _of_run(one, 0)) for number, one in enumerate(alone)):
@@ -38,8 +59,12 @@ def check(runs: Sequence[Run]) -> None:
             f"{runs[0].method} trains seeds side by side otherwise than alone. Does a hook reduce over the clients of"
             " all runs, without `fed.run`?"
         )
-        warnings.warn(f"{told} Its seeds are computed one by one.", stacklevel=2)
-        raise SeedsMixedError(told)
+        _one_by_one(told)
+
+
+def _one_by_one(told: str) -> NoReturn:
+    warnings.warn(f"{told} Its seeds are computed one by one.", stacklevel=4)
+    raise SeedsMixedError(told)
 
 
 class SeedsMixedError(FedreproError):

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 import fedrepro as fr
 from fedrepro import registry
+from fedrepro.data import datasets
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.method import State, Update
 from fedrepro.runs.store import Store
@@ -117,3 +119,25 @@ def test_a_hook_that_returns_something_else_is_named(kind: type, told: str, tmp_
     """Its runs fail with a message that says which hook, what was allowed and what was given."""
     (failed,) = computed(kind, tmp_path, 1).attrs["failed"]
     assert re.search(told, failed["error"]), failed["error"]
+
+
+def drawn(seed: int) -> Data:
+    """A random graph of 40 nodes with 3 classes, and with 4 for even seeds."""
+    random = torch.Generator().manual_seed(seed)
+    y = torch.arange(40) % (4 - seed % 2)
+    edges = torch.randint(0, 40, (2, 120), generator=random)
+    return Data(x=torch.randn(40, 6, generator=random), y=y, edge_index=edges)
+
+
+def test_graphs_of_other_sizes_are_trained_one_by_one(tmp_path: Path) -> None:
+    """A loader that gives a seed another number of classes gives each run the result that it has alone."""
+    datasets.register("drawn", drawn)
+    same = {"task": "train", "paper": "mine", "method": "FedAvg", "dataset": "drawn", "split": "40/30/30"}
+    runs = fr.sweep(**same, partition="random", clients=2, seed=[0, 1], options={"rounds": 3})
+    try:
+        alone = fr.execute(runs, store=Store(tmp_path / "alone"), workers=1, progress=False)
+        with pytest.warns(UserWarning, match="6 features and 3 classes and 6 features and 4 classes, by seed"):
+            beside = fr.execute(runs, store=Store(tmp_path / "b"), workers=1, progress=False, side_by_side=2)
+    finally:
+        datasets._own.pop("drawn")
+    assert alone["before.best.val_loss"].tolist() == beside["before.best.val_loss"].tolist()
