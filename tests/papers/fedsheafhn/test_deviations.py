@@ -32,6 +32,7 @@ def outcomes(folder: Path) -> dict[str, bool]:
     rates = readings[readings.index.str.startswith("hypernetwork's rate")]
     choices = pd.read_csv(folder / "SH-M3.csv").set_index(["choice", "method"])
     dropped, unit = choices.loc["input features not dropped"], choices.loc["generator's losses in the features' unit"]
+    hidden = choices.loc["a tenth of the nodes hidden from the generator"]
     return {
         "SH-M": bool(pd.read_csv(folder / "SH-M1.csv")["points_mean"].ge(0).all()),
         "SH-V, higher": bool(gain[[*higher, *small]].gt(0).all()),
@@ -41,6 +42,7 @@ def outcomes(folder: Path) -> dict[str, bool]:
         "SH-V, others": all(before[m][d].gt(0).all() for m in ("FedPer", "FED-PUB") for d in ("Cora", "CiteSeer")),
         "SH-DROP": bool(dropped["low"]["FGGP"] > 0 > dropped["high"]["FED-PUB"]),
         "SH-B1": bool((unit["low"].le(0) & unit["high"].ge(0)).all()),
+        "SH-B1, hidden": bool((hidden["high"] < 0).all()),
         "SH-Q13, weight decay": bool(readings["high"]["weight decay of Table 9"] < 0),
         "SH-Q13, pFedHN": bool((pubmed["ours_mean"] - pubmed["majority"]).gt(5).all()),
         "SH-X0": not outside["embeddings not standardized"],
@@ -86,6 +88,7 @@ def reading(name: str) -> Callable[[pd.DataFrame], pd.Series]:
         ("SH-V, others", change("SH-T1.csv", lambda table: table["method"].eq("FedPer"), other_mean=-9)),
         ("SH-DROP", change("SH-M3.csv", lambda table: table["method"].eq("FGGP"), low=-9)),
         ("SH-B1", change("SH-M3.csv", lambda table: table["method"].eq("FedSage+"), high=-9)),
+        ("SH-B1, hidden", change("SH-M3.csv", lambda table: table["choice"].str.startswith("a tenth"), high=9)),
         ("SH-Q13, weight decay", change("SH-M2.csv", reading("weight decay of Table 9"), high=9)),
         ("SH-Q13, pFedHN", change("SH-T1.csv", lambda table: table["method"].eq("pFedHN"), ours_mean=-9)),
         ("SH-X0", change("SH-M2.csv", reading("embeddings not standardized"), high=-9)),

@@ -82,7 +82,7 @@ def _split(frame: pd.DataFrame, source: str) -> pd.DataFrame:
         return pd.concat([runs.assign(reading=reading) for reading, runs in found.items()])
     parts = frame["method"].astype(str).str.partition(", ")
     same = (readings.CODE_FEDGCN, readings.WHOLE_INPUT, readings.LOCAL_DEGREES, readings.SLACK, readings.FEW_POWERS)
-    known = {name: name for name in (*readings.CODED, *same)}
+    known = {name: name for name in (*readings.CODED, *readings.PUB, *same)}
     found = frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")
     coded = found[found["reading"].eq(readings.CODE_FEDGCN)]
     return pd.concat([found, _scored(coded, "after.last").assign(reading=readings.FEDGCN_AFTER)])

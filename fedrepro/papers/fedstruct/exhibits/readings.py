@@ -76,7 +76,14 @@ COMBINED: tuple[tuple[str, str, Options], ...] = (
 # Readings of Tables 6 and 8 that were found in the public code, or guessed, after our numbers had been seen. Each has
 # the rows that it changes, the method that computes it (none: the row's own), and what it changes of a run.
 CODE_FEDGCN, LOCAL_DEGREES, SLACK = "the code's FedGCN", "degrees of the subgraph", "the code's slack"
-WHOLE_INPUT = "no dropout of the input"  # as in FedGCN's own code, and in FED-PUB's (FS-Q18, FS-D)
+WHOLE_INPUT = "no dropout of the input"  # as in FedGCN's own code (FS-Q18)
+# Of FedPub: penalties without gradient, as its code has them (FS-M1), and these with dropout of the input, as the
+# tables had both before 29 November 2026 (FS-D).
+CODED_PENALTIES, DROPPED_INPUT = "penalties as coded", "dropout of the input"
+PUB: dict[str, Options] = {
+    CODED_PENALTIES: {"penalties": "coded"},
+    DROPPED_INPUT: {"penalties": "coded", "input_dropout": None},
+}
 FEW_POWERS = "powers up to L_s"  # of Fed*, as in Appendix A (FS-Q16)
 NO_RELU, RAW_ORBITS, NEITHER = "no last ReLU", "73 raw orbits", "no last ReLU and 73 raw orbits"
 UNTRAINED, BARE_UNTRAINED = "S untrained", "S untrained and no last ReLU"
@@ -182,15 +189,15 @@ def further() -> list[Cell]:
         for p in PARTITIONS:
             for row in ("FedGCN-1hop", "FedGCN-2hop"):
                 found += cell(f"{row} (code)", dataset, p, seeds, name=f"{row}, {CODE_FEDGCN}")
-            for row in ("FedGCN-1hop", "FedGCN-2hop", "FedPub"):
                 found += cell(row, dataset, p, seeds, name=f"{row}, {WHOLE_INPUT}", input_dropout=0.0)
             local = f"FedGCN-1hop, {LOCAL_DEGREES}"
             found += cell("FedGCN-1hop", dataset, p, seeds, name=local, method="FedGCN (local degrees)")
             walk = SETTINGS[dataset].structure_depth
             found += cell(FED_STAR, dataset, p, seeds, name=f"{FED_STAR}, {FEW_POWERS}", walk=walk)
-        whole: Options = {"name": f"FedPub, {WHOLE_INPUT}", "input_dropout": 0.0}
-        for clients in [count for count in CLIENTS if count != 10]:  # the other columns of Table 2
-            found += cell("FedPub", dataset, "random", seeds, clients, **whole)
+        columns = [*((p, 10) for p in PARTITIONS), *(("random", count) for count in CLIENTS if count != 10)]
+        for name, more in PUB.items():
+            for p, clients in columns:
+                found += cell("FedPub", dataset, p, seeds, clients, name=f"FedPub, {name}", **more)
     return [*found, *_slack(row for row in T6 if not row.startswith("Central"))]
 
 

@@ -94,8 +94,9 @@ def method_of(row: str, dataset: str) -> tuple[str, Options]:
     if row == "FedPub":
         lr, rounds, local = chosen.pub
         trained = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
+        trained |= {"input_dropout": 0.0}  # as in the public code, which drops hidden units only (FS-D)
         sizes = {"model": "GCNHead", "hidden": 128, "proxies": 10, "average": "nodes"}
-        return "FED-PUB", {**trained, **sizes, "penalties": "coded"}  # chosen on validation (FS-M1)
+        return "FED-PUB", {**trained, **sizes, "penalties": "printed"}  # chosen on validation (FS-M1)
     scheme, kind = row.split()
     # "FedAvg" is one local step and a mean over nodes, "FedSGD" one gradient of the mean over labelled nodes.
     average = {"FedAvg": {"average": "nodes"}, "FedSGD": {"average": "train"}}.get(scheme, {})
