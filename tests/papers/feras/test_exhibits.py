@@ -11,7 +11,7 @@ import pytest
 from feras_tables import GAINS, checks, get_from, noise, prepared, row, stored, table2
 
 from fedrepro.papers.feras.exhibits import claims, curves, grids, tables
-from fedrepro.papers.feras.exhibits.grids import METHODS
+from fedrepro.papers.feras.exhibits.grids import FERAS, METHODS
 from fedrepro.papers.feras.exhibits.tables import SCORE
 from fedrepro.reporting import exhibits
 from fedrepro.reporting.claims import claims_table, judge_claim
@@ -244,6 +244,22 @@ def both(feras: Callable[[int], float], other: Callable[[int], float]) -> pd.Dat
 
 def saved(feras: Callable[[int], float], other: Callable[[int], float]) -> pd.DataFrame:
     return curves.epochs_saved(both(feras, other))
+
+
+def test_gaps_are_taken_seed_by_seed() -> None:
+    """What moves all methods of a seed cancels; epochs and seeds that one method lacks have no gap."""
+    rows = [
+        {"dataset": "Photo", "kappa": 40, "hosts": 3, "seed": seed, "epoch": epoch, "method": method, "F1-micro": score}
+        for seed, level in ((0, 0.5), (1, 0.9))
+        for epoch in (5, 10)
+        for method, score in ((FERAS, level + 0.02), ("GraphSAINT", level), ("GraphSAINT-SW", level - 0.01 * epoch))
+        if (seed, epoch, method) != (1, 10, "GraphSAINT")
+    ]
+    found = curves.gaps(pd.DataFrame(rows)).set_index(["over", "epoch", "seed"])["gap"]
+    steady = {("over GraphSAINT", epoch, seed): 2 for epoch, seed in ((5, 0), (5, 1), (10, 0))}
+    sinking = {("over GraphSAINT-SW", epoch, seed): 2 + epoch for epoch in (5, 10) for seed in (0, 1)}
+    assert found.to_dict() == pytest.approx(steady | sinking)
+    assert curves.gaps(pd.DataFrame(rows).query("method != @FERAS")).empty
 
 
 def test_a_curve_above_another_everywhere_is_not_slower() -> None:

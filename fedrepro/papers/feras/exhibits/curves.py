@@ -24,6 +24,22 @@ def curves(frame: pd.DataFrame) -> pd.DataFrame:
     return points.assign(epoch=epoch)[[*keep[:-1], "epoch", *lists]]
 
 
+def gaps(points: pd.DataFrame) -> pd.DataFrame:
+    """Return how far Feras is ahead of each other method at each epoch that both score, in points, seed by seed.
+
+    Two lines whose bands overlap may still differ in every seed, since seeds move both. The column `gap` does not show
+    what moves both.
+    """
+    keys = [*CELL, "seed", "epoch"]
+    wide = points.pivot_table(index=keys, columns="method", values="F1-micro", sort=False)
+    parts = [
+        (100 * (wide[FERAS] - wide[over])).dropna().rename("gap").reset_index().assign(over=f"over {over}")
+        for over in METHODS[:2]
+        if FERAS in wide and over in wide
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*keys, "gap", "over"])
+
+
 def epochs_saved(points: pd.DataFrame) -> pd.DataFrame:
     """Return how many epochs earlier Feras reaches the highest validation score that both of two runs reach.
 
