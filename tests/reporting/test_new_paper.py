@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fedrepro.papers
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.reporting import compare, exhibits, report
 from fedrepro.reporting.session import begin
 from fedrepro.runs import provenance
@@ -94,3 +95,14 @@ def test_a_paper_is_one_folder(toy: Path) -> None:
     assert nb.figures / "toy" / "README.md" in pages
     assert "TO-T1" in (nb.figures / "toy" / "README.md").read_text()
     assert "[Toy](toy/README.md)" in (nb.figures / "README.md").read_text()
+
+
+def test_the_guide_names_the_files_and_columns_that_papers_have() -> None:
+    """CONTRIBUTING lists every file of the smallest paper, and the columns that each file of the papers has."""
+    guide = (paths.root() / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a paper")[2]
+    told = dict(re.findall(r"^\| `([\w./]+)` \| (.+) \|$", guide.partition("## Rules")[0], re.MULTILINE))
+    assert {*FILES} <= {*told}
+    for name in [name for name in told if name.endswith(".csv")]:
+        files = [file for paper in exhibits.papers() if (file := exhibits.folder(paper) / name).is_file()]
+        heads = {file.read_text(encoding="utf-8").partition("\n")[0] for file in files}
+        assert heads == {re.findall(r"`([^`]+)`", told[name])[-1]}
