@@ -1,4 +1,4 @@
-"""Say what a method, a check, an attack or a benchmark is, and which options a run of it takes."""
+"""Say what a method, a check, an attack, a benchmark or a partition is, and which options it takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -32,22 +32,51 @@ class Option(NamedTuple):
 
 
 def show(name: str) -> None:
-    """Print the task, the summary and the options of everything that is registered under a name."""
+    """Print what is registered under a name, its summary and its options."""
+    if name in registry.PARTITIONS:
+        from fedrepro.data.partition import PARTITIONS
+
+        options = arguments(name)
+        call = f"{name}({', '.join(f'{each.option}=...' for each in options)})" if options else name
+        print(f"{name}: a partition, written {call!r} in a run")
+        print(terminal.shown(_text(PARTITIONS[name])))
+        _print(options)
     for task in [task for task in registry.TASKS if name in registry.names(task)]:
         entry = registry.find(task, name)
         print(f"{name}: task {task!r}, version {entry.version}, {entry.target}")
         print(terminal.shown(_summary(registry.load(task, name))))
-        for part in (own(task, name), sizes(name) if task == "train" else []):
-            rows = [tuple(each) for each in part]
-            kept = [k for k in range(len(Option._fields)) if len({row[k] for row in rows}) > 1 or k in (1, 2)]
-            if rows:
-                print()
-                terminal.table(
-                    [Option._fields[k] for k in kept], [[row[k] for k in kept] for row in rows], (), ("option",)
-                )
+        _print(own(task, name))
+        _print(sizes(name) if task == "train" else [])
         if entry.trains:
             trained = "the method that the option 'of' names" if entry.trains == "of" else entry.trains
             print(f"\nA run may have the options of {trained} besides.")
+
+
+def _print(options: Sequence[Option]) -> None:
+    """Print options as a table, without a column that says nothing."""
+    kept = [
+        k
+        for k in range(len(Option._fields))
+        if len({each[k] for each in options}) > 1 or k in (1, 2) or (k == 3 and any(each[k] for each in options))
+    ]
+    if options:
+        print()
+        terminal.table(
+            [Option._fields[k] for k in kept], [[each[k] for k in kept] for each in options], (), ("option",)
+        )
+
+
+def arguments(partition: str) -> list[Option]:
+    """Return the arguments of a partition besides the graph, the number of clients and the seed."""
+    from fedrepro.data.partition import PARTITIONS
+
+    home = PARTITIONS[partition]
+    told = _arguments(inspect.cleandoc(home.__doc__ or ""))
+    rows = []
+    for each in list(inspect.signature(home).parameters.values())[3:]:
+        usual = f"none, of type {each.annotation}" if each.default is each.empty else repr(each.default)
+        rows.append(Option(partition, each.name, usual, told.get(each.name, "")))
+    return rows
 
 
 def own(task: str, name: str) -> list[Option]:
@@ -126,5 +155,10 @@ def _arguments(text: str) -> dict[str, str]:
 
 def _summary(home: Any) -> str:
     """Return the first paragraph of what is written about a class or function."""
+    return " ".join(_text(home).split("\n\n")[0].split())
+
+
+def _text(home: Any) -> str:
+    """Return what is written about a class or function, without its arguments, results and errors."""
     text = inspect.cleandoc(getattr(home, "__doc__", None) or "")
-    return " ".join(text.split("\n\n")[0].split())
+    return re.split(r"\n\n(?:Args|Returns|Raises):\n", text)[0]

@@ -23,13 +23,14 @@ HEADS = {"datasets": "data sets (name~standin: a synthetic graph of its shape)"}
 
 
 def nameable() -> list[str]:
-    """Return the words that `show` takes: kinds, papers, and methods and the like."""
+    """Return the words that `show` takes: kinds, papers, methods and the like, and partitions."""
     papers = dict.fromkeys(source.paper for source in notebook.find())
-    return [*KINDS, *papers, *dict.fromkeys(name for task in registry.TASKS for name in registry.names(task))]
+    registered = dict.fromkeys(name for task in registry.TASKS for name in registry.names(task))
+    return [*KINDS, *papers, *registered, *registry.PARTITIONS]
 
 
 def show(what: str = "") -> None:
-    """Print all there is, only what is of a kind or of a paper, or what a method, check or attack is.
+    """Print all there is, only what is of a kind or of a paper, or what a method, check, attack or partition is.
 
     Raises:
         ArgumentError: there is none of these.
@@ -58,7 +59,7 @@ def show(what: str = "") -> None:
         if what in ("", kind):
             print(f"{'' if what else chr(10)}{HEADS.get(kind, kind)}")
             terminal.lines(names, between=",")
-    if what in TASKS:
+    if what in (*TASKS, "partitions"):
         print("\n`fedrepro list NAME` says what one of them is, and which options it takes.")
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from fedrepro import registry
 from fedrepro.cli import main
+from fedrepro.data.partition import PARTITIONS, parse
 from fedrepro.engine.nn.models import MODELS
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import describing
@@ -57,6 +58,18 @@ def test_the_options_of_what_does_not_train_are_those_that_are_checked(task: str
             options.check(Run(task=task, paper="engine", method=name, options={"no-such-option": 1}))
 
 
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_the_arguments_of_a_partition_are_those_that_it_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = describing.arguments(name)
+    describing.show(name)
+    above = capsys.readouterr().out.partition("\n\noption ")[0].partition("\n")[2]
+    assert not [row.option for row in rows if not row.meaning and row.option not in above]
+    given = ", ".join(f"{row.option}={'2' if row.default.startswith('none') else row.default}" for row in rows)
+    assert parse(f"{name}({given})")[1].keys() == {row.option for row in rows}
+    with pytest.raises(ArgumentError):
+        parse(f"{name}(no_such_argument=1)")
+
+
 def test_the_command_prints_a_method_and_everything_of_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "FedStruct"]) == 0
     told = capsys.readouterr().out
@@ -65,6 +78,8 @@ def test_the_command_prints_a_method_and_everything_of_its_name(capsys: pytest.C
     assert main(["list", "feras-inversion"]) == 0
     told = capsys.readouterr().out
     assert "observations" in told and "GCNHead" not in told
+    assert main(["list", "dirichlet"]) == 0
+    assert "'dirichlet(beta=..., minimum=...)'" in capsys.readouterr().out
 
 
 def test_a_name_that_is_not_known_is_told_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
