@@ -10,7 +10,7 @@ from fake_tasks import fill
 from fedrepro.runs import verification
 from fedrepro.runs.execute import execute
 from fedrepro.runs.index import Index
-from fedrepro.runs.run import Run
+from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("fakes")
@@ -47,11 +47,8 @@ def test_a_result_computed_again_is_the_result_whatever_the_clock_says(store: St
 
 def test_the_index_tells_models_apart(store: Store) -> None:
     """A verification of one model clears that model alone, in the index as in the store, for either's records."""
-    wanted = [
-        Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": model})
-        for model in ("A", "B")
-        for seed in range(3)
-    ]
+    both = {"model": ["A", "B"]}
+    wanted = sweep(task="check", paper="p", method="quick", dataset="Cora", seed=range(3), options=both)
     fill(store, wanted, fingerprint="old")
     verification.verify(store, 1, workers=1)
     index, whole = Index(store.folder), Store(store.folder)
