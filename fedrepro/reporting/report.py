@@ -233,10 +233,10 @@ def _examples(folder: Path, papers: Sequence[str]) -> str:
             names = (cell[name] for name in ("exhibit", "dataset", "method", "clients", "partition"))
             ours = f"{cell['ours_mean']:.4g} ± {cell['ours_sd']:.2g} ({cell['runs']})"
             low90, high90, low95, high95 = (
-                f"{cell['difference'] + sign * cell[half]:+.1f}" for half in ("half90", "half95") for sign in (-1, 1)
+                f"{cell['difference'] + sign * cell[half]:+.2f}" for half in ("half90", "half95") for sign in (-1, 1)
             )
             known = [", ".join(str(name) for name in names if str(name)), cell["published"], ours]
-            lines.append([word, *known, f"{cell['difference']:+.1f}", f"{low90} to {high90}", f"{low95} to {high95}"])
+            lines.append([word, *known, f"{cell['difference']:+.2f}", f"{low90} to {high90}", f"{low95} to {high95}"])
     told = "One number of each word, with d and its intervals in points:\n\n"
     heads = ["word", "number", "printed", "ours ± sd (runs)", "d", "90% interval", "95% interval"]
     return told + table(heads, lines) if lines else ""

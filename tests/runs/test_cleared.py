@@ -1,4 +1,4 @@
-"""What a verification clears, and what a result that is computed again replaces."""
+"""A verification clears other code's results of its own model; a result computed again replaces the former one."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def saved(feras: Callable[[int], float], other: Callable[[int], float]) -> pd.Da
 
 
 def test_gaps_are_taken_seed_by_seed() -> None:
-    """What moves all methods of a seed cancels; epochs and seeds that one method lacks have no gap."""
+    """A shift of all methods of a seed cancels; epochs and seeds that one method lacks have no gap."""
     rows = [
         {"dataset": "Photo", "kappa": 40, "hosts": 3, "seed": seed, "epoch": epoch, "method": method, "F1-micro": score}
         for seed, level in ((0, 0.5), (1, 0.9))
