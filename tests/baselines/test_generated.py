@@ -28,7 +28,8 @@ def counts(generator: NeighGen, view: ClientView, others: list[ClientView], clas
 def test_a_client_gives_all_nodes_one_number_of_neighbours(dataset: str) -> None:
     """Counts begin at the mean number of hidden neighbours and stay there, while the true numbers differ by node.
 
-    The same generator tells nodes apart with ten times the epochs at ten times the rate and no other client, so the measure can.
+    The same generator tells nodes apart with ten times the epochs at ten times the rate and no other client, so the
+    measure can.
     """
     (run,) = cell("FedSage+", dataset, 10, [0])
     try:
