@@ -33,6 +33,8 @@ class Entry:
             does not give it, or with a type where a run must give it. None leaves them unchecked.
         trains: the method whose options a run may have besides, since the function trains it; `"of"` if the option of
             this name says which.
+        fixed: options that a method takes from its base class or its model, and that it would ignore or follow in part.
+            A run may give them their usual value only.
     """
 
     target: str
@@ -40,6 +42,7 @@ class Entry:
     on_device: bool = False
     options: Mapping[str, Any] | None = field(default_factory=dict)
     trains: str = ""
+    fixed: tuple[str, ...] = ()
 
 
 TYPES = {"int": int, "float": float, "str": str}
@@ -53,7 +56,8 @@ def _entry(given: str | dict[str, Any]) -> Entry:
     usual = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.get("options", {}).items()
     }
-    return Entry(**{name: value for name, value in given.items() if name != "needs"} | {"options": needed | usual})
+    rest = {name: value for name, value in given.items() if name not in ("needs", "fixed")}
+    return Entry(**rest | {"options": needed | usual, "fixed": tuple(given.get("fixed", ()))})
 
 
 FILE = Path(__file__).with_suffix(".toml")

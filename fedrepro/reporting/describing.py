@@ -80,7 +80,7 @@ def arguments(partition: str) -> list[Option]:
 
 
 def own(task: str, name: str) -> list[Option]:
-    """Return the options that a method, check, attack or benchmark reads, those of its model left out.
+    """Return the options that a method, check, attack or benchmark uses, those of its model left out.
 
     Raises:
         ArgumentError: nothing is registered under this name.
@@ -90,7 +90,7 @@ def own(task: str, name: str) -> list[Option]:
         names = models(name)
         usual = repr("GCN") if "GCN" in names else "none"
         told = [("model", usual, f"the network of a client: {', '.join(map(repr, names))}.")]
-        told += [row for row in _fields(registry.load(task, name)) if row[0] != "model"]
+        told += [row for row in _fields(registry.load(task, name)) if row[0] not in ("model", *entry.fixed)]
         told += [(option, repr(default), meaning) for option, (default, meaning) in LOOP.items()]
         return [Option(name, *row) for row in told]
     given = (entry.options or {}).items()
@@ -107,8 +107,8 @@ def models(method: str) -> list[str]:
     names = []
     for name in MODELS:
         with contextlib.suppress(ArgumentError):
-            run = Run(task="train", paper="", method=method, options={"model": name})
-            tasks.method(run, tasks.FEATURES, tasks.CLASSES)
+            run = Run(task="train", paper="", method=method, dataset="Cora", options={"model": name})
+            tasks.check(run)
             names.append(name)
     return names
 
@@ -118,9 +118,10 @@ def sizes(method: str) -> list[Option]:
     from fedrepro.engine.nn.models import MODELS
 
     rows: dict[tuple[str, str, str], list[str]] = {}
+    fixed = registry.find("train", method).fixed
     for label in models(method):
         for row in _fields(MODELS[label]):
-            if row[0] not in ("features", "classes"):
+            if row[0] not in ("features", "classes", *fixed):
                 rows.setdefault(row, []).append(label)
     return [Option(", ".join(labels), *row) for row, labels in rows.items()]
 

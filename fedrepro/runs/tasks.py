@@ -84,6 +84,7 @@ def check(run: Run) -> None:
         partition.parse(run.partition)
     if run.task == "train":
         _check_class(run)
+        _check_fixed(run)
         rounds = method(run, FEATURES, CLASSES)[1]["rounds"]
         require(rounds >= 1, "option 'rounds'", "an integer >= 1", rounds)
 
@@ -103,6 +104,17 @@ def _check_class(run: Run) -> None:
     for name in declared - {f.name for f in fields(kind)}:
         allowed = f"a field of {kind.__name__}: write @dataclass(frozen=True, kw_only=True) above the class"
         require(name not in run.options, f"option {name!r}", allowed, run.options.get(name))
+
+
+def _check_fixed(run: Run) -> None:
+    """Raise if a run changes an option whose usual value is the only one that its method supports."""
+    given = set(registry.find("train", run.method).fixed) & set(run.options)
+    rest = {name: value for name, value in run.options.items() if name not in given}
+    plain = method(run.replace(options=rest), FEATURES, CLASSES)[0]
+    usual = {**vars(plain.model), **vars(plain), "model": type(plain.model).__name__}
+    for name in sorted(given):
+        allowed = f"{usual.get(name)!r}, the only value that the method supports"
+        require(run.options[name] == usual.get(name), f"option {name!r} of {run.method}", allowed, run.options[name])
 
 
 def _taken(options: dict[str, Any], kind: type[Model]) -> dict[str, Any]:
