@@ -23,7 +23,7 @@ INDEXES = (aten.index, aten.index_put_, aten.index_put, aten._index_put_impl_)
 
 
 class DeviceError(RuntimeError):
-    """What CUDA would refuse."""
+    """Tell of an operation that CUDA would refuse."""
 
 
 class Cuda(Tensor):

@@ -76,7 +76,7 @@ def once(run: Run) -> dict[str, Any]:
 
 
 def numbers(run: Run) -> dict[str, Any]:
-    """What the option `value` names."""
+    """Return as `value` what the option `value` names: NaN, infinity, a NumPy number, an array, or itself."""
     import numpy as np
 
     values = {"nan": float("nan"), "inf": float("inf"), "numpy": np.float64(0.1), "array": np.arange(3)}

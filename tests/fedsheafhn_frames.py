@@ -32,12 +32,12 @@ def scored(score: Callable[[Run], float]) -> Extra:
 
 
 def in_both_views(**series: list[float]) -> dict[str, list[float]]:
-    """The same series between rounds and after local training."""
+    """Return the series under the names of both views: between rounds and after local training."""
     return {f"series.{view}.{name}": values for view in ("before", "after") for name, values in series.items()}
 
 
 def chosen(test: float, val: float) -> dict[str, float]:
-    """The same scores at the best round in both views."""
+    """Return the scores at the best round under the names of both views."""
     scores = {"test": test, "val": val}
     return {f"{view}.best.{on}_clients": score for view in ("before", "after") for on, score in scores.items()}
 

@@ -23,7 +23,7 @@ def runs_of(exhibit: str, score: dict[str, float], seeds: int = 3, noise: float 
 
 
 def stored(exhibit: str, score: dict[str, float], seeds: int = 3) -> pd.DataFrame:
-    """The same under the paper's names."""
+    """Return the frame of `runs_of` under the paper's names."""
     return tables.prepare(runs_of(exhibit, score, seeds), exhibit)
 
 

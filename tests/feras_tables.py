@@ -33,7 +33,7 @@ def table2(
     graphs: tuple[str, ...] = ("Photo", "PubMed"),
     asked: Callable[[], list[Run]] = grids.table2,
 ) -> pd.DataFrame:
-    """FR-T2 on some graphs; a method's score is 0.7 and noise, common to all of a seed, and its gain times kappa."""
+    """Return FR-T2 on some graphs: scores of 0.7, noise common to a seed, gain times kappa and the sampler's offset."""
     runs = [run for run in asked() if run.dataset in graphs]
     share = {run.key: float(run.partition.split("=")[1].rstrip(")")) for run in runs}
     wobble = {"node": -0.05, "edge": -0.02, "rw": 0.0, "mrw": -0.01}

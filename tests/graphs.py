@@ -71,7 +71,7 @@ def unequal_parts(nodes: int, clients: int, seed: int = 0) -> list[Tensor]:
 
 
 def without_labels(data: Data, parts: Sequence[Tensor], clients: Sequence[int]) -> Data:
-    """The same graph; the named clients have no training node, all others have at least two (or all their nodes)."""
+    """Return the graph with no training node at the named clients, and two or more (or all nodes) at each other."""
     data = data.clone()
     for number, part in enumerate(parts):
         if number in clients:
@@ -83,7 +83,7 @@ def without_labels(data: Data, parts: Sequence[Tensor], clients: Sequence[int]) 
 
 
 def client_graph(data: Data, part: Tensor, dtype: torch.dtype = torch.float64) -> Data:
-    """What one client holds: its nodes in increasing order and the edges between them, features dense."""
+    """Return the graph of one client: its nodes in increasing order, the edges between them, features dense."""
     part = part.sort().values
     edges, _ = subgraph(part, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
     x = data.x.to_dense() if data.x.layout == torch.sparse_csr else data.x
@@ -205,5 +205,5 @@ def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
 
 
 def identical(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    """Whether all tensors of two dictionaries are equal bitwise."""
+    """Return whether two dictionaries have the same names and bitwise equal tensors."""
     return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)

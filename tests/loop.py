@@ -41,7 +41,7 @@ def task(clients: int, seed: int = 0, **kind: Any) -> tuple[Data, list[Tensor]]:
 
 
 def watch(method: Method) -> tuple[Method, list[Update]]:
-    """The same method, and (as training goes on) the updates its server receives, round by round."""
+    """Return the method, and a list that fills with the updates its server receives, one a round, in training."""
     updates: list[Update] = []
 
     class Watched(type(method)):  # type: ignore[misc]
@@ -57,7 +57,7 @@ def client(weights: Weights, number: int) -> Weights:
 
 
 class Round(NamedTuple):
-    """What one round of the plain loop left: the server's weights, and each client's after its local training."""
+    """Hold a round of the plain loop: the server's weights, each client's after training, and the chosen clients."""
 
     server: dict[str, Tensor]
     clients: list[dict[str, Tensor]]
@@ -65,7 +65,7 @@ class Round(NamedTuple):
 
 
 def dropout_masks(model: models.Model, graph: Data, seed: int, client: int, t: int, step: int) -> list[Tensor]:
-    """What multiplies the input of each layer: a function of seed, client, node id, layer, round, step and column."""
+    """Return the factors of each layer's input, by seed, client, node id, layer, round, step and column."""
     nodes = random.keys("node", seed, client, graph.node_id.numpy()).astype(np.int64)
     masks = []
     for i, (width, _) in enumerate(model.widths, start=1):

@@ -35,7 +35,7 @@ def normal(a: Tensor) -> Tensor:
 
 
 def clients_of(data: Data, parts: Sequence[Tensor]) -> list[Client]:
-    """What each client holds, in float64."""
+    """Return what each client holds, in float64."""
     held = []
     for part in parts:
         graph = client_graph(data, part)

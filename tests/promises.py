@@ -62,7 +62,7 @@ def one_description(method: PFedHN, fed: Federation, state: State) -> State:
 
 
 def off(switch: str) -> Callable[[FedSheafHN, Federation, State], State]:
-    """What FedSheafHN's clients get with a part of its trained server switched off, see `switch_off`."""
+    """Return a way of predicting with a part of FedSheafHN's trained server switched off, see `switch_off`."""
 
     def way(method: FedSheafHN, fed: Federation, state: State) -> State:
         return switch_off(method, fed, state, switch)

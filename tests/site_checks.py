@@ -1,4 +1,4 @@
-"""What is checked of a page of the site: in a browser, and of its links."""
+"""Check a page of the site in a browser, and check its links."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def test_switching_the_signal_off_changes_predictions(name: str, way: Way) -> No
 
 
 def test_a_server_that_learns_nothing_is_noticed() -> None:
-    """Of the switches the untrained server is the one that tells: taking back what the server learned changes no
-    prediction if it does not step, nor in the public code's variant, whose Delta is zero.
+    """The switch of the untrained server changes less than 1% of the predictions if the server does not step, and none
+    in the public code's variant if its sheaf does not decay.
     """
     still = {"hyper_lr": 1e-12, "sheaf_lr": 1e-12, "hyper_weight_decay": 0.0, "sheaf_weight_decay": 0.0}
     assert max(changed("FedSheafHN", off("untrained server"), **still)) < 0.01
@@ -108,8 +108,8 @@ PARTS = (*(f"sheaf.{part}" for part in SHEAF_PARTS), *(f"hyper.{part}" for part 
 
 
 def server_ratios(name: str) -> dict[str, list[float]]:
-    """Of FedSheafHN's server, part by part and round by round: the norm of the gradient it steps along over that of the
-    clients' change of their heads, the smallest of the runs.
+    """Return, part by part of FedSheafHN's server and round by round, the norm of the gradient it steps along over that
+    of the clients' change of their heads, the smallest of the runs.
     """
     found: dict[str, list[float]] = {part: [] for part in PARTS}
 

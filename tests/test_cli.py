@@ -23,7 +23,7 @@ RELEASE = {"pyproject.toml": 'version = "{}"', "CITATION.cff": "version: {}", "C
 
 
 def executed(runs: list[Run], *errors: str) -> pd.DataFrame:
-    """What `engine.execute` gives: a row a run, and what failed."""
+    """Return a frame as `engine.execute` does: a row a run, and in `attrs` what failed."""
     frame = pd.DataFrame({"key": [run.key for run in runs]})
     frame.attrs = {"failed": [{"error": error} for error in errors], "unavailable": []}
     return frame
@@ -375,7 +375,7 @@ def test_partitions_are_listed_as_they_are() -> None:
 
 @pytest.mark.parametrize("arguments", [["list"], ["data"], ["status"], ["show", "FG-A1"]])
 def test_looking_needs_no_torch(arguments: list[str]) -> None:
-    """What only looks imports neither torch nor what compiles grammars of addresses."""
+    """A command that only looks imports neither torch nor what compiles grammars of addresses."""
     code = f"import sys; from fedrepro import cli; assert cli.main({arguments}) == 0; "
     code += "assert not {'torch', 'rfc3987_syntax', 'jsonschema'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

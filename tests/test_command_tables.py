@@ -1,4 +1,4 @@
-"""What commands tell: `compare` of a number, tables as CSV, `verify` before and after, `run` of its figures."""
+"""Commands print what was compared, tables as CSV, the cost of `verify` and its end, and where `run` has drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCORES = [0.80, 0.82, 0.81, 0.80, 0.82]
 
 @pytest.fixture
 def drawn() -> pd.DataFrame:
-    """FG-T1 as its file, with a published peak and a published mean, and what the file holds."""
+    """Draw FG-T1 to its file with a published peak and a published mean, and return what the file holds."""
     printed = exhibits.published("fedgat").query("exhibit == 'FG-T1' and dataset == 'Cora'")
     rows = [
         {"method": name, "seed": seed, "score": score}
@@ -119,7 +119,7 @@ def test_verify_says_its_cost_first(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_verify_without_graphs_compared_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where no graph can be had `verify` says that nothing was compared, and ends with status 1."""
+    """`verify` says that nothing was compared and ends with status 1 if no graph can be had, and with 0 if one can."""
     error = "DataError: Cora is not here. https://example.org/a/long/address"
     rows = {"key": ["a", "b"], "verdict": ["unavailable"] * 2, "error": [error, error + "2"]}
     monkeypatch.setattr(verification, "verify", lambda store, n, **more: pd.DataFrame(rows))

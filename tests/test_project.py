@@ -1,4 +1,4 @@
-"""What holds for the whole project: sources without outputs, layers, start-up time, real commands."""
+"""The whole project keeps its rules: sources without outputs, layers, start-up time, real commands."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_notebooks_are_sources(path: Path) -> None:
 
 
 def test_files_are_listed_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no git on the path, the sources are listed."""
+    """The sources are listed if there is no git on the path."""
     monkeypatch.setenv("PATH", "")
     assert {ROOT / "pyproject.toml", Path(__file__), *MODULES, *NOTEBOOKS} <= set(tracked())
 
@@ -141,7 +141,7 @@ def test_importing_loads_next_to_nothing() -> None:
 
 @pytest.mark.parametrize("name", TORCH_FREE)
 def test_reporting_knows_no_torch(name: str) -> None:
-    """What specifies, stores and shows results can be imported without torch."""
+    """A module that specifies, stores or shows results can be imported without torch."""
     code = f"import sys, fedrepro.{name}; assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -198,7 +198,7 @@ def test_no_paper_imports_another() -> None:
 
 
 def test_methods_know_neither_runs_nor_reporting() -> None:
-    """What trains can be read and used without the store, the comparison and the figures."""
+    """The method and the protocol of a paper import neither the store, nor the comparison, nor the figures."""
     files = [ROOT / "fedrepro/papers" / paper / f"{part}.py" for paper in PAPERS for part in ("method", "protocol")]
     known = {
         f"{dotted(path)} -> {name}"

@@ -37,7 +37,7 @@ Heard = list[tuple[Tensor, tuple[Tensor, ...]]]
 def computed(
     method: Method, fed: Federation, state: State, chunk: int | None, heard: Heard | None = None, client: int = -1
 ) -> Weights:
-    """What each client computes in one round before its next message: `[clients, ...]`, weights or gradients.
+    """Return what each client computes in a round before its next message: `[clients, ...]`, weights or gradients.
 
     Args:
         heard: messages that clients receive inside a step, for a method with `receive`: filled if it is empty, else
@@ -161,7 +161,7 @@ def test_edges_of_others_change_nothing(name: str, chunk: int | None) -> None:
 @EVERY
 @CHUNKS
 def test_edges_of_others_change_no_more_than_rounding(name: str, chunk: int | None) -> None:
-    """The same in float64 with gradient descent, which does not magnify rounding: within 1e-14."""
+    """Other edges at all other clients move a client's round by less than 1e-14, in float64 with gradient descent."""
     method = build(name, dropout=0.3, optimizer="sgd", lr=0.1, **local_epochs(name))
     fed, state = method.start(runs(name, dtype=torch.float64))
     heard: Heard = []

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "fedrepro").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "changelog.d").glob("*.md"))]
 
@@ -50,9 +51,9 @@ def markdown_cells(path: Path) -> list[tuple[int, str]]:
     return [(n, "".join(cell["source"])) for n, cell in enumerate(cells) if cell["cell_type"] == "markdown"]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*MODULES, *TESTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_docstrings_open_with_a_sentence(path: Path) -> None:
-    """No docstring opens with a fragment or an ID."""
+    """No docstring of the package or of the tests opens with a fragment or an ID."""
     assert [f"{name}: {text.splitlines()[0]}" for name, text in docstrings(path) if OPENINGS.match(text)] == []
 
 

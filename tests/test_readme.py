@@ -1,4 +1,4 @@
-"""What README promises: the script on a graph of one's own, and the versions that were tried."""
+"""The README's script runs on a graph of one's own, and its versions are those that were tried."""
 
 from __future__ import annotations
 

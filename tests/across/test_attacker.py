@@ -149,7 +149,7 @@ def listened(method: str) -> tuple[Any, ...]:
 
 
 def test_feras_is_heard_as_it_sends() -> None:
-    """As many numbers are heard as counted, and the rows are relu(A X W + b) on the host's sub-graph of the step."""
+    """The attacker hears as many numbers as are counted, and its first rows are relu(A X W + b) of the step."""
     run, method, fed, log, heard = listened("Feras")
     (plain,) = tasks.train([run])
     assert fed.traffic.summary() == plain["result"]["traffic"]

@@ -197,7 +197,7 @@ def test_ranks_that_can_show_nothing_say_so() -> None:
 
 
 def test_to_be_shown_worse_counts_how_many_rows_are_compared() -> None:
-    """Of two rows one is worse at p = 0.04; the same difference is not shown beside rows that differ by nothing."""
+    """A row at p = 0.04 is shown to be worse among two rows, and not beside four more that hardly differ."""
     noise = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
     gap = stats.t.isf(0.02, 4) * noise.std(ddof=1) / np.sqrt(5)
     first, second = 80.0 + noise, np.full(5, 80.0 - gap)

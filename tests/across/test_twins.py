@@ -58,7 +58,7 @@ def test_counts_are_those_by_hand() -> None:
 
 
 def test_a_twin_among_test_nodes_covers_nothing() -> None:
-    """Of the twins 2 and 3 the first is trained, which covers the other; those of the twins 6 and 7 are both tested."""
+    """The trained twin 2 covers its twin 3, and the twins 6 and 7, which are both tested, cover nothing."""
     ends = torch.tensor([(hub, node) for node, hubs in TWINS_AND_HUBS.items() for hub in hubs]).T
     masks = {f"{name}_mask": torch.isin(torch.arange(8), torch.tensor(nodes)) for name, nodes in SPLIT.items()}
     graph = Data(x=torch.eye(8), y=torch.arange(8) % 2, edge_index=torch.cat([ends, ends.flip(0)], 1), **masks)

@@ -129,7 +129,7 @@ def test_two_hops_are_the_central_gcn(clients: int, sparse: bool) -> None:
 
 
 def test_fewer_hops_are_not_exact_and_differ_from_each_other() -> None:
-    """Where edges are cut, 1 hop and 0 hops give other logits and other losses than 2 hops."""
+    """Logits of 0 and 1 hops differ from the central ones and from each other; no two of the three losses agree."""
     data = graph()
     found, losses = [], []
     for hops in (0, 1, 2):
@@ -158,7 +158,7 @@ def test_one_hop_is_exact_in_layer_one() -> None:
 
 
 def test_no_cross_client_edges_make_all_hops_equal() -> None:
-    """Where no edge is cut, 0, 1 and 2 hops give the central logits."""
+    """The logits of 0, 1 and 2 hops are the central ones if no edge is cut."""
     data = graph(2, across=False)
     for hops in (0, 1, 2):
         method, fed, state = started(data, hops)

@@ -105,7 +105,7 @@ def test_fedpub_is_its_plain_loop(kind: dict[str, Any]) -> None:
 
 
 def test_the_penalties_pull() -> None:
-    """As printed the masks shrink and clients stay near what they received, as coded they do not: l1 = l2 = 1."""
+    """Printed penalties (l1 = l2 = 1), unlike coded ones, shrink a mask and keep a client near what it received."""
     fed, sizes, moves = Federation.of(*task(5), dtype=F64), [], []
     for kind in ("printed", "coded"):
         both = {"sparsity": 1.0, "proximal": 1.0, "penalties": kind}

@@ -169,7 +169,7 @@ def embedding(w: Weights, c: Client, method: FGGP) -> Tensor:
 
 
 def scaled_masks(c: Client, number: int, t: int, at: int, p: float, view: str) -> tuple[Tensor, Tensor]:
-    """What multiplies the features and the hidden layer of one view in one step."""
+    """Return the factors that dropout puts on the features and on the hidden layer of one view in one step."""
     keys = torch.from_numpy(random.keys("node", 0, number, c.graph.node_id.numpy()).astype(np.int64))
     made = []
     for layer, width in (("layer1", 7), ("layer2", 5)):

@@ -54,7 +54,7 @@ class Kept:
         self.history, self.fed, self.state = train(method, fed, 3, chunk=chunk)
 
     def run(self, number: int) -> list[Tensor]:
-        """What one run ends with: the server's weights, its clients' own, and the logits of its nodes."""
+        """Return the server's weights, the clients' own ones and the logits of the nodes of one run at its end."""
         clients = self.fed.run == number
         own = [self.state.shared[name][number] for name in sorted(self.state.shared)]
         own += [self.state.personal[name][clients] for name in sorted(self.state.personal)]

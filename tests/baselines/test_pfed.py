@@ -138,7 +138,7 @@ def test_generated_weights_start_with_the_models_spread() -> None:
 
 
 def test_equal_descriptions_give_equal_models() -> None:
-    """What tells clients apart at the server is v alone."""
+    """Clients with equal descriptions v get equal models from the server."""
     fed = Federation.of(*task(5), dtype=F64)
     method = PFedHN(model=GCN, **SMALL)
     _, state = method.start(fed)

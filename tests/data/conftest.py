@@ -1,4 +1,4 @@
-"""What tests of data sets start from: an empty checkout, a small graph of one's own, a web server."""
+"""Provide the fixtures of the tests of data sets: an empty checkout, a small graph of one's own, a web server."""
 
 from __future__ import annotations
 

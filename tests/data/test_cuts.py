@@ -248,7 +248,7 @@ def test_dirichlet_gives_up() -> None:
 
 
 def test_dirichlet_shuffles_within_a_class() -> None:
-    """Which nodes of a class a client gets is random, not a run of consecutive ids."""
+    """The nodes of a class that a client gets are drawn at random and are no run of consecutive ids."""
     data = block_model(nodes=400, blocks=1)
     parts = partition(data, "dirichlet(beta=100)", 2, 0)
     assert 0.35 < (parts[0].diff() == 1).double().mean() < 0.65

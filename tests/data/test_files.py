@@ -57,7 +57,7 @@ def test_arrays_are_the_same_graph(tmp_path: Path) -> None:
 
 
 def test_weights_are_not_used_and_one_class_is_refused(tmp_path: Path) -> None:
-    """Of further columns of edges a warning says that they are not used; labels must be of two classes or more."""
+    """Further columns of edges come with a warning that they are not used, and labels of one class are refused."""
     nodes, edges = tables(tmp_path)
     plain = fr.load(fr.graph(nodes=nodes, edges=edges))
     pd.read_csv(edges).assign(weight=2, kind="a").to_csv(edges, index=False)

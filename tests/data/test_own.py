@@ -113,7 +113,7 @@ def test_labels_that_are_seldom_meant_are_said_aloud(y: torch.Tensor, message: s
     ],
 )
 def test_a_loader_that_fails_is_named(loader: Callable[..., Any], message: str) -> None:
-    """What a loader raises comes with the name of the data set, its type and its text."""
+    """The error of a loader tells its data set, type and text if it failed, or that it returned no graph."""
     datasets.register("mine", loader)
     with pytest.raises(DataError, match=message):
         datasets.load("mine")

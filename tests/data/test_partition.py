@@ -1,4 +1,4 @@
-"""What every partition keeps, what each refuses, and what a manifest says of it."""
+"""Partitions hold every node, depend on their seed alone and refuse wrong specs; manifests agree with plain loops."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_repetitions_differ_without_structure(name: str) -> None:
     ],
 )
 def test_errors_name_what_was_given(spec: str, clients: int, message: str) -> None:
-    """What cannot be done is an error that names the argument, what is allowed and what was given."""
+    """A wrong spec or number of clients is an error that names the argument and what is allowed or was given."""
     with pytest.raises(ArgumentError, match=message):
         partition(block_model(nodes=40), spec, clients, 0)
 

@@ -92,7 +92,7 @@ def test_small_set_is_downloaded_at_first_use(
 def test_download_with_wrong_checksum_leaves_nothing(
     home: Path, server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What arrives with another checksum than the known one is not kept."""
+    """A download whose checksum is not the known one is an error and leaves no file."""
     address, folder = server
     (folder / "photo.npz").write_bytes(b"not the graph")
     relinked(monkeypatch, "Photo", urls=(f"{address}/photo.npz",))

@@ -136,7 +136,7 @@ def test_assumed_shapes_are_consistent() -> None:
 
 
 def test_standin_is_a_function_of_name_and_seed() -> None:
-    """The same seed gives the same graph whatever the global generators are; another seed another graph."""
+    """A seed gives one graph, whatever the global generators are, and another seed gives another graph."""
     one = synthetic.standin("Cora", 1)
     np.random.seed(7)
     torch.manual_seed(7)

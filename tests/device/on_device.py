@@ -257,7 +257,7 @@ def wide(device: str = "cuda", chunk: int | None = None) -> tuple[Trained, int]:
 
 
 def test_chunks_are_halved_until_they_fit() -> None:
-    """Where all clients at once do not fit, training begins again with fewer at a time, and comes to the same."""
+    """Training begins again with fewer clients at a time if all at once do not fit, and agrees with the CPU."""
     before = torch.cuda.memory_allocated()
     whole, fewer = wide()[1], wide(chunk=-(-CLIENTS // 2))[1]
     gc.collect()  # Python may find a cycle late; `test_memory_is_given_back` measures without it

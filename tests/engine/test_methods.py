@@ -1,4 +1,4 @@
-"""What FedAvg, FedSGD and Local must satisfy by their definitions, whatever the numbers are."""
+"""FedAvg, FedSGD and Local satisfy what follows from their definitions, whatever the numbers are."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ F64 = torch.float64
 
 
 def inner(data: Data, part: Tensor) -> Tensor:
-    """Which edges lie inside a part: `[edges]`."""
+    """Return which edges lie inside a part: `[edges]`."""
     return torch.isin(data.edge_index, part).all(0)
 
 
 def changed(data: Data, part: Tensor, what: str) -> Data:
-    """The same graph with other features, labels or inner edges at the nodes of one part."""
+    """Return the graph with other features or labels at the nodes of one part, or without its inner edges."""
     data = data.clone()
     if what == "features":
         data.x[part] = data.x[part].flip(1) + 1
@@ -44,7 +44,7 @@ def changed(data: Data, part: Tensor, what: str) -> Data:
 
 
 def computed(kind: type[Method], data: Data, parts: list[Tensor]) -> list[Weights]:
-    """What each client computes before it next receives anything."""
+    """Return what each client computes before it next receives anything: its weights, or FedSGD's gradients."""
     method, updates = watch(kind(model=DROPPING, lr=0.05))
     fed = Federation.of(data, parts)
     made = train(method, fed, 3 if kind is Local else 1)

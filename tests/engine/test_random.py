@@ -113,7 +113,7 @@ def test_kept_entries_of_neighbouring_columns_are_independent() -> None:
 
 
 def test_kept_entries_of_neighbouring_nodes_are_independent() -> None:
-    """The same for pairs of rows, whose node ids are consecutive."""
+    """Each pair of the first rows, whose node ids are consecutive, passes a chi-square test with generous bounds."""
     kept = mask(0.5, 1024)[:17].numpy()
     statistics = [
         chi_square(np.histogram2d(kept[a], kept[b], bins=2)[0]) for a, b in itertools.combinations(range(17), 2)

@@ -150,7 +150,7 @@ def test_the_training_loss_is_that_of_the_last_step_averaged_over_active_clients
 
 
 def test_every_clients_score_is_kept_of_the_round_of_best_validation() -> None:
-    """Of the first of equals; NumPy's number for each client, none for one without test nodes."""
+    """Each client's score is NumPy's of the round of best validation, and NaN for a client without test nodes."""
     data, parts = task(5)
     data.test_mask[parts[1]] = False
     fed = Federation.of(data, parts, dtype=F64)

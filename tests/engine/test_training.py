@@ -27,7 +27,7 @@ F64 = torch.float64
 
 
 def held(made: Trained) -> Weights:
-    """What server and clients hold at the end."""
+    """Return the weights that server and clients hold at the end."""
     return {**made.state.shared, **made.state.personal}
 
 

@@ -58,7 +58,7 @@ def share(place: Path, draw: random.Random) -> Counter[str]:
 
 
 def gone(child: int) -> bool:
-    """Whether a child has been waited for."""
+    """Return whether a child has been waited for."""
     try:
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

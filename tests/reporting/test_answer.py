@@ -1,4 +1,4 @@
-"""What a paper's numbers came to: counts, the perfect copy, sentences, leads."""
+"""A paper's numbers are summed up by counts, by what a perfect copy gets, by sentences and by leads."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_leads_are_paired_over_seeds() -> None:
 
 
 def test_one_kept_graph_widens_a_lead() -> None:
-    """Where our runs keep one graph, the spread over graphs drawn anew is in the interval of a lead, as in a number."""
+    """Graphs drawn anew widen a lead's interval: little if both rows share them, and more than twofold if not."""
     runs, told = runs_of(LIKE_PRINT), {"headline": {"method": "FedGAT"}, "value": "test"}
     rng, cells = np.random.default_rng(0), printed()
     shared = 0.03 * rng.standard_normal(10)
@@ -330,7 +330,7 @@ def test_causes_are_those_of_a_cells_own_table(tmp_path: Path) -> None:
 
 
 def test_readings_are_counted_where_some_were_run(folder: Path) -> None:
-    """Of two numbers that differ, two readings were run on one and fit it not; on the other none was run."""
+    """A number that two readings do not fit counts with its readings, and one on which none was run counts apart."""
     cells = answer.cells(folder, "fedgat").assign(verdict=rule.DIFFERS)
     two = cells[cells["runs"].gt(0)].iloc[:2].fillna({"setting": ""})
     files.save("fedgat", "FG-T1", two, folder=folder)

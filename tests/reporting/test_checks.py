@@ -98,7 +98,7 @@ def test_a_limit_is_one_number(bounds: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations([0.2, 0.9, 0.5])))
 def test_of_several_seeds_the_largest_error_is_told(order: tuple[float, ...]) -> None:
-    """Where all seeds hold, the row with the largest measured number is kept, in any order of the seeds."""
+    """The row with the largest measured number is kept if all seeds hold, in any order of the seeds."""
     table = collect(stored(*([row("X-1", "s", measured, 1.0)] for measured in order)))
     assert table["measured"].tolist() == [0.9] and list(table) == list(COLUMNS)
 
@@ -112,7 +112,7 @@ def test_a_seed_that_failed_is_told(order: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations([3.0, 2.0, 5.0])))
 def test_of_controls_the_nearest_to_passing_is_told(order: tuple[float, ...]) -> None:
-    """Where all controls are caught, the one with the smallest measured number is kept."""
+    """The control with the smallest measured number is kept if all are caught, in any order of the seeds."""
     table = collect(stored(*([control("X-1", "s", measured, 1.0)] for measured in order)))
     assert table["measured"].tolist() == [2.0]
 

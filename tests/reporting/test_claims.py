@@ -86,7 +86,7 @@ def test_what_was_not_compared_is_neither_for_nor_against_most() -> None:
 
 
 def test_many_parts_are_not_shown_by_chance() -> None:
-    """Of claims of ten parts that are all zero, few have a part shown or contradicted; of one part, 5%."""
+    """Fewer than 7.5% of claims have a decided part if all are zero, with one part and with ten; uncorrected, 30%."""
     draws = np.random.default_rng(0).normal(size=(400, 10, 3))
 
     def decided(parts: int) -> float:
@@ -142,7 +142,7 @@ def test_a_parts_p_value_agrees_with_its_interval(within: tuple[float, float]) -
 
 
 def test_a_claim_of_all_parts_does_not_hold_while_one_was_not_compared() -> None:
-    """What has no two runs is named, and keeps a claim from holding, but not from failing."""
+    """A part without two runs is named, and keeps a claim from holding, but not from failing."""
     up, down = (Paired(x, x - 0.5, x + 0.5, 0.5, 3) for x in (1.0, -1.0))
     text, verdict = judge_claim({"Cora": (up, 0.0, math.inf), "Photo": (None, 0.0, math.inf)})
     assert verdict == "holds in part"

@@ -47,7 +47,7 @@ def test_standard_errors_and_confidence_intervals_become_standard_deviations() -
 
 
 def test_a_kept_split_widens_the_interval() -> None:
-    """Where a paper kept one split its mean errs as one split does; both words are there, and the flag chooses."""
+    """A split that a paper kept widens the interval; both words are there, and the flag chooses between them."""
     ours = [0.78, 0.80, 0.82, 0.81, 0.79]
     kept, redrawn, unknown = (verdict(ours, 0.76, 0.002, redrawn=flag) for flag in (False, True, None))
     assert kept.half95 > redrawn.half95
@@ -57,14 +57,14 @@ def test_a_kept_split_widens_the_interval() -> None:
 
 
 def test_an_open_question_that_changes_no_word_is_not_told() -> None:
-    """Whether splits were redrawn is told as unknown only where the two words differ."""
+    """An unknown redrawing of splits is told only if the two words differ."""
     assert "not known" not in verdict([0.79, 0.80, 0.81], 0.40, 0.01).why
     assert "not known" in verdict([0.78, 0.80, 0.82, 0.81, 0.79], 0.76, 0.002).why
 
 
 @pytest.mark.parametrize("redrawn", [True, False])
 def test_graphs_drawn_anew_have_their_own_variance_without_the_prior(redrawn: bool) -> None:
-    """Where our runs keep one graph, both means err by the graph too, as far as graphs drawn anew show; see `rule`."""
+    """Both means err by the graph too if our runs keep one, as far as graphs drawn anew show; see `rule`."""
     ours, anew = [0.79, 0.80, 0.82, 0.81], (0.03, 6)
     found = verdict(ours, 0.80, None, spread_kind="", redrawn=redrawn, rounding=0.01, prior=Prior(0.2, 9), anew=anew)
     within = (9 * 0.2 + 3 * np.var(np.multiply(100, ours), ddof=1)) / (9 + 3)

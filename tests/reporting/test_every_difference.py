@@ -1,4 +1,4 @@
-"""What the committed pages must say of every printed number that differs, and what must change them."""
+"""Committed pages tell each number that differs, its readings and its cause, and follow the records."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_causes_are_told_of_distinct_numbers_only() -> None:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_numbers_without_another_reading_are_counted_apart(paper: str) -> None:
-    """What no reading was run on is no number that none explains, and each explained one has a time of its reading."""
+    """A number on which no reading was run counts apart; an explained one tells when its reading was fixed."""
     found, _ = answer.differing(FIGURES, paper, answer.cells(FIGURES, paper))
     known = answer.numbers(FIGURES, paper)
     assert known["unread"] == int(found["readings run"].eq("none").sum())

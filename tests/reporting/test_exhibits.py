@@ -14,7 +14,7 @@ from fedrepro.runs import options
 
 @pytest.mark.parametrize("name", registered())
 def test_quick_runs_are_among_the_paper_runs(name: str) -> None:
-    """What two cores recompute is part of what the paper's setting asks for, and no run is asked for twice."""
+    """The runs of the profile `quick` are among those of `paper`, which are one or more and none twice."""
     quick, paper = registered()[name].runs("quick"), registered()[name].runs("paper")
     assert {run.key for run in quick} <= {run.key for run in paper}
     assert len({run.key for run in paper}) == len(paper) > 0

@@ -11,7 +11,7 @@ KEYS = ("label", "kind", "notebook", "title")
 
 
 def test_an_id_of_two_papers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a paper's folder was copied: no paper silently takes the exhibits of another."""
+    """An ID that two papers list, as after a folder was copied, is an error that names the ID and a paper."""
     monkeypatch.setattr(exhibits, "listed", lambda paper: [{"id": "FR-T1", **dict.fromkeys(KEYS, "a")}])
     with pytest.raises(ArgumentError, match=r"An exhibit must be of one paper\. FR-T1 is of fedgat and of "):
         exhibits.registered.__wrapped__()

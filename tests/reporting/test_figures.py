@@ -147,11 +147,13 @@ def test_colours_can_be_those_of_an_order() -> None:
 
 
 def test_points_stand_where_bars_would_and_need_no_zero() -> None:
-    """The same means at the same places, the axis cut to them."""
+    """Points have the means and places of the bars, and their axis does not begin at zero."""
     bars, points = (figures.bars(sweep(), "clients", "test", "method", points=p).axes[0] for p in (False, True))
-    tops = [bar.get_height() for container in bars.containers for bar in container]
+    drawn = [bar for container in bars.containers for bar in container]
+    tops, middles = [bar.get_height() for bar in drawn], [bar.get_x() + bar.get_width() / 2 for bar in drawn]
     marked = [line for line in points.lines if line.get_marker() not in ("None", "", None) and len(line.get_ydata())]
     assert [y for line in marked for y in line.get_ydata()] == pytest.approx(tops)
+    assert [x for line in marked for x in line.get_xdata()] == pytest.approx(middles)
     assert bars.get_ylim()[0] <= 0 < points.get_ylim()[0]
 
 

@@ -56,7 +56,7 @@ def test_scores_are_indexed_by_seed() -> None:
 
 
 def test_a_run_that_is_stored_twice_counts_once() -> None:
-    """The same run from two exhibits gives one score a seed."""
+    """A run that stands in a frame twice gives one score a seed."""
     twice = pd.concat([FRAME, FRAME])
     pd.testing.assert_series_equal(frames.scores(twice, AT_5, "test"), frames.scores(FRAME, AT_5, "test"))
 

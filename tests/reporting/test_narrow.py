@@ -76,7 +76,7 @@ def a_wide(seconds: float, seed: int) -> narrow.Wide:
 
 
 def test_the_cheapest_that_suffice_are_told() -> None:
-    """Of ten numbers six are narrow, and three more make 90%; where too few can be narrowed the sentence says so."""
+    """Three more of ten numbers bring six narrow ones to 90%; if too few can be narrowed the sentence says so."""
     three = [a_wide(60.0 * n, n) for n in (1, 2, 3)]
     assert narrow._told("A", 10, 6, three).endswith(
         "the cheapest 3 more bring it to 90% (3 runs, 6.0 min on one core)."
@@ -118,7 +118,7 @@ def test_wide_is_the_rules_word() -> None:
 
 
 def test_graphs_drawn_anew_count_in_the_expected_half_width() -> None:
-    """Where our runs keep one graph, further runs leave what graphs drawn anew add to an interval."""
+    """Twenty runs leave more than twice the half-width if graphs drawn anew add to it."""
     printed = cell() | {"anew": pd.Series([60.0, 80.0, 75.0, 85.0, 70.0])}
     row = row_of([-2.0, 0.0, 2.0], printed)
     assert narrow.half95(printed, row, 3) == pytest.approx(row["half95"])
@@ -163,7 +163,7 @@ def test_the_cheapest_number_is_bought_first_however_many_a_row_has(monkeypatch:
 
 
 def test_a_number_that_a_table_repeats_is_not_bought_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two cells with one number, one of which repeats the other, and of an untested one, one is in the plan."""
+    """A cell that repeats another's number and an untested one are not in the plan, and the first cell is."""
     layout = exhibits.MainTable({"method": "Flow"}, ("method",), ("dataset", "clients"), "percent")
     printed = pd.DataFrame([cell(), cell() | {"provenance": f"{frames.REPEATS}SH-T2"}, cell("FedAvg")])
     names = ["dataset", "method", "clients"]

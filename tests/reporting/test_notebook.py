@@ -137,7 +137,7 @@ def test_smoke_run_is_isolated_and_complete(suite: Path, monkeypatch: pytest.Mon
 
 
 def test_smoke_in_jupyterlab_keeps_to_itself(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing says otherwise, two-round results and their figures do not go among the real ones."""
+    """Two-round results and figures do not go among the real ones; `FEDREPRO_FIGURES` moves the figures elsewhere."""
     for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES"):
         monkeypatch.delenv(name, raising=False)
     smoke, quick = (
@@ -390,7 +390,7 @@ def test_a_kernel_needs_no_port(suite: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_temporary_folder_of_any_length(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the path of a socket file would be too long, notebooks run all the same."""
+    """A notebook runs although the path of a socket file in the temporary folder would be too long."""
     folder = suite.parent / ("long" * 25)
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

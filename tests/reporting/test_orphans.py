@@ -65,7 +65,7 @@ def at_work(marks: list[Path], child: subprocess.Popen[str]) -> list[psutil.Proc
 
 
 def gone(processes: list[psutil.Process], seconds: float) -> bool:
-    """Whether all have ended in time; those that have not are ended now."""
+    """Return whether all have ended in time, and end those that have not."""
     left = psutil.wait_procs(processes, timeout=seconds)[1]
     for process in left:
         process.kill()

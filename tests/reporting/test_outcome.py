@@ -1,4 +1,4 @@
-"""What claims and checks came to, in sentences."""
+"""Sentences tell what claims, checks and tables came to."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_incomplete_graphs_are_told_where_there_are_any() -> None:
 
 
 def test_a_share_is_all_only_if_it_is() -> None:
-    """Of 485 numbers 483 are not said to be all of them, nor 2 to be none."""
+    """A share of 483 of 485 is not told as 100%, nor one of 2 as 0%."""
     assert [outcome.share(n / 485) for n in (0, 2, 240, 483, 485)] == ["0%", "0.4%", "49%", "99.6%", "100%"]
     assert [outcome.share(n / 200) for n in (1, 199)] == ["0.5%", "99.5%"]  # which round to even
 
@@ -188,7 +188,7 @@ def test_a_printed_lead_of_zero_has_no_sign() -> None:
 
 
 def test_a_table_without_tests_or_files_is_told() -> None:
-    """Where nothing could be tested the reasons are told, and where nothing was drawn that is all."""
+    """A table of which nothing could be tested tells the reasons, and one of which nothing was drawn says so alone."""
     none = {
         "tested": 0,
         "single": 0,

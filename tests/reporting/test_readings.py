@@ -23,7 +23,7 @@ def runs_of(mean: float, seeds: int = 10, spread: float = 0.003) -> pd.DataFrame
 
 @pytest.fixture
 def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
-    """FG-T1's printed numbers, and a paper folder that lists two readings of it."""
+    """Return FG-T1's printed numbers, and let the paper's folder list two readings of it."""
     table = exhibits.published("fedgat")
     header = "exhibit,reading,kind,fixed,departures\n"
     lines = "FG-T1,coded,code,before,none\nFG-T1,taken literally,literal,after,none\n"
@@ -90,7 +90,7 @@ def test_a_reading_that_changes_nothing_seldom_explains_and_a_right_one_mostly(k
 
 
 def test_a_cell_that_fits_needs_no_cause(printed: pd.DataFrame) -> None:
-    """Where the main reading agrees nothing is explained."""
+    """No reading explains a number with which the main one agrees, and it has no cause."""
     found = readings.table(runs_of(0.80), {"coded": runs_of(0.80)}, printed, LAYOUT)
     assert not found["explains"].any() and readings.causes(found).empty
 
@@ -124,7 +124,7 @@ def test_a_reading_must_be_listed(printed: pd.DataFrame) -> None:
 
 
 def test_what_is_said_of_a_row_holds_for_the_main_readings_kind() -> None:
-    """As coded FedGAT draws nothing anew, and by the text it draws partitions: there it is judged as split kept."""
+    """A reading of the main one's kind has its interval, and one of the text a wider one, as with a kept split."""
     printed = exhibits.published("fedgat")
     printed = printed[printed["exhibit"].eq("FG-T1") & printed["dataset"].eq("Cora") & printed["method"].eq("FedGAT")]
     columns = ["dataset", "method", "clients", "partition"]

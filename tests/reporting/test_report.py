@@ -166,7 +166,7 @@ def test_the_counts_of_a_claim_stand_above_its_parts(folder: Path, evidence: str
 
 
 def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
-    """Of 165 exhibits three are drawn; a table beyond the paper adds nothing."""
+    """The summary counts three drawn exhibits of 165, and a table beyond the paper adds nothing."""
     report.write(folder)
     text = (folder / "README.md").read_text()
     assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "0 of 0"]

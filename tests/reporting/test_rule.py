@@ -148,10 +148,10 @@ def test_the_runs_of_one_graph_do_not_show_what_another_would_give() -> None:
 @pytest.mark.parametrize("graphs", [5, 10, 20])
 @pytest.mark.parametrize("scatter", [1.0, 0.5, 0.25])
 def test_a_graph_adds_to_the_variance_over_splits(scatter: float, graphs: int) -> None:
-    """Where the paper keeps its split too, its error is never taken for less than our variance over splits.
+    """The words err in at most 6% of cases if a paper's error is never taken for less than our variance over splits.
 
     Runs on graphs drawn anew may scatter less than those on the kept one, by chance or since they are of another
-    reading. Taken alone, their variance would make the words err in one case of eight or more.
+    reading. Taken alone, their variance would make the words err in more than one case of ten.
     """
     rng, runs = np.random.default_rng(9), 20
     ours, theirs = 2.0 + rng.normal(size=DRAWS) / math.sqrt(runs), rng.normal(size=DRAWS)
@@ -208,7 +208,7 @@ def test_printed_leads_are_taken_for_unpaired(shared: float) -> None:
 
 @pytest.mark.parametrize("runs", [1, 3, 10])
 def test_peaks_are_held_against_peaks(runs: int) -> None:
-    """Where the published number is the largest of ten runs, ours is the expected largest of ten: rates as above."""
+    """A printed largest of ten runs is compared with our expected largest of ten, and words err in at most 6%."""
     rng = np.random.default_rng(3)
     prior = PRIORS[0]
     sd = np.sqrt(prior.variance * prior.freedom / rng.chisquare(prior.freedom, DRAWS))
@@ -305,10 +305,10 @@ def test_the_priors_are_committed() -> None:
 
 
 def test_a_graph_has_a_prior_of_its_own_since_graphs_scatter_unlike() -> None:
-    """Where scores scatter by 0.4 points on one graph and by 2 on another, one run needs the graph's own prior.
+    """One run needs the graph's own prior if scores scatter by 0.4 points on one graph and by 2 on another.
 
     With a prior over both graphs the 95% intervals of the second one hold in fewer than 85% of cases, and those of the
-    first always. With one a graph both hold in 93% to 98%.
+    first in more than 99%. With one a graph both hold in 93% to 98%.
     """
     rng = np.random.default_rng(0)
     true = {"narrow": 0.4, "wide": 2.0}

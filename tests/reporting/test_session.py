@@ -1,4 +1,4 @@
-"""What the cells of a notebook show of a paper: settings, stored runs, claims and deviations."""
+"""The cells of a notebook show a paper's settings, stored runs, claims and deviations."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_unknown_deviation_is_an_error(asked: list[list[Run]]) -> None:
 
 
 def test_own_runs_are_no_part_of_the_suites_counts(asked: list[list[Run]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a notebook computes under `mine/` is not counted against the store of the suite."""
+    """Runs that a notebook below `mine/` computes are not counted among those of the suite."""
     monkeypatch.setattr(session, "executed", set())
     begin("mine/2-your-graph", device="cpu").execute(paper())
     assert asked == [paper()] and session.executed == set()

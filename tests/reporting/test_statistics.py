@@ -60,7 +60,7 @@ def test_no_value_is_an_error() -> None:
 
 
 def test_interval_covers_the_mean_of_few_runs() -> None:
-    """Of 4,000 samples of three, 95% cover the true mean; the normal interval, as a negative control, covers fewer."""
+    """The interval covers the mean in 95% of 4,000 samples of three; the normal one, a control, in fewer than 85%."""
     samples = np.random.default_rng(0).normal(size=(4000, 3))
     covered = np.mean([one.low < 0 < one.high for one in map(interval, samples)])
     normal = np.abs(samples.mean(1)) < 1.96 * samples.std(1, ddof=1) / math.sqrt(3)

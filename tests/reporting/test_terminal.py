@@ -22,7 +22,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 
 
 def test_a_pipe_has_no_width(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
-    """Where the output is no terminal each row is one line, without blanks behind it; `$COLUMNS` limits it."""
+    """Rows are one line without trailing blanks if the output is no terminal, and `$COLUMNS` limits their width."""
     monkeypatch.delenv("COLUMNS", raising=False)
     terminal.table(("dataset", "verdict", "what"), ROWS)
     lines = printed()

@@ -22,7 +22,7 @@ def product(first: int = 2, second: float = 0.5, name: str = "a") -> str:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is displayed, in order; what replaces it is a pair."""
+    """Return the list of what is displayed, in order, in which a replacement is a pair."""
     seen: list[Any] = []
 
     def display(thing: Any, display_id: bool = False) -> Any:

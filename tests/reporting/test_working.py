@@ -46,7 +46,7 @@ def test_edit_opens_a_copy(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_copy_is_kept(checkout: Path) -> None:
-    """What was saved in a copy is there the next time; `anew` lays it aside. Linked notebooks lie beside it."""
+    """A copy keeps what was saved in it until `anew` lays it aside, and linked notebooks lie beside it."""
     copy = working.copy("p/1-a")
     assert (copy.parents[1] / "q/2-b.ipynb").is_file()
     source = (checkout / "notebooks/p/1-a.ipynb").read_text()

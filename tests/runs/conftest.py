@@ -1,4 +1,4 @@
-"""What tests of runs start from: an empty store, and functions to run that need no torch."""
+"""Provide the fixtures of the tests of runs: an empty store, and functions to run that need no torch."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def forget() -> None:
 
 
 def stored(**changed: Any) -> dict[str, Any]:
-    """What a record of the code as it is now would hold."""
+    """Return what a record of the code as it is now would hold."""
     forget()
     run = {"task": "check", "method": "mine", "dataset": ""}
     made = {"run": run, "fingerprint": provenance.fingerprint("check", "mine"), "when": "2099-01-01T00:00:00+00:00"}
@@ -92,7 +92,7 @@ def test_changed_definitions_are_named(checkout: Path, named: bool) -> None:
 
 
 def test_code_that_was_never_committed_is_said_to_be(checkout: Path) -> None:
-    """Where the commit has another code than the record, the folders that differ are named, and that it is unsure."""
+    """The reason names the folders that differ from the commit, and says that no commit has the record's code."""
     edit(checkout)
     record = stored()
     assert record["commit"].endswith("-dirty")
@@ -121,7 +121,7 @@ def test_many_definitions_are_counted() -> None:
 
 
 def test_namesakes_in_two_files_are_told_apart() -> None:
-    """Of two functions of one name in two files each is compared with its own, and one that moved with none of them."""
+    """Each of two functions of one name in two files is compared with its own, and a lone one with the other's."""
     old = [changes.Definition(f"fedrepro.engine.{file}", "_check", f"old {file}", {}) for file in "ab"]
     new = [changes.Definition(f"fedrepro.engine.{file}", "_check", f"new {file}", {}) for file in "ab"]
     assert changes.differences(old, new) == "_check (engine/a.py), _check (engine/b.py) have changed"

@@ -1,4 +1,4 @@
-"""Of several processes on a store one computes each run, and a claim ends with the process that holds it."""
+"""One of several processes on a store computes each run, and a claim ends with the process that holds it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def computed(log: Path) -> list[str]:
 
 
 def test_a_claim_holds_until_its_process_ends(tmp_path: Path) -> None:
-    """What another process has claimed cannot be claimed, other keys can, and a killed process holds nothing."""
+    """A key that another process has claimed cannot be claimed before it is killed, and other keys can."""
     first, second = (run.key for run in runs(2, tmp_path))
     mine = claims.claims_of(tmp_path)
     with holder(tmp_path, first) as other:
@@ -142,7 +142,7 @@ def test_a_failure_elsewhere_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_batches_are_claimed_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a batch trained side by side, the runs that another process has are left to it, and the rest is one batch."""
+    """A run of a batch that another process has is left to it, and the rest is trained side by side as one batch."""
     calls = fake_training(monkeypatch)
     wanted = sweep(task="train", paper="p", method="FedAvg", seed=[0, 1, 3, 4])
     store, other = Store(tmp_path / "results"), Store(tmp_path / "results")
@@ -182,7 +182,7 @@ def test_nothing_stays_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_computing(tmp_path: Path) -> None:
-    """Where the claim cannot be made the error says so, and nothing is computed."""
+    """An error says that the claim cannot be written, and nothing is computed."""
     store = Store(tmp_path / "results")
     (store.folder / claims.FILE).mkdir(parents=True)
     with pytest.raises(StoreError, match=r"claims\.lock' cannot be written: Is a directory"):

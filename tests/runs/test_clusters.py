@@ -44,14 +44,14 @@ def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     "address", ["not an address", "tcp://host", "tcp://host:port", "http://127.0.0.1:1", "127.0.0.1"]
 )
 def test_an_address_that_is_none(address: str) -> None:
-    """What is no address of a scheduler is refused with the form of one."""
+    """Text that is no address of a scheduler is refused with the form of one."""
     pytest.importorskip("distributed", reason="Dask is not tried: the extra 'dask' is not installed")
     with pytest.raises(ArgumentError, match=rf"address must be .*'tcp://host:8786'.* Got '{address}'"):
         executors.executor("dask", address)
 
 
 def test_slurm_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Slurm's commands are missing the engine is refused."""
+    """The engine `slurm` is refused if Slurm's commands are missing."""
     pytest.importorskip("submitit", reason="Slurm is not tried: the extra 'slurm' is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ArgumentError, match=r"engine must be 'local' or 'dask' where Slurm is not installed: .*srun"):

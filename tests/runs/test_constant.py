@@ -28,7 +28,7 @@ def unequal() -> Data:
 
 
 def test_a_frame_without_runs_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where all runs fail, a warning names them and says that the frame has no column of scores."""
+    """A warning names the runs and says that the frame has no column of scores if all fail, and only then."""
     datasets.register("unequal", unequal)
     same = {"task": "train", "paper": "mine", "dataset": "unequal", "split": "20/40/40", "partition": "metis"}
     runs = sweep(**same, method=["FedAvg", "Local"], clients=500, seed=range(2), options={"rounds": 1})
@@ -63,7 +63,7 @@ def test_one_predicted_class_is_said(
 
 
 def test_a_run_that_learns_has_no_note(tmp_path: Path) -> None:
-    """Where classes are told apart, the frame has no such column."""
+    """A frame has no column `note` if its run tells classes apart."""
     same = {"task": "train", "paper": "mine", "dataset": "Cora~standin", "split": "20/40/40", "partition": "metis"}
     runs = sweep(**same, method="FedAvg", clients=2, options={"rounds": 8, "hidden": 8, "lr": 0.05})
     assert "note" not in fr.execute(runs, store=Store(tmp_path), progress=False)

@@ -1,4 +1,4 @@
-"""What is worked out from all records of a store is worked out once, and again after a record was read."""
+"""Values worked out from all records of a store are worked out once, and again after a record was read."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_code_that_was_edited_in_the_same_process_is_refused(script: Callable[[s
 
 
 def test_code_that_is_edited_after_its_first_run_is_that_of_the_next(script: Callable[[str], list[Any]]) -> None:
-    """What was imported and hashed goes on, as in a sweep of hours, and its fingerprint is that of what ran."""
+    """Code that was imported and hashed goes on after an edit, with one fingerprint; the next process has another."""
     last = "told(other.replace(seed=1)); print(json.dumps(len({record['fingerprint'] for record in Store('kept')})))"
     assert script(f"told(other)\nedit()\n{last}")[1:] == [[["FedProx"], []], 1]
     assert script("told(other.replace(seed=2)); " + last.partition("; ")[2])[1] == 2

@@ -26,7 +26,7 @@ def test_environment() -> None:
 
 
 def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a cluster's login node has no GPU, the record of a worker that was lost can be written all the same."""
+    """An environment on a GPU that this process does not have is told by the name of its device."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert provenance.environment("cuda")["device"] == "cuda"
 

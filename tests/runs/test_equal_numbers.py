@@ -1,4 +1,4 @@
-"""Where a run's numbers are the same to the last bit, and where only to rounding: what README.md promises."""
+"""A run's numbers are the same to the last bit, or to rounding, where README.md promises it."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def test_computed_elsewhere_meanwhile(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_computed_again_has_its_new_result(store: Store, tmp_path: Path, workers: int) -> None:
-    """Of the runs whose keys are given all are computed again, once, and no other; the file keeps the old lines."""
+    """All runs whose keys are given are computed again, once, and no other; the file keeps the old lines."""
     wanted = logging_runs(tmp_path, 3)
     engine.execute(wanted, store=store, file="a", workers=1)
     old = {record["key"]: record for record in store}

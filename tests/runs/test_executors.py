@@ -145,7 +145,7 @@ def test_auto_is_the_gpu_if_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("cuda", "why"), [(None, "is built without CUDA"), ("13.0", "is built for CUDA 13.0")])
 def test_auto_says_once_why_it_takes_the_cpu(cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where `nvidia-smi` is installed and torch finds no GPU, `auto` says so, and not a second time."""
+    """`auto` says why torch finds no GPU if `nvidia-smi` is installed, and does not say it a second time."""
     executors._say_why_not.cache_clear()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
@@ -190,7 +190,7 @@ def test_gpus_are_named_as_the_variable_takes_them(
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> str:
-    """As if there were a GPU; its name."""
+    """Make torch find one GPU, and return its name."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     properties = SimpleNamespace(name="some GPU", major=9, minor=0, total_memory=2**33)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)

@@ -1,4 +1,4 @@
-"""What is killed, interrupted, full or forbidden loses no finished run."""
+"""A sweep that is killed or interrupted, or may not write, or finds the disk full, loses no finished run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def started(folder: Path, child: subprocess.Popen[str]) -> None:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    """Whether all have ended within five seconds; those that have not are ended now."""
+    """Return whether all have ended within five seconds, and end those that have not."""
     left = psutil.wait_procs(processes, timeout=5)[1]
     for process in left:
         process.kill()

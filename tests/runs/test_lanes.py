@@ -112,7 +112,7 @@ def test_a_lost_gpu_costs_a_worker(gpu: str, apart: bool, monkeypatch: pytest.Mo
 
 
 def test_this_process_is_not_replaced_where_others_cannot_compute(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what was written in a notebook, all after the loss comes with the error, and nothing is computed elsewhere."""
+    """Everything after the loss of a GPU comes with the error if no other process can compute a notebook's code."""
     monkeypatch.setenv("LOST", "")
     found = outcomes([lanes.Lane(iter(range(3)), 1, Inline(), gpu)], loses)
     assert found[0] == os.getpid() and all(isinstance(outcome, DeviceLostError) for outcome in found[1:])

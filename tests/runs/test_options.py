@@ -72,7 +72,7 @@ def test_a_run_computed_by_itself_is_checked_too() -> None:
 
 
 def test_functions_of_ones_own_may_say_what_they_read() -> None:
-    """What was registered with its options is checked; without them every option goes to the function."""
+    """Options of a function are checked if it was registered with them, and else none is refused."""
     registry.register("check", "told", fake_tasks.quick, options={"trials": 5, "kind": str})
     options.check(Run("check", "p", "told", options={"kind": "x"}))
     refuses(

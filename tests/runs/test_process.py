@@ -1,4 +1,4 @@
-"""What a process says of its own memory, and what of torch it takes for a run."""
+"""A process tells its own memory, and computes a run in torch's usual type whatever the caller has set."""
 
 from __future__ import annotations
 

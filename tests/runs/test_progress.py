@@ -80,7 +80,7 @@ def test_own_runs_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_log_has_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where there is no terminal lines come apart by `SECONDS`, and none comes of what takes less."""
+    """A log gets lines of what takes longer than `SECONDS`, the last one at the end, and none of what takes less."""
     monkeypatch.delenv("FEDREPRO_TRACE", raising=False)
     with progress.bar(10) as quick:
         quick.set_description_str("waiting for another process")

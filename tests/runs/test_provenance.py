@@ -106,7 +106,7 @@ def test_code_that_is_reached_counts(package: Path, file: str, old: str, new: st
 
 
 def test_what_trains_counts_for_training_only(package: Path) -> None:
-    """What `tasks.train` reaches is part of the fingerprint of a training method, and of no check."""
+    """Code that `tasks.train` reaches is part of the fingerprint of a training method, and of no check."""
     before, before_train = look(), look("train")
     edit(package / "unrelated.py", "g = 1", "g = 2")
     assert look() == before and look("train") != before_train
@@ -143,7 +143,7 @@ def test_another_function_under_the_same_name_is_seen(package: Path) -> None:
 
 
 def test_a_table_that_grows_counts_from_its_first_line(package: Path) -> None:
-    """Of `TABLE = ...` and `TABLE |= ...` both are seen, and the second of a table that nobody reaches is not."""
+    """Each statement that fills a table which is reached counts, and one of a table that nobody reaches does not."""
     edit(package / "extra.py", "A = 1", "A = 1\nA += 2\nA += 3")
     edit(package / "extra.py", "UNUSED = 2", "UNUSED = 2\nUNUSED += 2")
     before = look()

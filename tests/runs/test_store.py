@@ -36,7 +36,7 @@ def split(folder: Path, file: str = "a.jsonl") -> list[bytes]:
 
 
 def test_round_trip_is_exact(tmp_path: Path) -> None:
-    """What is read is what was written, floats to the last bit, in another store object too."""
+    """A record is read as it was written, floats to the last bit, by another store object too."""
     value = {"third": 1 / 3, "tiny": 5e-324, "text": "Österreich\n", "list": [1, 2.0, None, True]}
     store = Store(tmp_path / "new" / "folder")
     store.append("fedgat/6-experiments", record(result=value))
@@ -314,7 +314,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_full_disk_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the half line cannot be taken back it is a torn line: reported, and closed off by the next."""
+    """A half line that cannot be taken back is reported as a torn line, and the next record closes it off."""
     store = Store(tmp_path)
     store.append("a", record("k"))
     write, calls = os.write, []

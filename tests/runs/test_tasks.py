@@ -247,7 +247,7 @@ class Undecorated(FedAvg):
 
 
 def test_a_method_is_a_dataclass_with_its_options() -> None:
-    """What is no method at all, or has an option that is no field, is refused before anything is computed."""
+    """A function or class that is no method is refused, and so is an option that is no field, before a run."""
     registry.register("train", "Function", lambda run: {})
     registry.register("train", "Class", Data)
     for name in ("Function", "Class"):

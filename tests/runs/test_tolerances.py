@@ -1,4 +1,4 @@
-"""What another machine may change follows from how far rounding was measured to move a method's results."""
+"""Tolerances for another machine follow from how far rounding was measured to move a method's results."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Median(FedAvg):
 
 @dataclass(frozen=True)
 class MixedMedian(FedAvg):
-    """The same over the clients of all runs, which is right for one run."""
+    """Take the median over the clients of all runs, which is right for one run alone."""
 
     def aggregate(self, state: State, update: Update) -> State:
         """Return one median for all runs."""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("fakes")
 
 
 def change_code(monkeypatch: pytest.MonkeyPatch, method: str, fingerprint: str) -> None:
-    """As if the code of a method were another one."""
+    """Give a method another fingerprint, as if its code were another one."""
     real = provenance.fingerprint
 
     def other(task: str, name: str, dataset: str = "") -> str:
@@ -60,7 +60,7 @@ def test_the_cost_is_told_before(store: Store) -> None:
 
 
 def test_sample_is_seeded(store: Store) -> None:
-    """The same seed gives the same sample, another seed another one."""
+    """A seed gives one sample each time, and another seed gives another sample."""
     fill(store, runs(seeds=30))
     samples = [tuple(verification.verify(store, 5, seed=seed, workers=1)["key"]) for seed in (0, 0, 1)]
     assert samples[0] == samples[1] != samples[2]
@@ -198,7 +198,7 @@ def test_a_run_of_one_model_clears_no_other_model(store: Store, monkeypatch: pyt
 
 
 def test_a_difference_clears_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one run of a method and data set differs, what passed beside it does not clear the rest."""
+    """Runs that pass beside one that differs do not clear the rest of their method and data set."""
     _, second, _ = fill(store, runs(), fingerprint="old")
     store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
     frame = verification.verify(store, 3, workers=1)

@@ -145,7 +145,7 @@ def test_shares_on_a_graph(ring: str, form: str) -> None:
 
 
 def test_a_node_is_recovered_in_full_or_not_at_all(ring: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of five vectors the first two are recovered: no node counts in full, and the edges that cross are counted."""
+    """No node counts in full if two of its five vectors are found; the crossing edges of these two are counted."""
     error = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
     monkeypatch.setattr(attacks, "_measure", lambda send, own, truth: (truth, error))
     run = Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4)
@@ -174,7 +174,7 @@ def test_recovery_on_cora(form: str) -> None:
     [(0.9, 1.0, "fails"), (0.0, 0.9, "fails"), (0.0, 0.0, "holds"), (0.0, math.nan, "fails")],
 )
 def test_one_neighbour_that_is_missed_does_not_save_the_claim(exact: float, cross: float, verdict: str) -> None:
-    """What counts is the share that is recovered, not the largest error, and the claim agrees with the check."""
+    """Checks and claim hold only if no node or crossing edge is recovered, however large the largest error is."""
     shared = {"lone": "kept", "result.nodes": 10, "exact": 10 * exact, "error.largest": 1e6, "control": 0.0}
     frame = pd.DataFrame([{"form": form, "cross_client.recovered": cross, **shared} for form in ("matrix", "vector")])
     rows = tables.attack_checks(frame).set_index("id")

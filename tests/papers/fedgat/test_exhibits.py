@@ -58,7 +58,7 @@ def test_partly_iid_labels_take_the_point_of_iid_ones() -> None:
 
 
 def test_fg_t1_code_averages_gradients() -> None:
-    """FG-T1-code is FedGAT and DistGAT with the public code's steps, ten seeds of each published cell."""
+    """The runs of FG-T1-code are FedGAT and DistGAT by the public code's steps, ten seeds of each printed cell."""
     runs = GRIDS["FG-T1-code"].runs("paper")
     cells = {(run.method, run.dataset, run.partition) for run in runs}
     assert {method for method, _, _ in cells} == {"DistGAT (FedSGD)", "FedGAT (FedSGD)"}
@@ -70,7 +70,7 @@ def test_fg_t1_code_averages_gradients() -> None:
 
 
 def test_both_readings_have_every_cell() -> None:
-    """FG-T1 has ten seeds of each of the 24 cells in each reading; the code trains one round less than it counts."""
+    """Each reading of FG-T1 has ten seeds of 24 cells, and the code's trains one round less than it counts."""
     runs = GRIDS["FG-T1"].runs("paper")
     for reading in settings.READINGS:
         mine = [run for run in runs if settings.reading(run.method, run.prepare) == reading]
@@ -392,7 +392,7 @@ def test_every_data_set_of_the_table_is_judged() -> None:
 
 
 def test_a_number_that_no_partition_changes_is_one_part() -> None:
-    """As coded FedGAT and central models have one number for all partitions, FedGCN and DistGAT one for each."""
+    """FedGAT as coded and central models are one part for all partitions, FedGCN and DistGAT one for each."""
     judged = judge(store(10, 10))["evidence"]
     assert judged["FG-C1"].startswith("9 shown") and judged["FG-C3"].startswith(f"{12 + 9 + 6} shown")
     assert judged["FG-C2-DistGAT"].startswith("12 shown") and "iid, code, over GCN" not in judged["FG-C3"]

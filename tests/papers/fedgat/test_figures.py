@@ -1,4 +1,4 @@
-"""What FedGAT's figures say about the runs behind them."""
+"""The curves of FedGAT's figures say how many seeds of Table 1 are behind them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_blocks_of_features_give_the_same_layer() -> None:
 
 
 def test_the_projections_depend_on_seed_and_node_alone() -> None:
-    """The same seed and node give the same U_j bit for bit, and another node or seed gives others."""
+    """A seed and a node give one U_j bit for bit, and another node or seed gives another."""
     first, again = (protocol.projectors(3, 0, 5)[1] for _ in range(2))
     assert torch.equal(first, again)
     for seed, node in ((1, 5), (0, 6)):

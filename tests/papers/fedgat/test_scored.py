@@ -1,4 +1,4 @@
-"""What is measured at the scored round is compared with programs written out here."""
+"""Measurements at the scored round agree with programs that are written out here."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_networks_are_those_of_the_appendix() -> None:
 
 
 def test_the_literal_reading_has_the_printed_steps() -> None:
-    """FG-T1-literal has Adam at 0.1 with regularization 0.001, which the appendix prints for Cora, on all graphs."""
+    """The runs of FG-T1-literal have Adam at 0.1 with regularization 0.001 on all graphs, as printed for Cora."""
     for run in LITERAL:
         method, _ = tasks.method(run, features=20, classes=4)
         assert (method.optimizer, method.lr, method.weight_decay) == ("adam", 0.1, 0.001)

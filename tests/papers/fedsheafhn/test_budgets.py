@@ -43,7 +43,7 @@ def test_every_method_has_the_same_budget() -> None:
 
 
 def test_no_reported_run_uses_the_tuning_seed() -> None:
-    """What hyper-parameters were chosen on is not what is reported."""
+    """The seed on which hyper-parameters were chosen is that of no run outside the tuning (SH-T9)."""
     tuned = {run.seed for run in grids.tuning()}
     reported = {run.seed for name, grid in GRIDS.items() if name != "SH-T9" for run in grid.paper()}
     assert tuned == {settings.TUNING_SEED} and settings.TUNING_SEED not in reported
@@ -68,7 +68,7 @@ def test_methods_are_alive_with_the_settings_of_the_tables(method: str, fact: st
 
 
 def test_fedsage_learns_more_than_the_most_frequent_class() -> None:
-    """SH-B1: by more than five points in every stored run on Cora and CiteSeer."""
+    """Stored runs of FedSage+ on Cora and CiteSeer are over five points above the most frequent class (SH-B1)."""
     stored = Store(paths.root() / "data" / "results").frame
     trained, statistics = (
         [run for run in runs if run.dataset in ("Cora", "CiteSeer")]

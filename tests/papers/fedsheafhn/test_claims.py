@@ -260,7 +260,7 @@ def test_the_area_is_of_the_first_rounds() -> None:
 
 
 def test_noise_is_no_cost() -> None:
-    """Of two methods without a loss on average, the noisier one is not charged for the seeds on which it lost."""
+    """The noisier of two methods without a loss on average is not charged for the seeds on which it lost."""
     rows = [
         {"dataset": "Cora", "method": method, "seed": seed, "ratio": ratio, "attack": "same", "percent": percent}
         for seed, sign in enumerate((-1, 1, -1, 1))

@@ -115,7 +115,7 @@ def test_distances_of_a_stand_in_are_shown_where_its_graph_was_not_run() -> None
 
 
 def test_messages_are_summed_over_a_run_and_averaged_over_seeds() -> None:
-    """SH-F2: by stage, direction and kind; a kind that a method never sends has no row."""
+    """The table of SH-F2 has a row for each stage, direction and kind that a method sends, and none without."""
     sent = {"traffic.before.up.embedding": 10.0, "traffic.training.down.generated weights": 300.0}
     plain = {"traffic.training.down.weights": 40.0, "traffic.bytes.training": 160.0}
     made = frame(few(grids.exchanged()), lambda run: sent if run.method == "FedSheafHN" else plain)
@@ -131,7 +131,7 @@ def test_messages_are_summed_over_a_run_and_averaged_over_seeds() -> None:
 
 
 def test_what_needs_no_training_is_set_beside_the_tables() -> None:
-    """Of 44 columns' cells those at or below the most frequent class are counted, published and ours; a column without
+    """Published cells and ours are counted by method if they are at or below the most frequent class; a column without
     statistics, and a cell without runs, count nowhere.
     """
     statistics = frame(few(grids.statistics(10, 20), 2), lambda run: {"majority": 0.7 + 0.01 * run.seed})

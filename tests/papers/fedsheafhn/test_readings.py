@@ -55,7 +55,7 @@ def test_the_chance_is_that_of_the_paired_test() -> None:
 
 
 def test_holms_procedure() -> None:
-    """Of three tests the smallest counts threefold, none counts less than a smaller one or more than 1, NaN not."""
+    """The smallest of three p-values counts threefold, none less than a smaller one or more than 1, NaN not."""
     given = pd.Series([0.6, 0.01, math.nan, 0.011], list("abcd"))
     assert ablations.together(given).to_dict() == pytest.approx(
         {"a": 0.6, "b": 0.03, "c": math.nan, "d": 0.03}, nan_ok=True
@@ -75,7 +75,7 @@ def choices(at: dict[str, tuple[float, float, float]]) -> pd.DataFrame:
 
 
 def test_intervals_that_leave_out_zero_are_named_alone_and_together() -> None:
-    """Of eleven differences two leave out zero by themselves, and only the surer one with all looked at together."""
+    """Two of eleven differences leave out zero by themselves, and only the surer one with all looked at together."""
     table = choices({"FGGP": (3.0, 3.01, 2.99), "FED-PUB": (-1.2, -1.0, -1.45)})
     rows = table[table["choice"].eq("input features not dropped")]
     alone = rows.set_index("method")

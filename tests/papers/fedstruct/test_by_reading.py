@@ -126,7 +126,7 @@ def test_quick_runs_no_reading_of_a_large_graph() -> None:
 
 
 def test_what_the_deviations_say_of_validation_is_stored() -> None:
-    """FS-R1 and FS-R2: on validation nodes the public code's readings are better in each row and graph."""
+    """The public code's readings are better on validation nodes in each row on Cora and Chameleon (FS-R1, FS-R2)."""
     frame = Store(paths.root() / "data" / "results").frame(registered()["FS-M1"].runs("paper"))
     tried = tables.open_settings(tables.prepare(frame, "FS-M1"))
     scores = tried.set_index(["method", "dataset", "reading"])["validation"]

@@ -25,15 +25,14 @@ def test_close_to_central_can_fail(score: float, verdict: str) -> None:
     assert judge("FS-C1", lambda name: stored(name, dict.fromkeys(HOP2VEC, score)))[1] == verdict
 
 
-@pytest.mark.parametrize(("loss", "verdict"), [(0.0, "holds"), (0.3, "mixed")])
-def test_stability_needs_both_ends(loss: float, verdict: str) -> None:
-    """FS-C6: GraphSAGE falls with depth, and Hop2Vec must not; both are compared at one number of clients."""
+@pytest.mark.parametrize(("low", "verdict"), [((), "holds"), ((60,), "mixed"), ((1,), "mixed")])
+def test_stability_needs_both_ends(low: tuple[int, ...], verdict: str) -> None:
+    """The claim FS-C6 holds if GraphSAGE alone falls with depth, and is mixed if Hop2Vec is low at either end."""
 
     def get(name: str) -> pd.DataFrame:
         frame = stored(name, {})
-        deep = frame["propagations"].isin([20, 60])
         sage = frame["method"].isin(["Central GNN", "FedSGD GNN"])
-        fall = (deep & sage) * 20.0 + (deep & ~sage) * 100 * loss
+        fall = (sage & frame["propagations"].eq(20)) * 20.0 + (~sage & frame["propagations"].isin(low)) * 30.0
         return frame.assign(percent=frame["percent"] - fall)
 
     assert judge("FS-C6", get)[1] == verdict
@@ -41,7 +40,7 @@ def test_stability_needs_both_ends(loss: float, verdict: str) -> None:
 
 @pytest.mark.parametrize(("best", "verdict"), [(10, "holds"), (5, "mixed")])
 def test_the_structure_alone_peaks_where_the_paper_says(best: int, verdict: str) -> None:
-    """FS-C6-structure holds with the peak at 10 propagations, and not with one at 5."""
+    """The claim FS-C6-structure holds with the peak at 10 propagations, and is mixed with one at 5."""
 
     def get(name: str) -> pd.DataFrame:
         frame = stored(name, {})
@@ -75,10 +74,10 @@ N2V, H2V, FULL = "FedStruct (DGCN+N2V)", "FedStruct (DGCN+H2V)", "FedStruct (H2V
 @pytest.mark.parametrize(
     ("full", "verdict"),
     [({}, "holds"), ({FULL: 0.9}, "fails"), ({FULL: 0.7}, "undecided")],
-    ids=["below", "above", "below on one graph"],
+    ids=["above", "below", "below on one graph"],
 )
 def test_node2vec_is_compared_with_hop2vec_without_pruning(full: dict[str, float], verdict: str) -> None:
-    """FS-C4b asks whether Node2Vec is above unpruned Hop2Vec somewhere, and fails where it is below everywhere."""
+    """The claim FS-C4b holds if Node2Vec is above unpruned Hop2Vec, fails if below, and is undecided if unclear."""
     scores = {N2V: 0.7, H2V: 0.1, "FedStruct (H2V)": 0.1} | full
 
     def get(name: str) -> pd.DataFrame:
@@ -92,7 +91,7 @@ def test_node2vec_is_compared_with_hop2vec_without_pruning(full: dict[str, float
 
 
 def test_pruning_is_judged_where_something_is_pruned() -> None:
-    """FS-C5 has no part on Chameleon, whose one power is never pruned, and says so."""
+    """The check of FS-C5 speaks of Chameleon, whose one power is never pruned, and its evidence has no part there."""
     (chosen,) = claims.named(CLAIMS, ["FS-C5"])
     evidence, _ = chosen.judge(lambda name: stored(name, {}))
     assert "Chameleon" in chosen.check and "Chameleon" not in evidence
@@ -100,7 +99,7 @@ def test_pruning_is_judged_where_something_is_pruned() -> None:
 
 
 def test_both_decoupled_kinds_are_compared_with_central() -> None:
-    """FS-C9 holds only if Hop2Vec and Node2Vec with a decoupled GCN both stay near Central GNN."""
+    """The claim FS-C9 is mixed once Hop2Vec with a decoupled GCN is far below Central GNN, Node2Vec staying near."""
     for below, verdict in ((0.49, "holds"), (0.3, "mixed")):
         scores = {"FedStruct (DGCN+H2V)": below, "FedStruct (GNN+H2V)": 0.2, "FedStruct (GNN+N2V)": 0.2}
         frame = stored("FS-F6", scores)

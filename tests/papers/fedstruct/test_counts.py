@@ -30,7 +30,7 @@ def test_messages_are_one_row_each() -> None:
 
 
 def test_theta_does_not_count_as_growth() -> None:
-    """Of 2 rounds, 3 clients and 10 weights 120 scalars are theta's; the blocks are what is beside it."""
+    """The 120 scalars of theta (2 rounds, 3 clients, 10 weights) do not count among the blocks beside them."""
     fixed = {"rounds": 2, "sizes.K": 3, "sizes.theta": 10, "sizes.n": 50}
     frame = pd.DataFrame([{**fixed, "before.up.blocks": 8.0, "training.up.gradients": 60.0, "training.down.w": 60.0}])
     total = counts.totals(frame).iloc[0]

@@ -138,7 +138,7 @@ def test_table8_without_the_graph_is_table6() -> None:
 
 
 def test_a_run_of_two_rows_stands_in_both() -> None:
-    """FS-T8's rows are named by the row, whatever else the run is."""
+    """A run that two rows show stands in both under the row's name, whatever its method is registered as."""
     frame = stored("FS-T8", {})
     assert set(frame["method"]) == set(cells.T8) and set(frame["registered"]) == {"Central", "FedStruct"}
     twice = stored("FS-T2-readings", {}).query("dataset == 'Cora' and seed == 0")
@@ -161,7 +161,7 @@ def test_fedpub_is_read_after_local_training() -> None:
 
 
 def test_propagations_are_those_of_the_row() -> None:
-    """FS-F4b's axis is L_s for FedStruct and the number of layers for GraphSAGE."""
+    """The runs of FS-F4b have every depth of the figure, as L_s for FedStruct and as layers for GraphSAGE."""
     ours = stored("FS-F4b", {}, seeds=1)
     for name in ("FedStruct (H2V)", "Central GNN"):
         assert set(ours[ours["method"] == name]["propagations"]) == set(map(float, cells.DEPTHS))
@@ -176,7 +176,7 @@ def test_readings_change_what_they_name_and_nothing_else() -> None:
 
 
 def test_open_settings_are_those_validation_chose() -> None:
-    """What `method_of` uses of each pair of readings has the higher mean validation accuracy in the stored runs."""
+    """`method_of` uses the one of each pair of readings whose stored runs have the higher mean validation accuracy."""
     means = tables.open_settings(from_the_store("FS-M1")).groupby("reading")["validation"].agg(["mean", "count"])
     for rows, pair in readings.OPEN.items():
         best = max(pair, key=lambda reading: means["mean"][reading])
@@ -200,7 +200,7 @@ def test_what_is_said_of_deep_networks_is_what_was_measured() -> None:
 
 
 def test_prose_is_compared_with_the_tables() -> None:
-    """FS-Q1: 43.78 and 43.70 differ, 16.94 and 0.07 agree, 28 numbers in all."""
+    """Two of the text's 28 numbers agree with the tables, 16.94 and 0.07; the first gain there is 43.70 (FS-Q1)."""
     table = printed.prose_against_tables()
     assert len(table) == 28
     agreeing = table[table["state"] == "agrees"]["prose"].tolist()
@@ -210,7 +210,7 @@ def test_prose_is_compared_with_the_tables() -> None:
 
 
 def test_prose_is_compared_with_runs() -> None:
-    """FS-X1: a gap of the text has our gap next to it, over the seeds of both rows; a best depth has none."""
+    """A gap of the text has our gap over the seeds of both rows beside it, and a best depth has none (FS-X1)."""
     table = printed.prose_against_runs(stored("FS-X1", {"Central GNN": 0.8, "FedStruct (H2V)": 0.7}))
     gaps = table[table["method"].str.contains(" - ") & table["runs"].gt(0) & table["method"].str.startswith("Central")]
     assert set(gaps["runs"]) == {3} and gaps["ours"].between(9, 31).all()
@@ -219,7 +219,7 @@ def test_prose_is_compared_with_runs() -> None:
 
 
 def test_sentences_are_compared_with_the_tables() -> None:
-    """FS-Q19: the cells named there, and no cell where the sentence is true."""
+    """Six named cells contradict sentences of the text, and no cell of Cora does so with FedSGD GNN (FS-Q19)."""
     found = printed.claims_against_tables()
     contradicting = set(found[["dataset", "partition", "clients", "right"]].itertuples(index=False, name=None))
     assert contradicting >= {

@@ -124,7 +124,7 @@ def test_a_fit_tells_whether_it_converged() -> None:
 def test_a_fit_that_stops_early_has_not_converged(
     residual: float, steps: int, converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What counts is the part left unexplained: contradicting equations stop a fit before its last step."""
+    """The part left unexplained tells whether a fit has converged, and not whether it stopped before its last step."""
     fit = attacks.Fit(torch.ones(3, FEATURES, dtype=torch.float64), residual, steps)
     monkeypatch.setattr(attacks, "rebuild", lambda *_: (torch.arange(3), fit))
     assert attack(hidden=6)["converged"] is converged

@@ -98,8 +98,8 @@ def cell_runs(stored: dict[str, dict[str, int]]) -> pd.DataFrame:
 
 
 def test_all_methods_choose_among_the_same_samplers() -> None:
-    """FR-S2: with one sampler for Feras isolation is compared with that; with all on as many seeds each has its best;
-    without a common one nothing is compared.
+    """Every method chooses the best of the samplers that all methods of its cell have on as many seeds (FR-S2); a cell
+    without a common sampler is left out.
     """
     few, all_three = {"rw": 3, "edge": 1}, {"node": 3, "rw": 3, "edge": 3}
     for has, best in ((few, "rw"), (all_three, "edge")):
@@ -166,7 +166,7 @@ def test_standins_are_compared_with_nothing() -> None:
 
 
 def test_printed_gains_are_those_of_the_table() -> None:
-    """FR-Q1: 0.953 against 0.952 is 0.001, 0.895 against 0.819 is 0.076, and only PPI at 60% exceeds a point."""
+    """Gains are differences of printed cells, and only on PPI at 60% does Feras gain more than a point (FR-Q1)."""
     gaps = tables.published_gains().set_index(["dataset", "setting", "hosts", "gain"]).published
     assert gaps["PPI", "kappa=40%", 3, "Feras over GraphSAINT"] == pytest.approx(0.001)
     assert gaps["PPI", "kappa=60%", 3, "Feras over GraphSAINT"] == pytest.approx(0.076)

@@ -1,4 +1,4 @@
-"""FR-H4's evidence counts the cells below, above and surely above zero."""
+"""The evidence of FR-H4 counts the cells below, above and surely above zero."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fedrepro.papers.feras.exhibits import claims, curves, grids
 
 
 def by_period(drop: dict[int, float], graphs: tuple[str, ...] = ("Photo",), at: int = 40) -> pd.DataFrame:
-    """FR-F5 with a constant score, less by `drop` from epoch `at` on for some q."""
+    """Return the runs of FR-F5 with a nearly constant score, which changes by `drop` after epoch `at` for some q."""
     runs = [run for run in grids.periods() if run.dataset in graphs]
     less = {run.key: drop.get(int(run.options["q"]), 0.0) for run in runs}
     return stored(runs, lambda run, t: 0.8 + less[run.key] * (t > at) + 0.0001 * (run.seed * run.options["q"] % 7))
@@ -40,7 +40,7 @@ def test_claim_1_rests_on_lemma_and_runs(late: float, lemma: str, verdict: str) 
     ],
 )
 def test_q_is_tested_only_where_it_can_matter(drop: dict[int, float], at: int, verdicts: list[str]) -> None:
-    """FR-H1's runs and FR-H7 are judged if some q leaves q = 1 by more than a point at some epoch from 50 on."""
+    """The runs of FR-H1 and FR-H7 are judged only if some q leaves q = 1 by more than a point at some late epoch."""
     frame = by_period(drop, at=at)
     found = [judge(lambda name: frame if name == "FR-F5" else frame.iloc[:0]) for judge in BY_Q]
     assert [verdict for _, verdict in found] == verdicts

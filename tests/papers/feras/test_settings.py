@@ -64,7 +64,7 @@ def test_periods_are_those_of_figure_5() -> None:
 
 
 def test_the_score_is_that_of_the_best_validation_round() -> None:
-    """Of the rounds that a record keeps, the score is taken where the hosts' validation score is best (FR-S6)."""
+    """Test and validation score are read at the round of best validation, in the view `before` (FR-S6)."""
     (run,) = grids.cell(FERAS, "Photo", 40, 3, [0])
     kept = {("before", "best"): 0.8, ("before", "last"): 0.6, ("before", "best_loss"): 0.5}
     kept |= {("after", pick): 0.4 for pick in ("best", "last", "best_loss")}

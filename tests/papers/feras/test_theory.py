@@ -170,8 +170,8 @@ def test_random_systems_are_what_they_say() -> None:
                 assert np.array_equal(features.setdefault(int(v), x), x)
 
 
-def test_a_second_fixed_point_is_a_finding_and_no_control() -> None:
-    """Where the target is below lambda, the two-layer map has one fixed point, and the row holds."""
+def test_the_two_layer_map_has_one_end_only_below_lambda() -> None:
+    """The ends of the two-layer map are 4 apart for a target of 3 at lambda = 1, and meet for one below lambda."""
     assert convergence.distance_of_ends(3.0, 1.0, 0.1) == pytest.approx(4)
     assert convergence.distance_of_ends(0.5, 1.0, 0.1) < 1e-6
 
@@ -239,7 +239,7 @@ def test_rates_are_bounded_at_the_largest_step_and_not_with_another_matrix() -> 
 
 
 def test_the_checks_of_the_rate_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where eta is chosen for an M of a third of the size, as M with sharing may be, every row of the rate fails."""
+    """Every row of the rate fails if eta is chosen for matrices M of a third of their size."""
     step = convergence.largest_step
     monkeypatch.setattr(convergence, "largest_step", lambda matrices: step([m / 3 for m in matrices]))
     rows = convergence._rate_rows(np.random.default_rng(0), 5, [1, 5, 10])

@@ -1,4 +1,4 @@
-"""What a curious server and a curious client rebuild from GFL-APPNP's messages."""
+"""Show what a curious server and a curious client rebuild from GFL-APPNP's messages, with and without noise."""
 
 from __future__ import annotations
 

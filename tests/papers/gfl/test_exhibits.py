@@ -43,7 +43,7 @@ def test_second_transcription_agrees() -> None:
 
 
 def test_the_diagrams_are_counted() -> None:
-    """GFL-F1a, F1b: a step's scalars are those of all clients; one encoder for all, an aggregator for each."""
+    """A step's scalars are those of all clients, with one encoder for all and an aggregator for each (GFL-F1a, F1b)."""
     found = theory.algorithm(Run("check", "gfl", "gfl-algorithm", dataset="csbm-SC", options={"local_epochs": 1}))
     parts_of = {name: part for name, part in found["result"].items() if isinstance(part, dict)}
     flat = {f"{name}.{key}": value for name, part in parts_of.items() for key, value in part.items()}
@@ -283,7 +283,7 @@ def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
 
 
 def test_the_lemma_holds_with_constants_of_other_seeds_and_not_without_its_factor() -> None:
-    """GFL-L1 on two seeds, each with the other's constants; without I^2 the bound is exceeded."""
+    """The bound of GFL-L1 holds on two seeds, each with the other's constants, and is exceeded without I^2."""
     runs = [check(theory.compensation_error, "csbm-DNC", seed, local_epochs=8, lr=0.5, rounds=3) for seed in (0, 1)]
     frame = pd.DataFrame([{**run, "local_epochs": 8, "lr": 0.5, "seed": seed} for seed, run in enumerate(runs)])
     first, second = gfl_theory.lemma_checks(gfl_theory.lemma_table(frame))
@@ -319,8 +319,8 @@ def test_a_run_whose_numbers_are_nan_breaks_the_lemma_and_the_identities() -> No
 
 
 def rates(ratio: float, exponent: float, left: float = 0.1) -> pd.DataFrame:
-    """GFL-Th2 with three seeds: a mean that is `ratio` of the first term and falls with N as N**exponent, while a share
-    `left` of the loss is left.
+    """Return GFL-Th2 with three seeds: a mean that is `ratio` of the first term and falls with N as N**exponent, while
+    a share `left` of the loss is left.
     """
     rows = []
     for run in grids.rates():
@@ -335,7 +335,7 @@ def rates(ratio: float, exponent: float, left: float = 0.1) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("ratio", "exponent"), [(0.5, -0.5), (0.5, 0.5), (2.0, 0.1)])
 def test_no_outcome_of_the_rate_is_a_test(ratio: float, exponent: float) -> None:
-    """GFL-C6 and four axes of the theorem are not tested, whatever was measured; the sentence says why."""
+    """The claim GFL-C6 and four axes of the theorem are not tested, whatever was measured; the sentence says why."""
     evidence, verdict = CLAIMS[5].judge(lambda _: rates(ratio, exponent))
     assert verdict == "not tested" and gfl_theory.HALF in evidence
     assert f"T: largest ratio {ratio:.2f}" in evidence and f"exponent {exponent:+.2f}" in evidence

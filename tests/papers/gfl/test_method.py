@@ -268,7 +268,7 @@ def test_majority_is_reported_where_labels_are_fixed() -> None:
 
 
 def test_votes_are_taken_at_the_lowest_loss() -> None:
-    """Of three rounds whose validation loss falls and then rises, the second one's majorities are reported."""
+    """The majorities are reported of the second of three rounds, whose validation loss is the lowest."""
     fed, state = GFLAPPNP(model=NET).start(federate(data(split_nodes=True)))
     graph, y, trace = state.more.graphs[0], fed.batch.y, Trace()
     odd = torch.arange(len(y)) % SAMPLES == 0  # one sample of each node is given another label than the other three

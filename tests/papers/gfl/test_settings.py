@@ -105,7 +105,7 @@ def test_figure_2a_trains_as_printed() -> None:
 
 
 def test_the_score_is_that_of_the_lowest_validation_loss() -> None:
-    """Of the rounds that a record keeps, test accuracy is taken at the lowest validation loss (A.2.2)."""
+    """Test accuracy is taken at the round of lowest validation loss, of the rounds that a record keeps (A.2.2)."""
     run = grids.cell(("GFL-APPNP", "I=10"), "csbm-DNC", "code")[0]
     kept = {"before.best.test": 0.9, "before.best_loss.test": 0.6, "before.last.test": 0.3}
     kept |= {f"after.{pick}.test": 0.1 for pick in ("best", "best_loss", "last")}

@@ -44,7 +44,7 @@ def test_weights_that_are_nan_are_told() -> None:
 
 
 def test_a_curvature_or_a_constant_that_is_nan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two curvatures one is NaN, and of the constants of Lemma A.1 that of one update; so is the largest of each."""
+    """One NaN among two curvatures makes the condition NaN, and one among the updates the constant of Lemma A.1."""
     norms, calls = theory.jacobian_norms, itertools.count()
     monkeypatch.setattr(theory, "smoothness", lambda *_: (1.0, math.nan)[next(calls)])
     options = {"updates": 10, "local_epochs": 5, "lr": 0.4, "error": 0, "batch": 5}

@@ -84,7 +84,7 @@ def test_exhibits_can_be_linked_to(tmp_path: Path, figures: Path) -> None:
 
 
 def test_an_id_names_one_heading(tmp_path: Path, figures: Path) -> None:
-    """Of two headings of an exhibit the one with its title can be linked to."""
+    """Only the first of an exhibit's headings that has a title gets the name of its ID."""
     path = figures / "fedgat" / "README.md"
     path.write_text("# FedGAT\n\n### FG-T1\n\ntext\n\n### FG-T1, Table 1: accuracy\n\n### FG-T1, Table 1: again\n")
     text = sources.markdown(Sources(tmp_path / "s"), path)
