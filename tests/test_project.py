@@ -203,7 +203,6 @@ def test_methods_know_neither_runs_nor_reporting() -> None:
     known = {
         f"{dotted(path)} -> {name}"
         for path in files
-        if path.is_file()
         for name in imported(path, top_level_only=False)
         if room(name) in ("runs", "reporting")
     }
