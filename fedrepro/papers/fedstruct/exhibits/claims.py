@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, CLIENTS, HOP2VEC, LABELLED, labelled
 from fedrepro.papers.fedstruct.exhibits.printed import CLOSE, SLIGHT
@@ -24,7 +25,7 @@ SHARES = {labelled(x): f"{x}%" for x in LABELLED if x != 10}  # 10% is that of t
 AT_CLIENTS = "{dataset}, {clients} clients"
 
 
-def to_central(exhibit: str, name: str = "", **per: Sequence[object]) -> Difference:
+def to_central(exhibit: str, name: str = "", **per: Sequence[Any]) -> Difference:
     """Return Hop2Vec minus Central GNN, above -2 points, for each combination of `per`."""
     central = {"method": CENTRAL, "partition": "single", "clients": 1}
     return Difference(exhibit, {"method": HOP2VEC}, central, per, -CLOSE, name=name, labels=SHARES)
@@ -41,7 +42,7 @@ def at_depths(
     row: str, clients: int, far: int, near: int, above: float, below: float = math.inf, value: str = "percent"
 ) -> Difference:
     """Return a row of Figure 4(b) at one number of propagations minus the same row at another."""
-    per = {"method": [row], "dataset": ["Cora"], "clients": [clients]}
+    per: dict[str, Sequence[Any]] = {"method": [row], "dataset": ["Cora"], "clients": [clients]}
     name = f"{{method}}, {far} minus {near} propagations"
     return Difference("FS-F4b", {"propagations": far}, {"propagations": near}, per, above, below, name, value=value)
 
