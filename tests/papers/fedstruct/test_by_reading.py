@@ -107,7 +107,7 @@ def test_a_reading_changes_what_it_names() -> None:
         assert made is not None
         if reading in readings.CODED:
             usual = method_of(name, run.dataset)[1]
-            changes = readings.CODED[reading][2]
+            changes = {"prune": None, "graph": None, **readings.CODED[reading][1]}
             kept = {option: value for option, value in usual.items() if option not in changes}
             assert run.options == {**kept, **{o: v for o, v in changes.items() if v is not None}}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 from fedrepro.papers.fedsheafhn.exhibits import settings
@@ -30,46 +31,29 @@ def standin(method: str, clients: int, **more: Any) -> list[Run]:
 
 def table(first: int, second: int) -> list[Run]:
     """Return Table 1 (10 and 20 clients) or 2 (30 and 50): eleven methods on six graphs, without a stand-in."""
-    return [
-        run
-        for d in settings.DATASETS
-        for n in (first, second)
-        for method in settings.METHODS
-        for run in cell(method, d, n)
-    ]
+    cells = product(settings.DATASETS, (first, second), settings.METHODS)
+    return [run for dataset, clients, method in cells for run in cell(method, dataset, clients)]
 
 
 def lineage_table() -> list[Run]:
     """Return six methods of Table 1 under the protocol of FED-PUB's line: 10 and 20 clients, Cora and CiteSeer."""
-    return [
-        run
-        for d in settings.LINEAGE_RATES
-        for n in (10, 20)
-        for method in settings.LINEAGE
-        for run in settings.lineage(method, d, n)
-    ]
+    cells = product(settings.LINEAGE_RATES, (10, 20), settings.LINEAGE)
+    return [run for dataset, clients, method in cells for run in settings.lineage(method, dataset, clients)]
 
 
 def literal_table() -> list[Run]:
     """Return the ten baselines of Tables 1 and 2 as the text has them literally, on Cora and CiteSeer."""
     counts = [clients for clients in settings.PARTITIONS if clients <= 50]
-    return [
-        run
-        for d in settings.LITERAL
-        for n in counts
-        for method in settings.OTHERS
-        for run in settings.literal(method, d, n)
-    ]
+    cells = product(settings.LITERAL, counts, settings.OTHERS)
+    return [run for dataset, clients, method in cells for run in settings.literal(method, dataset, clients)]
 
 
 def variant(method: str, counts: Iterable[int] = (20, 30), **more: Any) -> list[Run]:
     """Return a method with some options on the graphs of `ABLATED` and on the stand-in."""
     runs = []
     for clients in counts:
-        # Figure 1(b) shows the clients of this variant.
-        kept: dict[str, Any] = (
-            {"series": settings.CLIENTS} if clients == 20 and more.get("vectors") == "one-hot" else {}
-        )
+        shown = clients == 20 and more.get("vectors") == "one-hot"  # in Figure 1(b), client by client
+        kept: dict[str, Any] = {"series": settings.CLIENTS} if shown else {}
         runs += [run for dataset in settings.ABLATED for run in cell(method, dataset, clients, **more, **kept)]
         runs += standin(method, clients, **more, **kept)
     return runs
@@ -120,18 +104,15 @@ def fggp_readings() -> list[Run]:
     return [run for options in settings.FGGP_READINGS.values() for run in cell("FGGP", QUICK, 10, range(3), **options)]
 
 
-TIMED = [("FedSheafHN", 20), ("w/o Sheaf diffusion", 20), ("w/ GCN", 20), (settings.BASE_MODEL, 20)]
-TIMED += [("+ Hypernetwork", 20), ("FedSheafHN", 50), ("FedSheafHN", 100)]
+TIMED = [(row, 20) for row in (OURS, "w/o Sheaf diffusion", "w/ GCN", settings.BASE_MODEL, "+ Hypernetwork")]
+TIMED += [(OURS, 50), (OURS, 100)]
 
 
 def server() -> list[Run]:
     """Return the benchmarks of the server: seconds and memory a round."""
-    return [
-        run
-        for dataset, rounds in ((QUICK, 10), ("Computers", 3), (STANDIN, 3))
-        for row, clients in TIMED
-        for run in _benchmark(row, dataset, clients, rounds)
-    ]
+    rounds = {QUICK: 10, "Computers": 3, STANDIN: 3}
+    cells = product(rounds, TIMED)
+    return [run for dataset, (row, clients) in cells for run in _benchmark(row, dataset, clients, rounds[dataset])]
 
 
 def _benchmark(row: str, dataset: str, clients: int, rounds: int) -> list[Run]:
@@ -145,20 +126,10 @@ def _benchmark(row: str, dataset: str, clients: int, rounds: int) -> list[Run]:
 
 def tuning() -> list[Run]:
     """Return twelve points for every method on each graph of `TUNED`: one seed, 10 clients, few rounds."""
-    return [
-        run
-        for dataset in settings.TUNED
-        for method, points in settings.POINTS.items()
-        for point in points
-        for run in cell(
-            method,
-            dataset,
-            settings.TUNING_CLIENTS,
-            [settings.TUNING_SEED],
-            tuned=point,
-            rounds=settings.TUNING_ROUNDS[dataset],
-        )
-    ]
+    tuned = partial(cell, clients=settings.TUNING_CLIENTS, seeds=[settings.TUNING_SEED])
+    points = [(method, point) for method, points in settings.POINTS.items() for point in points]
+    cells = [(method, dataset, point) for dataset in settings.TUNED for method, point in points]
+    return [run for m, d, point in cells for run in tuned(m, d, tuned=point, rounds=settings.TUNING_ROUNDS[d])]
 
 
 # --- the figures and algorithms ----------------------------------------------------------------------------------
@@ -195,10 +166,9 @@ def new_clients() -> list[Run]:
 
 def malicious() -> list[Run]:
     """Return FedSheafHN and FED-PUB with a share of 20 clients that sends forged embeddings."""
-    attacked = [
-        {"malicious": ratio, "attack": attack} for ratio in settings.MALICIOUS[1:] for attack in settings.ATTACKS
-    ]
-    return [run for method in (OURS, "FED-PUB") for more in ({}, *attacked) for run in variant(method, (20,), **more)]
+    shares = product(settings.MALICIOUS[1:], settings.ATTACKS)
+    rows = ({}, *({"malicious": share, "attack": attack} for share, attack in shares))
+    return [run for method in (OURS, "FED-PUB") for more in rows for run in variant(method, (20,), **more)]
 
 
 def variants() -> list[Run]:

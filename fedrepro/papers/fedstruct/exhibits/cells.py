@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 from fedrepro.data.shapes import whole
@@ -99,15 +100,8 @@ def table(
     A central row is the same under every partition, and is returned once. An incomplete graph is not divided by
     Louvain, whose communities depend on the edges that are missing.
     """
-    cells = [
-        each
-        for dataset, seeds in TABLE_SEEDS.items()
-        for partition in partitions
-        if (dataset, partition) != (PARTLY, "louvain")
-        for count in clients
-        for row in rows
-        for each in cell(row, dataset, partition, seeds, count)
-    ]
+    asked = [one for one in product(TABLE_SEEDS, partitions, clients, rows) if one[:2] != (PARTLY, "louvain")]
+    cells = [each for d, p, count, row in asked for each in cell(row, d, p, TABLE_SEEDS[d], count)]
     return tuple(dict.fromkeys(cells))
 
 
@@ -120,13 +114,8 @@ def part(
     cells: Iterable[Cell], rows: Sequence[str], datasets: Sequence[str], clients: Sequence[int] = (10,)
 ) -> list[Cell]:
     """Return the cells of a table with some rows, graphs (also incomplete, or stand-ins) and numbers of clients."""
-    return [
-        each
-        for each in cells
-        if each.row in rows
-        if whole(each.run.dataset) in datasets
-        if each.run.clients in (1, *clients)
-    ]
+    chosen = [each for each in cells if each.row in rows and each.run.clients in (1, *clients)]
+    return [each for each in chosen if whole(each.run.dataset) in datasets]
 
 
 def figure1() -> list[Cell]:
@@ -145,12 +134,12 @@ def figure4b() -> list[Cell]:
     FedStruct varies L_s and keeps its L; the baselines vary the layers of GraphSAGE.
     """
     cells = []
-    for clients, depths in DEPTH_CLIENTS.items():
-        for depth in depths:
-            for row in F4B if clients == 5 else (HOP2VEC,):
-                ours = row.startswith("FedStruct")
-                more: dict[str, Any] = {"structure_depth": depth} if ours else {"stack": (WIDTH,) * depth}
-                cells += cell(row, "Cora", "kmeans", clients=clients, **more)
+    columns = [(clients, depth) for clients, depths in DEPTH_CLIENTS.items() for depth in depths]
+    for (clients, depth), row in product(columns, F4B):
+        ours = row.startswith("FedStruct")
+        more: dict[str, Any] = {"structure_depth": depth} if ours else {"stack": (WIDTH,) * depth}
+        if clients == 5 or row == HOP2VEC:
+            cells += cell(row, "Cora", "kmeans", clients=clients, **more)
     return cells
 
 
@@ -178,10 +167,9 @@ def heterophily() -> list[Cell]:
 def prose() -> list[Cell]:
     """Return the cells behind every number of the text."""
     rows = {CENTRAL, "Local GNN", *_BASELINES, HOP2VEC, "FedStruct (DGCN+H2V)", "FedStruct (DGCN+N2V)"}
+    graphs = ("Cora", "Chameleon", "Amazon Ratings")
     sources = [*table2(), *table(T6), *table(T8), *figure4a(), *figure4b()]
-    return [
-        each for each in sources if each.row in rows and each.run.dataset in ("Cora", "Chameleon", "Amazon Ratings")
-    ]
+    return [each for each in sources if each.row in rows and each.run.dataset in graphs]
 
 
 def small(cells: Iterable[Cell]) -> list[Cell]:

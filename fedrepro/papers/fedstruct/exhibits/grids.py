@@ -81,11 +81,10 @@ def statistics() -> list[Run]:
 
 def manifests(partition: str) -> list[Run]:
     """Return sizes, cut edges and label histograms of a partition (FS-P1 to FS-P3)."""
-    counts = [5, 10, 20] if partition == "random" else [10]
-    shared: dict[str, Any] = {"task": "partition", "method": "manifest", "dataset": [*DATASETS, BEYOND], "split": ""}
-    return [
-        run for k in counts for run in on_graph(**{**shared, "partition": partition, "clients": k, "seed": range(3)})
-    ]
+    counts = cells.CLIENTS if partition == "random" else [10]
+    manifest = partial(on_graph, task="partition", method="manifest", split="", seed=range(3))
+    graphs = [*DATASETS, BEYOND]
+    return [run for k in counts for run in manifest(dataset=graphs, partition=partition, clients=k)]
 
 
 # --- privacy -----------------------------------------------------------------------------------------------------
@@ -96,39 +95,27 @@ def edges() -> list[Run]:
 
     A view holds the rows of the client, all powers it has seen on the way, or the blocks of the second power.
     """
-    depths = [2, 3, 5, 10]
-    options = {"prune": [5, 30, 100, 0], "budget": "blocks", "attackers": 2}
-    shared: dict[str, Any] = {"task": "attack", "method": "fedstruct-edges", "seed": range(3)}
-    return [
-        run
-        for view, seen in (("combined", depths), ("powers", depths), ("blocks", [2]))
-        for run in on_graph(**shared, dataset=ATTACKED, options={**options, "view": view, "structure_depth": seen})
-    ]
+    attack = partial(on_graph, task="attack", method="fedstruct-edges", seed=range(3), dataset=ATTACKED)
+    shared = {"prune": [5, 30, 100, 0], "budget": "blocks", "attackers": 2}
+    depths = {"combined": [2, 3, 5, 10], "powers": [2, 3, 5, 10], "blocks": [2]}
+    views = [{**shared, "view": view, "structure_depth": seen} for view, seen in depths.items()]
+    return [run for options in views for run in attack(options=options)]
 
 
 def labels() -> list[Run]:
     """Return attacks that read labels of others from S, which every client holds, after some rounds (FS-Q18-labels)."""
-    shared: dict[str, Any] = {"task": "attack", "method": "fedstruct-labels", "seed": range(3)}
+    attack = partial(on_graph, task="attack", method="fedstruct-labels", seed=range(3))
     varied = {"rounds": [1, 5, 10, 20, 40], "head": ["mlp", "direct"]}
-    return [
-        run
-        for dataset in ATTACKED
-        for run in on_graph(**shared, dataset=dataset, options={**method_of(HOP2VEC, dataset)[1], **varied})
-    ]
+    usual = {dataset: method_of(HOP2VEC, dataset)[1] for dataset in ATTACKED}
+    return [run for dataset in ATTACKED for run in attack(dataset=dataset, options=usual[dataset] | varied)]
 
 
 def colluding() -> list[Run]:
     """Return G.1's condition where all clients but one collude, with the powers of each graph (FS-I5-graphs)."""
-    shared: dict[str, Any] = {"task": "check", "method": "fedstruct-colluding", "seed": range(3)}
-    return [
-        run
-        for dataset in ATTACKED
-        for run in on_graph(
-            **shared,
-            dataset=dataset,
-            options={"prune": 30, "structure_depth": SETTINGS[dataset].structure_depth, "budget": "matrix"},
-        )
-    ]
+    checked = partial(on_graph, task="check", method="fedstruct-colluding", seed=range(3))
+    budget = {"prune": 30, "budget": "matrix"}
+    depths = {dataset: SETTINGS[dataset].structure_depth for dataset in ATTACKED}
+    return [run for d in ATTACKED for run in checked(dataset=d, options={**budget, "structure_depth": depths[d]})]
 
 
 # --- the exhibits ------------------------------------------------------------------------------------------------

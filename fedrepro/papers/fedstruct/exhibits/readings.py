@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from fedrepro.papers.fedstruct.exhibits.cells import (
@@ -74,7 +75,7 @@ COMBINED: tuple[tuple[str, str, Options], ...] = (
 )
 
 # Readings of Tables 6 and 8 that were found in the public code, or guessed, after our numbers had been seen. Each has
-# the rows that it changes, the method that computes it (none: the row's own), and what it changes of a run.
+# the rows that it changes, and what it changes of a run.
 CODE_FEDGCN, LOCAL_DEGREES, SLACK = "the code's FedGCN", "degrees of the subgraph", "the code's slack"
 WHOLE_INPUT = "no dropout of the input"  # as in FedGCN's own code (FS-Q18)
 # Of FedPub: penalties without gradient, as its code has them (FS-M1), and these with dropout of the input, as the
@@ -87,15 +88,14 @@ PUB: dict[str, Options] = {
 FEW_POWERS = "powers up to L_s"  # of Fed*, as in Appendix A (FS-Q16)
 NO_RELU, RAW_ORBITS, NEITHER = "no last ReLU", "73 raw orbits", "no last ReLU and 73 raw orbits"
 UNTRAINED, BARE_UNTRAINED = "S untrained", "S untrained and no last ReLU"
-_CODED = "FedStruct (as coded)"
 _KNOWN: Options = {"prune": None, "graph": None}  # which the method as coded leaves no choice
 _RAW: Options = {"structure": "GDV-73", "counts": "raw"}
-CODED: dict[str, tuple[tuple[str, ...], str, Options]] = {
-    NO_RELU: (tuple(row for row in KNOWN if "(GNN" in row), _CODED, {**_KNOWN, "last": "linear"}),
-    RAW_ORBITS: (("FedStruct (DGCN+GDV)", "FedStruct (GNN+GDV)"), _CODED, {**_KNOWN, **_RAW, "last": "relu"}),
-    NEITHER: (("FedStruct (GNN+GDV)",), _CODED, {**_KNOWN, **_RAW, "last": "linear"}),
-    UNTRAINED: (("FedStruct (GNN+H2V)",), _CODED, {**_KNOWN, "trained": False, "last": "relu"}),
-    BARE_UNTRAINED: (("FedStruct (GNN+H2V)",), _CODED, {**_KNOWN, "trained": False, "last": "linear"}),
+CODED: dict[str, tuple[tuple[str, ...], Options]] = {
+    NO_RELU: (tuple(row for row in KNOWN if "(GNN" in row), {"last": "linear"}),
+    RAW_ORBITS: (("FedStruct (DGCN+GDV)", "FedStruct (GNN+GDV)"), {**_RAW, "last": "relu"}),
+    NEITHER: (("FedStruct (GNN+GDV)",), {**_RAW, "last": "linear"}),
+    UNTRAINED: (("FedStruct (GNN+H2V)",), {"trained": False, "last": "relu"}),
+    BARE_UNTRAINED: (("FedStruct (GNN+H2V)",), {"trained": False, "last": "linear"}),
 }
 # Readings that need no run of their own: the same runs, scored before local training in place of after it, or the other
 # way round (FS-M), or at the round of best validation accuracy in place of the last one (FS-Q10).
@@ -106,17 +106,18 @@ PARTS = {"louvain": "louvain(slack=20)", "kmeans": "kmeans(slack=20)"}  # of the
 DEEP = {"GraphSAGE": CENTRAL, "the same without neighbours (MLP)": "Central MLP"}
 
 
+def read(
+    row: str, reading: str, dataset: str, partition: str, seeds: int | Iterable[int], clients: int = 10, **more: Any
+) -> list[Cell]:
+    """Return the runs of one cell under a reading, `<row>, <reading>`; the arguments are those of `cells.cell`."""
+    return cell(row, dataset, partition, seeds, clients, name=f"{row}, {reading}", **more)
+
+
 def readings() -> list[Cell]:
     """Return FedStruct (H2V) under each reading, one departure from the tables at a time (FS-T2-readings)."""
-    cells = [
-        each
-        for dataset in READ_ON
-        for name, more in READINGS.items()
-        for each in cell(HOP2VEC, dataset, "random", REPETITIONS, name=name, **more)
-    ]
-    for dataset, more in CODE.items():
-        cells += cell(HOP2VEC, dataset, "random", REPETITIONS, name=CODE_NAME, **more)
-    return cells
+    asked = [(dataset, name, more) for dataset in READ_ON for name, more in READINGS.items()]
+    asked += [(dataset, CODE_NAME, more) for dataset, more in CODE.items()]
+    return [each for d, name, more in asked for each in cell(HOP2VEC, d, "random", REPETITIONS, name=name, **more)]
 
 
 def open_choices() -> list[Cell]:
@@ -125,35 +126,22 @@ def open_choices() -> list[Cell]:
     Besides those of the baselines there are the public code's structure branch and its orbits, each next to the
     tables'. They were found late, so the tables keep theirs whatever validation says (FS-R1, FS-R2).
     """
-    found = [
-        each
-        for dataset in ("Cora", "Chameleon")
-        for rows, choices in OPEN.items()
-        for row in rows
-        for reading, more in choices.items()
-        for each in cell(row, dataset, "random", [OPEN_SEED], name=f"{row}, {reading}", **more)
-    ]
-    late = (NO_RELU, RAW_ORBITS)
-    asked = ("Cora", "Chameleon")
-    found += [
-        each
-        for dataset in asked
-        for row in dict.fromkeys(row for reading in late for row in CODED[reading][0])
-        for each in cell(row, dataset, "random", [OPEN_SEED], name=f"{row}, {MAIN}")
-    ]
-    return found + coded(("random",), {dataset: [OPEN_SEED] for dataset in asked}, late)
+    graphs, late = ("Cora", "Chameleon"), (NO_RELU, RAW_ORBITS)
+    found = []
+    for dataset, (rows, choices) in product(graphs, OPEN.items()):
+        for row, (reading, more) in product(rows, choices.items()):
+            found += read(row, reading, dataset, "random", [OPEN_SEED], **more)
+    for dataset, row in product(graphs, dict.fromkeys(row for reading in late for row in CODED[reading][0])):
+        found += read(row, MAIN, dataset, "random", [OPEN_SEED])
+    return found + coded(("random",), {dataset: [OPEN_SEED] for dataset in graphs}, late)
 
 
 def combined() -> list[Cell]:
     """Return embeddings joined by a layer (Eq. 51) instead of added logits, and 73 orbits (FS-T8-readings)."""
-    return [
-        each
-        for dataset in ("Cora", "Chameleon")
-        for row, name, more in [
-            (f"FedStruct ({b}+{kind})", text, m) for b in ("DGCN", "GNN") for kind, text, m in COMBINED
-        ]
-        for each in cell(row, dataset, "random", REPETITIONS, name=f"{row}, {name}", **more)
-    ]
+    found = []
+    for dataset, backbone, (kind, name, more) in product(("Cora", "Chameleon"), ("DGCN", "GNN"), COMBINED):
+        found += read(f"FedStruct ({backbone}+{kind})", name, dataset, "random", REPETITIONS, **more)
+    return found
 
 
 def coded(
@@ -165,16 +153,14 @@ def coded(
 
     The 73 orbits are counted on the small graphs only. What they cost on PubMed and Photo was not measured.
     """
-    return [
-        each
-        for dataset, count in seeds.items()
-        for reading in asked
-        for rows, method, more in [CODED[reading]]
-        if dataset in READ_ON or "counts" not in more
-        for row in rows
-        for p in partitions
-        for each in cell(row, dataset, p, count, name=f"{row}, {reading}", method=method, **more)
-    ]
+    found = []
+    for dataset, reading in product(seeds, asked):
+        rows, more = CODED[reading]
+        if "counts" in more and dataset not in READ_ON:
+            continue
+        for row, p in product(rows, partitions):
+            found += read(row, reading, dataset, p, seeds[dataset], method="FedStruct (as coded)", **_KNOWN, **more)
+    return found
 
 
 def known() -> list[Cell]:
@@ -189,27 +175,19 @@ def further() -> list[Cell]:
         for p in PARTITIONS:
             for row in ("FedGCN-1hop", "FedGCN-2hop"):
                 found += cell(f"{row} (code)", dataset, p, seeds, name=f"{row}, {CODE_FEDGCN}")
-                found += cell(row, dataset, p, seeds, name=f"{row}, {WHOLE_INPUT}", input_dropout=0.0)
-            local = f"FedGCN-1hop, {LOCAL_DEGREES}"
-            found += cell("FedGCN-1hop", dataset, p, seeds, name=local, method="FedGCN (local degrees)")
-            walk = SETTINGS[dataset].structure_depth
-            found += cell(FED_STAR, dataset, p, seeds, name=f"{FED_STAR}, {FEW_POWERS}", walk=walk)
+                found += read(row, WHOLE_INPUT, dataset, p, seeds, input_dropout=0.0)
+            found += read("FedGCN-1hop", LOCAL_DEGREES, dataset, p, seeds, method="FedGCN (local degrees)")
+            found += read(FED_STAR, FEW_POWERS, dataset, p, seeds, walk=SETTINGS[dataset].structure_depth)
         columns = [*((p, 10) for p in PARTITIONS), *(("random", count) for count in CLIENTS if count != 10)]
-        for name, more in PUB.items():
-            for p, clients in columns:
-                found += cell("FedPub", dataset, p, seeds, clients, name=f"FedPub, {name}", **more)
+        for (name, more), (p, clients) in product(PUB.items(), columns):
+            found += read("FedPub", name, dataset, p, seeds, clients, **more)
     return [*found, *_slack(row for row in T6 if not row.startswith("Central"))]
 
 
 def _slack(rows: Iterable[str]) -> list[Cell]:
     """Return some rows under partitions whose parts may have 20 nodes more than n/K, as in the public code (FS-Q14)."""
-    return [
-        each
-        for row in rows
-        for dataset, seeds in LATE_ON.items()
-        for p in PARTS.values()
-        for each in cell(row, dataset, p, seeds, name=f"{row}, {SLACK}")
-    ]
+    columns = product(rows, LATE_ON, PARTS.values())
+    return [each for row, dataset, p in columns for each in read(row, SLACK, dataset, p, LATE_ON[dataset])]
 
 
 def mended() -> list[Cell]:
@@ -226,13 +204,8 @@ def deep() -> list[Cell]:
     Networks have two and 20 layers, the tables' dropout and none, the tables' epochs and five times as many. As many
     linear layers see no neighbour, and so cannot smooth anything over. All are central, on Cora.
     """
-    return [
-        each
-        for name, row in DEEP.items()
-        for depth in (2, 20)
-        for dropout in (0.7, 0.0)
-        for rounds in (40, 200)
-        for each in cell(
-            row, "Cora", "single", [OPEN_SEED], name=name, stack=(WIDTH,) * depth, dropout=dropout, rounds=rounds
-        )
-    ]
+    found = []
+    for name, depth, dropout, rounds in product(DEEP, (2, 20), (0.7, 0.0), (40, 200)):
+        more: Options = {"stack": (WIDTH,) * depth, "dropout": dropout, "rounds": rounds}
+        found += cell(DEEP[name], "Cora", "single", [OPEN_SEED], name=name, **more)
+    return found
