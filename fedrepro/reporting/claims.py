@@ -51,6 +51,7 @@ class Difference:
         labels: what `name` writes for a value of `per`.
         value: the column of scores, in the unit of the range.
         minus_exhibit: whose runs give the second cell, if not those of `exhibit`.
+        of: makes the table that has the scores from an exhibit's runs, where they are no column of the runs.
     """
 
     exhibit: str
@@ -63,11 +64,12 @@ class Difference:
     labels: Mapping[Any, str] = field(default_factory=dict)
     value: str = "percent"
     minus_exhibit: str = ""
+    of: Callable[[pd.DataFrame], pd.DataFrame] = lambda runs: runs
 
     def parts(self, get: Get) -> Iterator[tuple[str, Measured]]:
         """Yield the name of each part with its difference and range."""
-        frame = get(self.exhibit)
-        other = get(self.minus_exhibit) if self.minus_exhibit else frame
+        frame = self.of(get(self.exhibit))
+        other = self.of(get(self.minus_exhibit)) if self.minus_exhibit else frame
         for name, where in self._cells():
             left = frames.scores(frame, {**where, **self.left}, self.value)
             right = 0 * left if self.minus is None else frames.scores(other, {**where, **self.minus}, self.value)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
+from typing import Any
 
 import pandas as pd
 
 from fedrepro.papers.fedsheafhn.exhibits import settings
-from fedrepro.papers.fedsheafhn.exhibits.ablations import losses, server_table
-from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, DATASETS, OTHERS, OURS, PANELS
+from fedrepro.papers.fedsheafhn.exhibits.ablations import losses, new_clients, server_table
+from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, DATASETS, OTHERS, OURS
 from fedrepro.papers.fedsheafhn.exhibits.tables import SHEAF, over_clients, printed, rival_of, rounds_of, standing
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
@@ -34,12 +35,6 @@ STATED = {
     *("SH-Th2", "SH-Th2-printed-64", "SH-Th2-printed-128", "SH-Th2-printed-256"),
 }
 TABLES = {"SH-T1": (10, 20), "SH-T2": (30, 50)}
-
-
-def columns(*counts: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield every column of Tables 3 to 5 and Figures 1, 5 and 7, whether it was run or not, with what selects it."""
-    for dataset, clients in product(ABLATED, counts):
-        yield f"{dataset}, {clients}", {"dataset": dataset, "clients": clients}
 
 
 # --- Tables 1 and 2 ----------------------------------------------------------------------------------------------
@@ -115,29 +110,12 @@ def without_overlap(get: Get) -> Parts:
 # --- clients and rounds ------------------------------------------------------------------------------------------
 
 
-def spread(get: Get) -> Parts:
-    """Return the standard deviation over clients of FedSheafHN minus that of each personalized method."""
-    table = over_clients(get("SH-T3"))
-    return {
-        f"{name}, {other}": (
-            frames.difference(table, {**cell, "method": OURS}, {**cell, "method": other}, "std"),
-            -math.inf,
-            0.0,
-        )
-        for name, cell in columns(20, 30)
-        for other in settings.PERSONAL
-        if other != OURS
-    }
-
-
-def sheaf(get: Get) -> Parts:
-    """Return mean and standard deviation over clients with sheaf collaboration minus those without."""
-    table, parts = over_clients(get("SH-F1b")), Parts()
-    for column, told, low, high in (("mean", "accuracy", 0.0, math.inf), ("std", "spread", -math.inf, 0.0)):
-        for name, cell in columns(20):
-            with_sheaf, without = ({**cell, "method": method} for method in SHEAF)
-            parts[f"{name}, {told}"] = (frames.difference(table, with_sheaf, without, column), low, high)
-    return parts
+def sheaf(value: str, told: str, **wanted: Any) -> Difference:
+    """Return mean or standard deviation over clients with sheaf collaboration minus that without."""
+    per: dict[str, Sequence[Any]] = {"dataset": ABLATED, "clients": [20]}
+    name = f"{{dataset}}, 20, {told}"
+    first, second = ({"method": row} for row in SHEAF)
+    return Difference("SH-F1b", first, second, per, name=name, value=value, of=over_clients, **wanted)
 
 
 def areas(points: pd.DataFrame) -> pd.DataFrame:
@@ -146,34 +124,21 @@ def areas(points: pd.DataFrame) -> pd.DataFrame:
     return first.groupby(["dataset", "method", "seed"], sort=False)["val"].mean().rename("area").reset_index()
 
 
-def convergence(get: Get) -> Parts:
-    """Return the area under FedSheafHN's first rounds minus that of each other method, for each graph.
+def convergence(panel: str, dataset: str) -> Difference:
+    """Return the area under FedSheafHN's first rounds minus that of each other method, on one graph.
 
     All methods are scored after local training. In the first rounds a trained model fits its client much better than an
     averaged one, so that the view would decide who is first.
     """
-    parts: Parts = {}
-    for panel, dataset in PANELS.items():
-        runs = areas(rounds_of(get(f"SH-F4{panel}")))
-        for other in OTHERS:
-            where = {"dataset": dataset}
-            gap = frames.difference(runs, {**where, "method": OURS}, {**where, "method": other}, "area")
-            parts[f"{dataset}, {other}"] = (gap, 0.0, math.inf)
-    return parts
+    per: dict[str, Sequence[str]] = {"dataset": [dataset], "method": OTHERS}
+    ours, of = {"method": OURS}, lambda runs: areas(rounds_of(runs))
+    return Difference(f"SH-F4{panel}", ours, {}, per, above=0.0, value="area", of=of)
 
 
-def newcomers(other: str, low: float) -> Derived:
-    """Return the accuracy of new clients minus that of another group, for each graph and share of new clients."""
-
-    def measure(get: Get) -> Parts:
-        frame, parts = get("SH-F5"), Parts()
-        for dataset, ratio in product(ABLATED, settings.RATIOS) if "new_test" in frame else ():
-            cell = {"dataset": dataset, "ratio": ratio}
-            new, rest = (100 * frames.scores(frame, cell, column) for column in ("new_test", other))
-            parts[f"{dataset}, {ratio}"] = (common(new, rest), low, math.inf)
-        return parts
-
-    return Derived(measure)
+def newcomers(other: str, low: float) -> Difference:
+    """Return the accuracy of new clients minus that of another group, for each graph and share of new ones."""
+    per: dict[str, Sequence[Any]] = {"dataset": ABLATED, "share of new clients": settings.RATIOS}
+    return Difference("SH-F5", {"clients": "new"}, {"clients": other}, per, low, of=new_clients)
 
 
 # --- ablations and discussion ------------------------------------------------------------------------------------
@@ -182,12 +147,11 @@ def newcomers(other: str, low: float) -> Derived:
 def steps(get: Get) -> Iterator[tuple[str, dict[str, pd.Series]]]:
     """Yield each column of Table 4 with what each row adds to the row before it, by seed."""
     frame = get("SH-T4")
-    for name, cell in columns(20, 30):
-        scores = {
-            row: frames.scores(frame, {**cell, "row": row}, "percent")
-            for row in (settings.BASE_MODEL, *settings.MODULES)
-        }
-        yield name, {row: (scores[row] - scores[before]).dropna() for before, row in pairwise(scores)}
+    rows = (settings.BASE_MODEL, *settings.MODULES)
+    for dataset, clients in product(ABLATED, (20, 30)):
+        cell = {"dataset": dataset, "clients": clients}
+        scores = {row: frames.scores(frame, {**cell, "row": row}, "percent") for row in rows}
+        yield f"{dataset}, {clients}", {row: (scores[row] - scores[before]).dropna() for before, row in pairwise(rows)}
 
 
 def modules(get: Get) -> Parts:
@@ -223,23 +187,22 @@ def epochs(get: Get) -> Parts:
     return parts
 
 
-def attacks(get: Get) -> Parts:
-    """Return what forged embeddings cost FED-PUB minus what they cost FedSheafHN; a gain is a negative cost.
-
-    No cost is cut off at zero: if only the costs above zero counted, the noisier method would pay for its noise.
-    """
-    frame, parts = get("SH-F7"), Parts()
-    loss = losses(frame)
-    for dataset, ratio, attack in product(ABLATED, settings.MALICIOUS[1:], settings.ATTACKS) if len(frame) else ():
-        cell = {"dataset": dataset, "ratio": ratio, "attack": attack}
-        theirs, ours = (frames.scores(loss, {**cell, "method": method}, "loss") for method in ("FED-PUB", OURS))
-        parts[f"{dataset}, {ratio}, {attack}"] = (common(theirs, ours), 0.0, math.inf)
-    return parts
+# What forged embeddings cost FED-PUB minus what they cost FedSheafHN. A gain is a negative cost, and no cost is cut off
+# at zero: if only the costs above zero counted, the noisier method would pay for its noise.
+COSTS = Difference(
+    "SH-F7",
+    {"method": "FED-PUB"},
+    {"method": OURS},
+    {"dataset": ABLATED, "ratio": settings.MALICIOUS[1:], "attack": settings.ATTACKS},
+    above=0.0,
+    value="loss",
+    of=losses,
+)
 
 
 def told_apart(get: Get) -> str:
-    """Say in how many cells of SH-F7 the interval of `attacks` leaves out zero."""
-    gaps = [gap for gap, *_ in attacks(get).values() if gap]
+    """Say in how many cells of SH-F7 the interval of `COSTS` leaves out zero."""
+    gaps = [gap for _, (gap, *_) in COSTS.parts(get) if gap]
     apart = sum(not gap[1] <= 0 <= gap[2] for gap in gaps)
     told = f"The costs of the two methods differ by more than their 95% interval in {apart} of {len(gaps)} cells"
     told = told if gaps else "No cell has two seeds of both methods"
@@ -293,7 +256,10 @@ def over_local(exhibit_id: str) -> Difference:
     return Difference(exhibit_id, {"method": OURS}, {"method": "Local"}, per, above=0.0)
 
 
-PER = {"dataset": ABLATED, "clients": (20, 30), "row": ("w/ GCN", "w/ GAT")}
+# Each column of an ablation with every row that ours is compared with.
+COLUMNS: dict[str, Sequence[Any]] = {"dataset": ABLATED, "clients": (20, 30)}
+RIVALS = COLUMNS | {"method": [name for name in settings.PERSONAL if name != OURS]}
+NETWORKS = COLUMNS | {"row": ("w/ GCN", "w/ GAT")}
 
 CLAIMS = claims.read(
     settings.PAPER,
@@ -303,18 +269,20 @@ CLAIMS = claims.read(
         "SH-C1-local": [over_local(exhibit_id) for exhibit_id in TABLES],
         "SH-C1-graphs": [Derived(over_graphs)],
         "SH-C1-where": [Derived(without_overlap)],
-        "SH-C2": [Derived(spread)],
-        "SH-C2-sheaf": [Derived(sheaf)],
-        "SH-C3": [Derived(convergence)],
-        "SH-C4": [newcomers("train_test", -NEW_LOSS)],
-        "SH-C4-alone": [newcomers("new_alone", 0.0)],
+        "SH-C2": [Difference("SH-T3", {"method": OURS}, {}, RIVALS, below=0.0, value="std", of=over_clients)],
+        "SH-C2-sheaf": [sheaf("mean", "accuracy", above=0.0), sheaf("std", "spread", below=0.0)],
+        "SH-C3": [convergence(panel, dataset) for panel, dataset in settings.PANELS.items()],
+        "SH-C4": [newcomers("trained", -NEW_LOSS)],
+        "SH-C4-alone": [newcomers("new, alone", 0.0)],
         "SH-C5": [Derived(modules)],
         "SH-C5-most": [Derived(first_modules)],
         "SH-C5-networks": [
-            Difference("SH-T5", {"row": "w/ Sheaf diffusion"}, {}, PER, 0.0, name="{dataset}, {clients}, over {row}")
+            Difference(
+                "SH-T5", {"row": "w/ Sheaf diffusion"}, {}, NETWORKS, 0.0, name="{dataset}, {clients}, over {row}"
+            )
         ],
         "SH-C5-epochs": [Derived(epochs)],
-        "SH-C6": [Derived(attacks)],
+        "SH-C6": [COSTS],
         "SH-C6-server": cost,
         "SH-C7": guarantees,
     },
