@@ -11,6 +11,7 @@ import importlib
 import json
 import pkgutil
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -276,6 +277,11 @@ def study(paper: str) -> Study:
     known = json.loads(file.read_text(encoding="utf-8"))
     tables = {id_: MainTable(**layout) for id_, layout in known.pop("tables").items()}
     return Study(**known, tables=tables)
+
+
+def settings(paper: str) -> dict[str, Any]:
+    """Return the tables of a paper's `settings.toml`."""
+    return tomllib.loads((folder(paper) / "settings.toml").read_text(encoding="utf-8"))
 
 
 def published(paper: str, name: str = "published.csv") -> DataFrame:

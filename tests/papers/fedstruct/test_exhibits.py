@@ -10,7 +10,7 @@ from fedstruct_frames import runs_of, stored
 
 from fedrepro import paths
 from fedrepro.engine.method import Method
-from fedrepro.papers.fedstruct.exhibits import cells, checks, counts, grids, printed, readings, tables
+from fedrepro.papers.fedstruct.exhibits import cells, checks, counts, grids, printed, readings, settings, tables
 from fedrepro.papers.fedstruct.exhibits.settings import SETTINGS, method_of
 from fedrepro.reporting import exhibits
 from fedrepro.reporting.exhibits import registered
@@ -178,7 +178,7 @@ def test_readings_change_what_they_name_and_nothing_else() -> None:
 def test_open_settings_are_those_validation_chose() -> None:
     """`method_of` uses the one of each pair of readings whose stored runs have the higher mean validation accuracy."""
     means = tables.open_settings(from_the_store("FS-M1")).groupby("reading")["validation"].agg(["mean", "count"])
-    for rows, pair in readings.OPEN.items():
+    for rows, pair in ((one["rows"], one["readings"]) for one in settings.TABLES["open"]):
         best = max(pair, key=lambda reading: means["mean"][reading])
         assert {means["count"][reading] for reading in pair} == {2 * len(rows)}
         for row in rows:

@@ -7,19 +7,17 @@ every method (`POINTS`).
 
 from __future__ import annotations
 
-import csv
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedrepro import paths
 from fedrepro.data.shapes import whole
+from fedrepro.reporting import exhibits
 from fedrepro.runs.run import Run, sweep
 
 PAPER = "fedsheafhn"
-FOLDER = Path(__file__).parents[1]
-TABLES: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "settings.toml").read_text(encoding="utf-8"))
+TABLES = exhibits.settings(PAPER)
 ARXIV = "ogbn-arxiv"
 STANDIN = f"{ARXIV}~standin"
 PARTLY = f"{ARXIV}~incomplete"  # its features are missing, which no statistic of a partition needs
@@ -64,7 +62,7 @@ TUNED = ("Cora", "CiteSeer", "Photo", "PubMed")
 LIKE = {"Computers": "Photo", ARXIV: "PubMed"}  # whose choice a data set takes
 TUNING_CLIENTS, TUNING_SEED = 10, 100  # a seed that no reported run uses
 TUNING_ROUNDS = dict.fromkeys(TUNED, 30) | {"PubMed": 10}  # 90 to 300 local epochs
-CHOSEN = FOLDER / "chosen.csv"
+CHOSEN = exhibits.folder(PAPER) / "chosen.csv"
 CURVES = ("Cora", "CiteSeer", "Computers")  # SH-F4
 DRAWN = tuple(name for name in METHODS if name not in ("FedProx", "FedSage+", "FGGP"))  # its lines: eight colours
 EVERY_ROUND, CLIENTS = ("val", "test_clients", "clients"), ("clients",)  # what runs keep beside their scores
@@ -100,8 +98,7 @@ PANELS = dict(zip("abc", CURVES))
 @cache
 def chosen() -> dict[tuple[str, str], int]:
     """Return the index in `POINTS` that validation chose, by data set and method; a missing cell takes the first."""
-    with CHOSEN.open(encoding="utf-8", newline="") as file:
-        return {(row["dataset"], row["method"]): int(row["place"]) for row in csv.DictReader(file)}
+    return {(row["dataset"], row["method"]): int(row["place"]) for row in paths.read_csv(CHOSEN)}
 
 
 def settings(method: str, dataset: str, clients: int) -> dict[str, Any]:

@@ -166,7 +166,9 @@ def _quick_further(cell: Cell) -> bool:
 
 
 def _quick_known(cell: Cell) -> bool:
-    return on("Cora")(cell) and cell.row.partition(", ")[2] in {name for _, name, _ in readings.COMBINED}
+    return on("Cora")(cell) and cell.row.partition(", ")[2] in {
+        name for one in readings.COMBINED.values() for name in one
+    }
 
 
 TRAINED = {

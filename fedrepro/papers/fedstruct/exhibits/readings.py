@@ -18,61 +18,20 @@ from fedrepro.papers.fedstruct.exhibits.cells import (
     Cell,
     cell,
 )
-from fedrepro.papers.fedstruct.exhibits.settings import PARTITIONS, SETTINGS
+from fedrepro.papers.fedstruct.exhibits.settings import PARTITIONS, SETTINGS, TABLES, Options
 
-Options = dict[str, Any]
 READ_ON = ("Cora", "CiteSeer", "Chameleon")
 REPETITIONS = 3
 # Readings of Tables 6 and 8 that were found late are run once on the larger graphs, whose tables have few seeds, too.
 LATE_ON = {**dict.fromkeys(READ_ON, REPETITIONS), "PubMed": 1, "Photo": 1}
 
 MAIN = "as in the tables"
-# Changes to FedStruct (H2V) at 10 clients under the random partition, one at a time.
-READINGS: dict[str, Options] = {
-    MAIN: {},
-    "Eq. 15: S has the classes as columns (FS-Q6)": {"head": "direct"},
-    "Appendix D's block budgets (FS-Q9)": {"budget": "blocks"},
-    "plain gradient descent (FS-Q10)": {"optimizer": "sgd"},
-    "softmax twice, as in the public code": {"double_softmax": True},
-    "gradients weighted by all nodes, as in the public code": {"average": "nodes"},
-    "no structure": {"structure": "none"},
-}
-# Settings of Table 5 for which the public code has other values.
 CODE_NAME = "the public code's epochs, rate and depth"
-CODE: dict[str, Options] = {
-    "Cora": {"rounds": 50},
-    "PubMed": {"rounds": 50, "structure_depth": 10},
-    "Photo": {"lr": 0.008},
-}
-
-# What neither the paper nor its code settles for a baseline is chosen on validation nodes, with a seed no table shows.
-OPEN: dict[tuple[str, ...], dict[str, Options]] = {
-    (CENTRAL, "FedSGD GNN", "FedAvg GNN", "Local GNN"): {
-        "linear classifier on the last layer as it is": {"bare": True},
-        "ReLU and dropout before the linear classifier": {"bare": False},
-    },
-    ("FedGCN-1hop", "FedGCN-2hop"): {
-        "gradient descent at 0.5, as its code": {"optimizer": "sgd", "lr": 0.5},
-        "Adam at 0.01": {"optimizer": "adam", "lr": 0.01},
-    },
-    ("FedSage+",): {
-        "true numbers of neighbours, a tenth hidden, as in FedStruct's code": {"count": "true", "hidden_share": 0.1},
-        "predicted numbers, a tenth hidden": {"count": "predicted", "hidden_share": 0.1},
-        "predicted numbers, a half hidden": {"count": "predicted", "hidden_share": 0.5},
-    },
-    ("FedPub",): {
-        "penalties without gradient, as its code": {"penalties": "coded"},
-        "penalties as printed": {"penalties": "printed"},
-    },
-}
-
-# Structure, reading, and what it changes of a run of Table 8.
-COMBINED: tuple[tuple[str, str, Options], ...] = (
-    ("N2V", "added", {}),
-    ("N2V", "joined by a layer", {"combine": "layer"}),
-    ("GDV", "15 orbits", {}),
-    ("GDV", "73 orbits", {"structure": "GDV-73"}),
-)
+READINGS, CODE, COMBINED = (TABLES[name] for name in ("readings", "code", "combined"))
+# What is chosen on validation nodes, with a seed that no table shows: row, reading, and what it changes of a run.
+OPEN = [
+    (row, reading, more) for one in TABLES["open"] for row in one["rows"] for reading, more in one["readings"].items()
+]
 
 # Readings of Tables 6 and 8 that were found in the public code, or guessed, after our numbers had been seen. Each has
 # the rows that it changes, and what it changes of a run.
@@ -128,9 +87,8 @@ def open_choices() -> list[Cell]:
     """
     graphs, late = ("Cora", "Chameleon"), (NO_RELU, RAW_ORBITS)
     found = []
-    for dataset, (rows, choices) in product(graphs, OPEN.items()):
-        for row, (reading, more) in product(rows, choices.items()):
-            found += read(row, reading, dataset, "random", [OPEN_SEED], **more)
+    for dataset, (row, reading, more) in product(graphs, OPEN):
+        found += read(row, reading, dataset, "random", [OPEN_SEED], **more)
     for dataset, row in product(graphs, dict.fromkeys(row for reading in late for row in CODED[reading][0])):
         found += read(row, MAIN, dataset, "random", [OPEN_SEED])
     return found + coded(("random",), {dataset: [OPEN_SEED] for dataset in graphs}, late)
@@ -139,8 +97,9 @@ def open_choices() -> list[Cell]:
 def combined() -> list[Cell]:
     """Return embeddings joined by a layer (Eq. 51) instead of added logits, and 73 orbits (FS-T8-readings)."""
     found = []
-    for dataset, backbone, (kind, name, more) in product(("Cora", "Chameleon"), ("DGCN", "GNN"), COMBINED):
-        found += read(f"FedStruct ({backbone}+{kind})", name, dataset, "random", REPETITIONS, **more)
+    for dataset, backbone, (kind, choices) in product(("Cora", "Chameleon"), ("DGCN", "GNN"), COMBINED.items()):
+        for name, more in choices.items():
+            found += read(f"FedStruct ({backbone}+{kind})", name, dataset, "random", REPETITIONS, **more)
     return found
 
 

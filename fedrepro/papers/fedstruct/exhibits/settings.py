@@ -1,4 +1,4 @@
-"""The settings of each graph, and the rows of FedStruct's tables as registered methods with their options."""
+"""The settings of each graph, from `settings.toml`, and the rows of FedStruct's tables as methods with options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrepro.data.shapes import whole
+from fedrepro.reporting import exhibits
 
 PREPARE = "undirected+no-self-loops"  # FS-Q15: Chameleon's links are directed, with self-loops; as in the public code
 DATASETS = ("Cora", "CiteSeer", "PubMed", "Chameleon", "Photo", "Amazon Ratings")
@@ -18,18 +19,7 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one graph: Table 5 where it speaks, the public code for dropout and for sizes of the baselines.
-
-    Args:
-        lr, weight_decay, epochs: of every method but FedPub; an epoch is a round.
-        dropout: not stated in the paper.
-        depth, structure_depth: L and L_s.
-        hidden, structure_hidden: hidden widths of theta_f and theta_s.
-        sage, mlp: hidden widths of the baselines' GraphSAGE and MLP, before a linear layer to the classes.
-        known: hidden widths of the structure's GraphSAGE where the server knows the graph (Appendix H).
-        pub: learning rate, rounds and local epochs of FedPub.
-        generator_epochs: of FedSage+.
-    """
+    """The settings of one graph; `settings.toml` explains the fields."""
 
     lr: float
     weight_decay: float
@@ -38,37 +28,17 @@ class Settings:
     depth: int
     structure_depth: int
     hidden: int
-    structure_hidden: tuple[int, ...]
-    sage: tuple[int, ...]
-    mlp: tuple[int, ...]
-    known: tuple[int, ...]
-    pub: tuple[float, int, int]
-    generator_epochs: int = 30
+    structure_hidden: list[int]
+    sage: list[int]
+    mlp: list[int]
+    known: list[int]
+    pub: Options
+    generator_epochs: int
 
 
-_DEEP, _WIDE = (128, 64, 32), (256, 256, 128)
-_WIKIPEDIA = Settings(0.003, 0.0003, 60, 0.7, 1, 1, 64, (256,), _DEEP, (128, 64), (256, 128), (0.01, 100, 1))
-SETTINGS = {
-    "Cora": Settings(0.002, 0.0005, 40, 0.7, 2, 10, 64, (256,), (128, 64), (256,), _DEEP, (0.001, 50, 3), 40),
-    "CiteSeer": Settings(0.002, 0.0005, 60, 0.7, 2, 20, 64, (128, 64), (128, 64), (64,), _DEEP, (0.001, 100, 1)),
-    "PubMed": Settings(0.008, 0.001, 125, 0.5, 2, 20, 128, (128,), (256, 256), (64,), _DEEP, (0.005, 100, 1)),
-    "Chameleon": _WIKIPEDIA,
-    "Photo": Settings(0.005, 0.001, 150, 0.8, 1, 3, 256, (256,), (256, 128), (64,), _DEEP, (0.005, 150, 1)),
-    "Amazon Ratings": Settings(0.002, 0.0002, 70, 0.7, 2, 5, 64, (256,), _WIDE, (64,), (128, 64), (0.005, 100, 1)),
-    BEYOND: _WIKIPEDIA,  # the paper has no such graph: the settings of the other Wikipedia graph
-}
-# The paper states none of FedGCN's settings. These are its public code's (FS-Q18), with the optimizer that validation
-# chose (FS-M1).
-FEDGCN: Options = {
-    "model": "GCN",
-    "hidden": 16,
-    "optimizer": "adam",
-    "lr": 0.01,
-    "weight_decay": 0.0005,
-    "dropout": 0.5,
-    "rounds": 100,
-    "local_epochs": 3,
-}
+TABLES = exhibits.settings("fedstruct")
+SETTINGS = {graph: Settings(**row) for graph, row in TABLES["graphs"].items()}
+SETTINGS[BEYOND] = SETTINGS["Chameleon"]  # the paper has no such graph: the settings of the other Wikipedia graph
 
 
 def settings(dataset: str) -> Settings:
@@ -90,13 +60,9 @@ def method_of(row: str, dataset: str) -> tuple[str, Options]:
     if row.startswith("FedSage+"):
         return "FedSage+ (FedSGD)", common | _backbone("GNN", chosen) | _generator(row, chosen)
     if row.startswith("FedGCN-"):  # true sums of neighbours at the column's number of clients, FedGCN's own model
-        return "FedGCN", {**FEDGCN, "hops": int(row[7])}
+        return "FedGCN", {**TABLES["fedgcn"], "hops": int(row[7])}
     if row == "FedPub":
-        lr, rounds, local = chosen.pub
-        trained = {"lr": lr, "weight_decay": 1e-6, "dropout": 0.5, "rounds": rounds, "local_epochs": local}
-        trained |= {"input_dropout": 0.0}  # as in the public code, which drops hidden units only (FS-D)
-        sizes = {"model": "GCNHead", "hidden": 128, "proxies": 10, "average": "nodes"}
-        return "FED-PUB", {**trained, **sizes, "penalties": "printed"}  # chosen on validation (FS-M1)
+        return "FED-PUB", TABLES["fedpub"] | chosen.pub
     scheme, kind = row.split()
     # "FedAvg" is one local step and a mean over nodes, "FedSGD" one gradient of the mean over labelled nodes.
     average = {"FedAvg": {"average": "nodes"}, "FedSGD": {"average": "train"}}.get(scheme, {})
@@ -109,9 +75,9 @@ def _backbone(kind: str, chosen: Settings) -> Options:
     LayerNorm on the input and PyTorch's default initialization are not stated; they are the public code's.
     """
     sizes: dict[str, Options] = {
-        "GNN": {"model": "SAGEHead", "stack": chosen.sage, "bare": True},  # chosen on validation (FS-M1)
+        "GNN": {"model": "SAGEHead", "stack": tuple(chosen.sage), "bare": True},  # chosen on validation (FS-M1)
         "DGCN": {"model": "DGCN", "stack": (chosen.hidden,), "depth": chosen.depth},
-        "MLP": {"model": "MLP", "stack": chosen.mlp},
+        "MLP": {"model": "MLP", "stack": tuple(chosen.mlp)},
     }
     return {**sizes[kind], "input_norm": True, "initial": "torch"}
 
@@ -121,13 +87,13 @@ def _structure(row: str, chosen: Settings) -> Options:
     inside = row[row.index("(") + 1 : row.index(")")]
     backbone, plus, kind = inside.rpartition("+")
     depth = {"structure": kind, "structure_depth": chosen.structure_depth}
-    options: Options = {**depth, "structure_hidden": chosen.structure_hidden}
+    options: Options = {**depth, "structure_hidden": tuple(chosen.structure_hidden)}
     # FS-Q2: whether DGCN+H2V of Table 8 is pruned is not stated; it is the same row as (H2V) here.
     if not plus or inside == "DGCN+H2V":
         return _backbone("DGCN", chosen) | options | {"prune": 0 if row.endswith("-F") else 30}
     options |= {"prune": 0, "graph": "known"}
     if backbone == "GNN":
-        options |= {"backbone": "GraphSAGE", "structure_hidden": chosen.known}
+        options |= {"backbone": "GraphSAGE", "structure_hidden": tuple(chosen.known)}
     return _backbone(backbone, chosen) | options
 
 
