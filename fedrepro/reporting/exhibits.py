@@ -40,6 +40,16 @@ def first_seed(run: Run) -> bool:
     return run.seed == 0
 
 
+def keeps(**values: Sequence[Any]) -> Callable[[Run], bool]:
+    """Return the rule that keeps the runs of seed 0 whose fields and options have one of some values.
+
+    Args:
+        values: a field or an option of a run to the values that it may have, such as `dataset=["Cora"]`; None stands
+            for a run that lacks the option.
+    """
+    return lambda run: first_seed(run) and all(_value(run, name) in allowed for name, allowed in values.items())
+
+
 @dataclass(frozen=True)
 class Grid:
     """The runs of an exhibit, and how each profile reduces them.

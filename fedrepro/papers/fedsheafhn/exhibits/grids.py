@@ -13,7 +13,7 @@ from typing import Any
 
 from fedrepro.papers.fedsheafhn.exhibits import settings
 from fedrepro.papers.fedsheafhn.exhibits.settings import OURS, QUICK, STANDIN, cell, setup
-from fedrepro.reporting.exhibits import SMOKE_ROUNDS, Grid, smallest
+from fedrepro.reporting.exhibits import SMOKE_ROUNDS, Grid, keeps, smallest
 from fedrepro.runs.run import Run, sweep
 
 Runs = Callable[[], list[Run]]
@@ -221,21 +221,7 @@ def parts(*counts: int) -> list[Run]:
 # --- the exhibits ------------------------------------------------------------------------------------------------
 
 
-def is_quick(
-    counts: Sequence[int] = (), methods: Sequence[str] = (), **options: Sequence[Any]
-) -> Callable[[Run], bool]:
-    """Return the filter that keeps one seed on Cora, some numbers of clients, methods and values of options."""
-
-    def kept(run: Run) -> bool:
-        return (
-            run.dataset == QUICK
-            and run.seed == 0
-            and (not counts or run.clients in counts)
-            and (not methods or run.method in methods)
-            and all(run.options.get(name) in values for name, values in options.items())
-        )
-
-    return kept
+quick = partial(keeps, dataset=[QUICK])
 
 
 def small(paper: Runs, per: Sequence[str] = ("method",), methods: Sequence[str] = (), **options: Any) -> Runs:
@@ -259,18 +245,16 @@ def _seeds(method: str, **smoke: Any) -> Grid:
 
 def _statistics(*counts: int) -> Grid:
     smoke = partial(statistics, *counts, datasets=(f"{QUICK}~standin",), seeds=(0,))
-    return Grid(
-        partial(statistics, *counts), lambda run: run.seed == 0 and run.dataset in settings.DATASETS[:2], smoke=smoke
-    )
+    return Grid(partial(statistics, *counts), keeps(dataset=settings.DATASETS[:2]), smoke=smoke)
 
 
-def _grid(paper: Runs, quick: Callable[[Run], bool], per: Sequence[str], *, series: bool = False, **smoke: Any) -> Grid:
-    return Grid(paper, quick, smoke=small(paper, per, **smoke), series=series)
+def _grid(paper: Runs, kept: Callable[[Run], bool], per: Sequence[str], *, series: bool = False, **smoke: Any) -> Grid:
+    return Grid(paper, kept, smoke=small(paper, per, **smoke), series=series)
 
 
 def _curves(paper: Runs) -> Grid:
     # One smoke run a method serves SH-T1 and all panels, which smoke draws on one stand-in.
-    return Grid(paper, is_quick(), smoke=_every_method, series=True)
+    return Grid(paper, quick(), smoke=_every_method, series=True)
 
 
 _table1, _table2 = partial(table, 10, 20), partial(table, 30, 50)
@@ -279,41 +263,41 @@ _every_method = small(partial(convergence, QUICK))
 
 def _quick_table1(run: Run) -> bool:
     """Keep all methods at 20 clients and three at 10."""
-    return is_quick((20,))(run) or is_quick((10,), FEW)(run)
+    return quick(clients=[20])(run) or quick(clients=[10], method=FEW)(run)
 
 
-_personalized = _grid(personalized, is_quick((20,)), ("method",), series=True)
-_server = _grid(server, is_quick(), ("of", "vectors"), memory=False)
-_new_clients = _grid(new_clients, is_quick(ratio=settings.RATIOS[::4]), (), ratio=0.4, rounds=SMOKE_ROUNDS)
-_malicious = _grid(malicious, is_quick(malicious=(None, 0.4), attack=(None, "same")), ("method", "attack"))
+_personalized = _grid(personalized, quick(clients=[20]), ("method",), series=True)
+_server = _grid(server, quick(), ("of", "vectors"), memory=False)
+_new_clients = _grid(new_clients, quick(ratio=settings.RATIOS[::4]), (), ratio=0.4, rounds=SMOKE_ROUNDS)
+_malicious = _grid(malicious, quick(malicious=(None, 0.4), attack=(None, "same")), ("method", "attack"))
 _MODULES = ("method", "vectors", "diffusion", "attention", "refresh")
 
 GRIDS = {
     "SH-T1": Grid(_table1, _quick_table1, smoke=_every_method),
     # Every method has its smoke run in SH-T1.
-    "SH-T2": _grid(_table2, is_quick((30,), FEW), ("method",), methods=("Local", OURS)),
+    "SH-T2": _grid(_table2, quick(clients=[30], method=FEW), ("method",), methods=("Local", OURS)),
     "SH-T1-lineage": _grid(lineage_table, lambda run: False, ("method",), methods=("Local",)),
     "SH-T1-literal": _grid(literal_table, lambda run: False, ("method",), methods=("FedAvg",)),
     "SH-T3": _personalized,
-    "SH-T4": _grid(modules, is_quick((20,)), _MODULES),
-    "SH-T5": _grid(networks, is_quick((20,)), _MODULES),
+    "SH-T4": _grid(modules, quick(clients=[20]), _MODULES),
+    "SH-T5": _grid(networks, quick(clients=[20]), _MODULES),
     "SH-T6": _server,
     "SH-T7": _statistics(10, 20),
     "SH-T8": _statistics(30, 50),
     "SH-T9": Grid(tuning, lambda run: False, smoke=small(tuning), seeded=False),
     "SH-F1a": _personalized,
-    "SH-F1b": _grid(sheaf_and_none, is_quick(), ("vectors",), series=True),
+    "SH-F1b": _grid(sheaf_and_none, quick(), ("vectors",), series=True),
     "SH-F2": _grid(exchanged, _quick_table1, ("method",)),
-    "SH-F3": _grid(diffusion, is_quick(), ("method",)),
+    "SH-F3": _grid(diffusion, quick(), ("method",)),
     **{f"SH-F4{panel}": _curves(partial(convergence, dataset)) for panel, dataset in settings.PANELS.items()},
     "SH-F5": _new_clients,
     "SH-F6": Grid(
         local_epochs,
-        is_quick(local_epochs=(1, settings.EPOCHS[QUICK])),
+        quick(local_epochs=(1, settings.EPOCHS[QUICK])),
         smoke=lambda: smallest(local_epochs()[:6], ("local_epochs",), {}),
     ),
     "SH-F7": _malicious,
-    "SH-A1": _grid(variants, is_quick(), ("method",)),
+    "SH-A1": _grid(variants, quick(), ("method",)),
     "SH-A2": _new_clients,
     "SH-A3": _malicious,
     **dict.fromkeys(("SH-I1", "SH-I2", "SH-I3"), _seeds("FedSheafHN-identities")),
@@ -326,6 +310,6 @@ GRIDS = {
     "SH-M2": _grid(
         readings, lambda run: False, ("method", *sorted({name for row in settings.READINGS.values() for name in row}))
     ),
-    "SH-M3": _grid(choices, is_quick(methods=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
+    "SH-M3": _grid(choices, quick(method=("Local", OURS)), ("method", "input_dropout"), methods=("Local", OURS)),
     "SH-M4": _grid(fggp_readings, lambda run: False, ("method",)),
 }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedrepro.papers.fedstruct.exhibits import cells, readings
 from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, HOP2VEC, Cell
 from fedrepro.papers.fedstruct.exhibits.settings import BEYOND, DATASETS, PREPARE, SETTINGS, method_of
-from fedrepro.reporting.exhibits import Grid
+from fedrepro.reporting.exhibits import Grid, keeps
 from fedrepro.runs.run import Run, sweep
 
 STANDIN = "Cora~standin"
@@ -128,14 +128,9 @@ class Trained(NamedTuple):
     quick: Callable[[Cell], bool]
 
 
-def _some(*datasets: str) -> Callable[[Run], bool]:
-    """Return the rule that keeps the first seed on some graphs."""
-    return lambda run: run.seed == 0 and run.dataset in datasets
-
-
 def on(*datasets: str) -> Callable[[Cell], bool]:
-    """Return the same rule for cells."""
-    return lambda cell: _some(*datasets)(cell.run)
+    """Return the rule that keeps the cells of the first seed on some graphs."""
+    return lambda cell: keeps(dataset=datasets)(cell.run)
 
 
 def _quick4a(cell: Cell) -> bool:
@@ -221,14 +216,6 @@ def _quick_runs(name: str) -> frozenset[Run]:
     return frozenset(cell.run for cell in TRAINED[name].cells() if TRAINED[name].quick(cell))
 
 
-def _quick_powers(run: Run) -> bool:
-    return run.dataset == "Cora" and run.options["structure_depth"] == 10 and run.options["prune"] in (5, 30)
-
-
-def _quick_edges(run: Run) -> bool:
-    return _some("Cora")(run) and run.options["structure_depth"] in (2, 10) and run.options["prune"] in (0, 30)
-
-
 _counting: dict[str, Any] = {
     "observers": [4, 8, 12, 16, 24],
     "unknowns": 12,
@@ -238,14 +225,14 @@ _counting: dict[str, Any] = {
 _gradients = Grid(partial(check, method="fedstruct-gradients", seed=seeded))
 _messages = Grid(
     partial(messages, prune=30, budget=["matrix", "blocks"]),
-    _some(*REAL[:3]),
+    keeps(dataset=REAL[:3]),
     per=("dataset", "structure", "budget"),
     smoke={"structure_depth": 2},
 )
-_known = Grid(partial(messages, prune=0, graph="known"), _some(*REAL[:3]), per=("dataset", "structure"))
+_known = Grid(partial(messages, prune=0, graph="known"), keeps(dataset=REAL[:3]), per=("dataset", "structure"))
 _combined = Grid(combined, smoke={"structure_depth": 3, "ranks": False})
-_generators = Grid(generators, _some("Cora"), smoke={"timed": False})
-_statistics = Grid(statistics, _some("Cora", "CiteSeer", "Chameleon"), per=("prepare",))
+_generators = Grid(generators, keeps(dataset=["Cora"]), smoke={"timed": False})
+_statistics = Grid(statistics, keeps(dataset=["Cora", "CiteSeer", "Chameleon"]), per=("prepare",))
 
 GRIDS = {
     **{name: _trained(name, trained) for name, trained in TRAINED.items()},
@@ -254,13 +241,11 @@ GRIDS = {
     "FS-A4": algorithm("Deg", "known"),
     "FS-A3": Grid(
         partial(powers, (2, 5, 10), [5, 10, 30, 100, 300], budget=["blocks", "matrix"]),
-        _quick_powers,
+        keeps(dataset=["Cora"], structure_depth=[10], prune=[5, 30]),
         per=("budget",),
         smoke={"structure_depth": 2},
     ),
-    "FS-I2": Grid(
-        partial(powers, (3, 5, 10), 0), lambda run: _some("Cora")(run) and run.options["structure_depth"] == 3
-    ),
+    "FS-I2": Grid(partial(powers, (3, 5, 10), 0), keeps(dataset=["Cora"], structure_depth=[3])),
     "FS-A5": Grid(
         partial(check, method="fedstruct-aggregates", seed=seeded, options={"structure": ["Deg", "H2V"]}),
         per=("structure",),
@@ -268,23 +253,26 @@ GRIDS = {
     **dict.fromkeys(("FS-Th1", "FS-Th2", "FS-Th3", "FS-Th4", "FS-L1"), _gradients),
     "FS-I1": Grid(partial(check, method="fedstruct-filter", seed=seeded)),
     "FS-I3": Grid(partial(check, method="fedstruct-example")),
-    "FS-I4": Grid(routes, lambda run: run.clients in (10, 2708), smoke=partial(routes, (10, 2708), STANDIN)),
+    "FS-I4": Grid(routes, keeps(clients=[10, 2708]), smoke=partial(routes, (10, 2708), STANDIN)),
     "FS-I5": Grid(
         partial(check, method="fedstruct-counting", seed=seeded, options=_counting),
         per=("observers", "head", "queries"),
     ),
-    "FS-I5-graphs": Grid(colluding, _some("Cora"), smoke={"structure_depth": 2}),
+    "FS-I5-graphs": Grid(colluding, keeps(dataset=["Cora"]), smoke={"structure_depth": 2}),
     **dict.fromkeys(("FS-T1", "FS-F2"), _messages),
     **dict.fromkeys(("FS-T9", "FS-F5"), _known),
     **dict.fromkeys(("FS-F3a", "FS-F3b"), _combined),
     **dict.fromkeys(("FS-T3", "FS-P4"), _generators),
     **dict.fromkeys(("FS-T4", "FS-T5"), _statistics),
     **{
-        f"FS-P{number}": Grid(partial(manifests, name), lambda run: _some("Cora")(run) and run.clients == 10)
+        f"FS-P{number}": Grid(partial(manifests, name), keeps(dataset=["Cora"], clients=[10]))
         for number, name in enumerate(("random", "louvain", "kmeans"), start=1)
     },
-    "FS-Q18-edges": Grid(edges, _quick_edges, per=("view",), smoke={"structure_depth": 2, "attackers": 1}),
-    "FS-Q18-labels": Grid(
-        labels, lambda run: _some("Cora")(run) and run.options["rounds"] == 40, per=("head",), smoke={"rounds": 2}
+    "FS-Q18-edges": Grid(
+        edges,
+        keeps(dataset=["Cora"], structure_depth=[2, 10], prune=[0, 30]),
+        per=("view",),
+        smoke={"structure_depth": 2, "attackers": 1},
     ),
+    "FS-Q18-labels": Grid(labels, keeps(dataset=["Cora"], rounds=[40]), per=("head",), smoke={"rounds": 2}),
 }
