@@ -53,17 +53,20 @@ def beside_published(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     return compare.table(frame, paper, on=CELL, value="percent")
 
 
+def distances(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return how far the weights generated for different clients differ: mean, lowest and highest run of each `by`."""
+    spread = f"facts.{SPREAD}"
+    names = {SPREAD: "mean", f"{SPREAD}_low": "min", f"{SPREAD}_high": "max"}
+    return frame.reindex(columns=[*by, spread]).astype({spread: float}).groupby(list(by))[spread].agg(**names)
+
+
 def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 5 with how far the weights generated for different clients differ: mean, lowest and highest run.
+    """Return Table 5 with the columns of `distances`.
 
     As in `compare.table`, a stand-in is shown in the cells of its graph where no run on the real data exists.
     """
-    spread = f"facts.{SPREAD}"
-    rows = frame.reindex(columns=list(dict.fromkeys([*frame, "dataset", "clients", spread])))
-    rows = rows.assign(method=rows["row"], clients=rows["clients"].astype(str), **{spread: rows[spread].astype(float)})
-    names = {"mean": SPREAD, "min": f"{SPREAD}_low", "max": f"{SPREAD}_high"}
-    spreads = rows.groupby(CELL)[spread].agg(list(names)).rename(columns=names).reset_index()
-    graph = spreads["dataset"].astype(str).str.removesuffix("~standin")
+    spreads = distances(frame.assign(method=frame["row"]), CELL).reset_index().astype({"dataset": str, "clients": str})
+    graph = spreads["dataset"].str.removesuffix("~standin")
     spreads = spreads.assign(dataset=graph, standin=graph.ne(spreads["dataset"])).sort_values("standin")
     return table.merge(spreads.drop_duplicates(CELL).drop(columns="standin"), "left", on=CELL)
 
@@ -72,7 +75,7 @@ def reading_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return mean and standard deviation of each reading, and its paired difference to Table 1 in points (SH-M2).
 
     The p-values are those of `chance` and `together`, over all rows but the first, which is Table 1 itself. The last
-    columns have how far the weights generated for different clients differ: mean, lowest and highest run.
+    columns are those of `distances`.
     """
     first = next(iter(READINGS))
     usual = frames.scores(frame, {"row": first}, "percent")
@@ -82,9 +85,7 @@ def reading_table(frame: pd.DataFrame) -> pd.DataFrame:
     table = table.join(pd.DataFrame([gap[:3] for gap in gaps], table.index, ["minus SH-T1", "low", "high"]))
     table["p"] = [math.nan if row == first else chance(gap) for row, gap in zip(table.index, gaps, strict=True)]
     table[HOLM] = together(table["p"])
-    spreads = frame.reindex(columns=["row", f"facts.{SPREAD}"]).set_index("row").astype(float)
-    names = {"mean": SPREAD, "min": f"{SPREAD}_low", "max": f"{SPREAD}_high"}
-    return table.join(spreads[f"facts.{SPREAD}"].groupby(level="row").agg(list(names)).rename(columns=names))
+    return table.join(distances(frame, ["row"]))
 
 
 def choice_table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -46,22 +46,19 @@ def _named(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     names = pd.Series([row for row, _ in found], dtype=object)
     runs = frame.iloc[[number for _, number in found]].reset_index(drop=True).rename(columns={"method": "registered"})
 
-    def column(name: str) -> pd.Series:
-        return runs[name] if name in runs else pd.Series(NAN, index=runs.index)
-
+    scores = [f"{view}.last.{kind}" for view in ("before", "after") for kind in ("test", "val")]
+    others = ["registered", "stack", "structure_depth", "facts.structure_test"]
+    held = runs.reindex(columns=[*scores, *others])  # NaN where no run has it
     personal = names.str.partition(", ")[0].eq(PERSONAL) if len(names) else names.astype(bool)
-    scores = {
-        column_: 100 * column(f"before.last.{kind}").mask(personal, column(f"after.last.{kind}")).astype(float)
-        for column_, kind in (("percent", "test"), ("validation", "val"))
-    }
-    layers = column("stack").map(lambda stack: len(stack) if isinstance(stack, tuple) else NAN)
-    depth = (
-        column("structure_depth")
-        .where(column("registered").astype(str).str.startswith("FedStruct"), layers)
-        .astype(float)
+    test, validation = (
+        100 * held[f"before.last.{kind}"].mask(personal, held[f"after.last.{kind}"]).astype(float)
+        for kind in ("test", "val")
     )
-    alone = 100 * column("facts.structure_test").astype(float)
-    return runs.assign(method=names, **scores, propagations=depth, **{"structure only": alone})
+    layers = held["stack"].map(lambda stack: len(stack) if isinstance(stack, tuple) else NAN)
+    ours = held["registered"].astype(str).str.startswith("FedStruct")
+    depth = held["structure_depth"].where(ours, layers).astype(float)
+    alone = {"structure only": 100 * held["facts.structure_test"].astype(float)}
+    return runs.assign(method=names, percent=test, validation=validation, propagations=depth, **alone)
 
 
 def published_beside(frame: pd.DataFrame, exhibit_id: str, on: Sequence[str] = CELL) -> pd.DataFrame:
