@@ -7,6 +7,7 @@
     exhibits/      the runs behind every exhibit, and what is measured for each claim
     exhibits.csv   the list of exhibits;  published.csv  the printed numbers;  claims.csv  the claims in words
     deviations.csv where the suite parts from the text;  chosen.csv  what validation chose;  settings.toml  its tables
+    checks.csv     the checks of theorems and algorithms in words, where the records keep only their numbers
 
 A paper's package says its printed name in `NAME`. A new paper is a new folder; `ORDER` only puts it in its place.
 """
