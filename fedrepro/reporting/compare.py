@@ -235,7 +235,8 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
     found: dict[tuple[tuple[str, ...], str], dict[Any, float]] = {}
-    for run in frame[frame[value].notna()].to_dict("records"):
+    used = [name for name in dict.fromkeys((*on, "dataset", "seed", value)) if name in frame]
+    for run in frame.loc[frame[value].notna(), used].to_dict("records"):
         kind = next((end for end in KINDS[1:] if str(run.get("dataset", "")).endswith(end)), "")
         key = tuple(whole(canonical(run[column])) for column in on)
         cell = found.setdefault((key, kind), {})
