@@ -24,7 +24,8 @@ from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
 from fedrepro.reporting.session import COLUMNS
 
-RULE = "RULE.md"
+RULE, GLOSSARY = "RULE.md", "COLUMNS.md"
+MEANINGS = Path(__file__).with_name("columns.csv")  # of the columns that many files of the figures have
 LONG = 20  # rows of a table above which a page folds the rest, or leaves the numbers of an exhibit to its file
 FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw beside the papers' lists
 FORMER = Path(__file__).with_name("former_rule.csv")
@@ -98,6 +99,8 @@ def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Pa
     others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
     written, told = _pictures(place, papers), origin.teller()
     written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
+    glossary = files.page("columns.md", columns=paths.read_csv(MEANINGS))
+    written.append(paths.replace_file(place / GLOSSARY, glossary.encode()))
     chosen = {one_of("paper", name, [*papers, *others]) for name in only}
     drawn = {name: _drawn(place / name) for name in [*papers, *others]}
     known = {name: answer.numbers(place, name) for name in papers}
@@ -180,6 +183,7 @@ def summary(
     return files.page(
         "summary.md",
         rule=RULE,
+        glossary=GLOSSARY,
         picture=_illustrated(folder, "all papers"),
         answers={name: _answer(numbers[paper], paper) for paper, name in exhibits.papers().items()},
         words=table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
@@ -213,6 +217,7 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
     known = [{**row, "paper": exhibits.papers().get(row["paper"], row["paper"])} for row in _read(priors.FILE)]
     return files.page(
         "rule.md",
+        glossary=GLOSSARY,
         examples=_examples(folder, papers),
         margins=table(list(margins), margins.values.tolist()),
         before=_moved(folder, FORMER_PRIORS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -85,12 +86,27 @@ def test_the_page_of_the_rule_shows_a_number_of_each_word() -> None:
         assert word == (fits or ("differs" if apart else "differs a little"))
 
 
+def test_the_glossary_explains_the_columns_of_five_files(folder: Path) -> None:
+    """Each column that stands in the files of five exhibits has a row, and each row a column of some file."""
+    report.write(folder)
+    text = (folder / report.GLOSSARY).read_text()
+    assert f"]({report.GLOSSARY})" in (folder / "README.md").read_text()
+    assert f"]({report.GLOSSARY})" in (folder / report.RULE).read_text()
+    found = (paths.root() / "figures").glob("*/*.csv")
+    count = Counter(name for path in found for name in pd.read_csv(path, nrows=0))
+    known = {row["column"]: row["meaning"] for row in paths.read_csv(report.MEANINGS)}
+    assert not {name for name in count if count[name] >= 5} - known.keys()
+    assert known.keys() <= count.keys()
+    for name, meaning in known.items():
+        assert f"\n| `{name}` | {meaning} | " in text
+
+
 def test_every_paper_gets_a_page(folder: Path) -> None:
     """A page per paper and other folder, a guide per paper, and one page above them."""
     written = {path.relative_to(folder).as_posix() for path in report.write(folder)}
     papers = ["fedgat", "fedstruct", "gfl", "feras", "fedsheafhn"]
     pages = {f"{paper}/{page}" for paper in papers for page in ("README.md", "READING.md")}
-    assert written == {"README.md", "RULE.md", "engine/README.md", *pages}
+    assert written == {"README.md", "RULE.md", "COLUMNS.md", "engine/README.md", *pages}
 
 
 def test_exhibits_are_listed_with_their_state(folder: Path) -> None:
