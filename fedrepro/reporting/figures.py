@@ -236,7 +236,7 @@ def apart(
             ax.label_outer()
         for ax in places.flat[max(len(names) - columns, 0) : len(names)]:  # the lowest of its column
             ax.xaxis.set_tick_params(labelbottom=True)
-            ax.set_xlabel(x)
+            ax.xaxis.label.set_visible(True)  # which `label_outer` has hidden
         for ax in places.flat[len(names) :]:
             ax.remove()
         first, told = places.flat[0], {}

@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from fedrepro.papers.fedsheafhn.exhibits import drawing, settings
+from fedrepro.reporting import legible
 from fedrepro.reporting.style import COLOURS
 
 DRAWN = {
     "SH-A1": ("Local", settings.OURS, *settings.VARIANTS),
     "SH-F1a": settings.PERSONAL,
-    "SH-F4": settings.DRAWN,
 }
 
 
@@ -31,3 +31,19 @@ def test_a_stand_in_is_named_with_the_rounds_of_its_runs() -> None:
     assert drawing.named(rows)["dataset"].tolist() == ["Cora", "ogbn-arxiv, stand-in"]
     assert rows["dataset"].tolist() == ["Cora", settings.STANDIN]
     assert drawing.named(rows[:0], runs[:0]).empty
+
+
+def test_each_method_has_a_panel_of_the_convergence_figure() -> None:
+    """All eleven have one, FedSheafHN the first; the horizontal axis is named under each column; all can be read."""
+    rows = [(settings.STANDIN, name, n, 70.0 + n) for name in settings.METHODS for n in (1, 2)]
+    points = pd.DataFrame(rows, columns=["dataset", "method", "round", "test"])
+    figure = drawing.convergence(points, "SH-F4a")
+    assert figure is not None
+    names = [ax.get_title().partition("\n")[0] for ax in figure.axes]
+    assert names[0] == settings.OURS and sorted(names) == sorted(settings.METHODS)
+    lowest = [ax for ax in figure.axes if ax.xaxis.get_tick_params()["labelbottom"]]
+    assert len(lowest) == 4 and all(ax.xaxis.label.get_visible() for ax in lowest)
+    assert "ogbn-arxiv, stand-in" in figure.get_suptitle()
+    legible.arrange(figure)
+    assert not legible.faults(figure)
+    assert drawing.convergence(points[:0], "SH-F4a") is None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from fedrepro.data.shapes import whole
-from fedrepro.papers.fedsheafhn.exhibits.settings import DRAWN, OURS, VARIANTS
+from fedrepro.papers.fedsheafhn.exhibits.settings import DRAWN, METHODS, OURS, VARIANTS
+from fedrepro.reporting import figures
 
 # The argument `order` of all figures that draw methods. There are eight colours, and after eight places they begin
 # anew: the variants of Algorithm 1 have those of FedAvg and FedPer, which no figure draws beside them.
@@ -26,3 +28,19 @@ def named(rows: pd.DataFrame, runs: pd.DataFrame | None = None) -> pd.DataFrame:
             told = f" ({'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} rounds)" if counts else ""
             names[name] = f"{whole(name)}, stand-in{told}"
     return rows.assign(dataset=rows["dataset"].replace(names))
+
+
+def convergence(points: pd.DataFrame, exhibit_id: str) -> Figure | None:
+    """Draw accuracy in percent against the round: a panel a method, with the other ten behind it in grey.
+
+    Args:
+        points: one row for each run and round, as `tables.rounds_of` returns them, of one graph.
+        exhibit_id: such as SH-F4a.
+
+    Returns:
+        None if there is no row.
+    """
+    graphs = ", ".join(named(points)["dataset"].unique())
+    title = f"{exhibit_id}: federated test accuracy after local training on {graphs}, mean over the runs stored"
+    order = (*COLOURED, *(name for name in METHODS if name not in COLOURED))
+    return figures.apart(points, "round", "test", "method", order=order, title=title, ylabel="test (percent)")

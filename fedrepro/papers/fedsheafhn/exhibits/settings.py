@@ -64,7 +64,7 @@ TUNING_CLIENTS, TUNING_SEED = 10, 100  # a seed that no reported run uses
 TUNING_ROUNDS = dict.fromkeys(TUNED, 30) | {"PubMed": 10}  # 90 to 300 local epochs
 CHOSEN = exhibits.folder(PAPER) / "chosen.csv"
 CURVES = ("Cora", "CiteSeer", "Computers")  # SH-F4
-DRAWN = tuple(name for name in METHODS if name not in ("FedProx", "FedSage+", "FGGP"))  # its lines: eight colours
+DRAWN = tuple(name for name in METHODS if name not in ("FedProx", "FedSage+", "FGGP"))  # eight have own colours
 EVERY_ROUND, CLIENTS = ("val", "test_clients", "clients"), ("clients",)  # what runs keep beside their scores
 ABLATED = ("Cora", "Computers", ARXIV)  # SH-T3 to T6, F1, F5, F7: the paper has ogbn-arxiv alone
 
