@@ -7,14 +7,16 @@ in square brackets below (Markdown) or beside (LaTeX) it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from fedrepro.reporting import files, rule
-from fedrepro.reporting.exhibits import MainTable
+from fedrepro.reporting.exhibits import MainTable, points
 
 MARKS = dict(zip(rule.WORDS, ("=", "≈", "~", "(≠)", "≠", "–"), strict=True))
+SCORES, POINTS = ("published", "ours_mean", "ours_sd"), ("difference", "half90", "half95")
 NAMED = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}"}
 LATEX = {"=": "$=$", "≈": r"$\approx$", "~": r"$\sim$", "(≠)": r"$(\neq)$", "≠": r"$\neq$", "–": "--"}
 
@@ -22,16 +24,31 @@ LATEX = {"=": "$=$", "≈": r"$\approx$", "~": r"$\sim$", "(≠)": r"$(\neq)$", 
 def wide(table: pd.DataFrame, layout: MainTable) -> pd.DataFrame:
     """Return a table of `compare.table` with the paper's rows and columns, each cell a text.
 
-    A column names a data set and what else tells the paper's columns apart. A central model, which has one number for a
-    graph, is repeated in no other column.
+    A column names a data set, what else tells the paper's columns apart, and the unit. A central model, which has one
+    number for a graph, is repeated in no other column.
     """
     told = [name for name in layout.columns if table[name].astype(str).nunique() > 1 or name == "dataset"]
-    column = table[told].astype(str).agg(", ".join, axis=1)
+    column = table[told].astype(str).agg(", ".join, axis=1) + f" ({unit(table)})"
     row = table[list(layout.rows)].astype(str).agg(" ".join, axis=1).str.strip()
     cells = table.assign(_row=row, _column=column, _cell=[_cell(one) for one in table.to_dict("records")])
     whole = cells.pivot_table(index="_row", columns="_column", values="_cell", aggfunc="first", sort=False)
     whole = whole.reindex(index=list(dict.fromkeys(row)), columns=list(dict.fromkeys(column)))
     return whole.fillna("").rename_axis(index=" ".join(layout.rows), columns=None)
+
+
+def unit(table: pd.DataFrame) -> str:
+    """Return the unit of a table's scores, which is the paper's: percent, or a fraction of one."""
+    return "percent" if points(table["metric"]).eq(1).all() else "fraction"
+
+
+def with_units(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Return columns of a table of `compare.table` with their units: of scores the paper's, of differences points.
+
+    A head that ends in brackets, as `ours_mean (text)`, is that of the same number.
+    """
+    told = dict.fromkeys(SCORES, unit(table)) | dict.fromkeys(POINTS, "points")
+    known = {name: told.get(name.partition(" (")[0]) for name in columns}
+    return table[list(columns)].rename(columns={name: f"{name}, {of}" for name, of in known.items() if of})
 
 
 def _cell(row: dict[Any, Any]) -> str:

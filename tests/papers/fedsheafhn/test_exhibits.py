@@ -64,8 +64,9 @@ def test_tables_are_held_against_their_printed_cells() -> None:
     wide = tables.as_printed(table)
     assert wide.shape == (12, 13) and wide.method[5] == tables.CLASSIFIER
     assert wide.method.drop(5).tolist() == list(settings.METHODS)
-    assert wide.set_index("method").loc["Local", "Cora, 10 clients"] == f"71.26 ± 0.10 (3) {MARKS['compatible']}"
-    assert wide.set_index("method").loc["Local", "Photo, 10 clients"] == ""
+    local = wide.set_index("method").loc["Local"]
+    assert local["Cora, 10 clients (percent)"] == f"71.26 ± 0.10 (3) {MARKS['compatible']}"
+    assert local["Photo, 10 clients (percent)"] == ""
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_what_needs_no_training_is_set_beside_the_tables() -> None:
     marks = table.set_index(["method", "dataset", "clients"])["at_majority"]
     assert marks["Local", "Cora", "10"] == "ours" and marks["Flow", "CiteSeer", "20"] == "published"
     assert marks["Local", "CiteSeer", "10"] == "both" and marks[settings.OURS, "Cora", "10"] == ""
-    wide = tables.as_printed(table).set_index("method")["CiteSeer, 20 clients"]
+    wide = tables.as_printed(table).set_index("method")["CiteSeer, 20 clients (percent)"]
     assert wide["Local"].endswith("†‡") and wide["Flow"] == "‡" and wide[settings.OURS][-1] not in "†‡"
     empty = tables.with_majority(table.drop(columns=["majority", "at_majority"]), EMPTY)
     assert empty.majority.isna().all() and set(empty.at_majority) == {""}

@@ -162,7 +162,7 @@ def test_standins_are_compared_with_nothing() -> None:
     assert cells.loc["PPI~standin", "verdict"] == NOT_TESTED and cells.loc["Photo", "verdict"] == ""
     assert cells.loc[["PPI~standin", "Photo"], "published"].isna().all()
     assert len(table[table.published.notna() & table.exhibit.eq("FR-T2")]) == 48
-    assert "[0.895 ± 0.008]" in tables.layout(table).loc[("kappa=60%", "Feras (N=3)"), "PPI"]
+    assert "[0.895 ± 0.008]" in tables.layout(table).loc[("kappa=60%", "Feras (N=3)"), "PPI (fraction)"]
 
 
 def test_printed_gains_are_those_of_the_table() -> None:

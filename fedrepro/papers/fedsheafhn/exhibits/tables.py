@@ -163,7 +163,7 @@ def as_printed(table: pd.DataFrame) -> pd.DataFrame:
         mark = AT_MAJORITY.get(getattr(row, "at_majority", ""), "")
         return f"{row.ours_mean:.2f}{spread} ({row.runs}) {MARKS[row.verdict]}{mark}" if row.runs else mark
 
-    columns = table.assign(column=table["dataset"] + ", " + table["clients"].astype(str) + " clients")
+    columns = table.assign(column=table["dataset"] + ", " + table["clients"].astype(str) + " clients (percent)")
     order = list(dict.fromkeys(columns["column"]))
     wide = frames.paper_layout(columns, "method", "column", text).set_index("method").loc[list(METHODS), order]
     votes = columns[columns["method"].eq("FGGP")].set_index("column")

@@ -131,7 +131,7 @@ def table2(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def layout(table: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 2 as the paper prints it, with cells `ours (runs) [published] mark`."""
+    """Return Table 2 as the paper prints it, F1 as fractions, with cells `ours (runs) [published] mark`."""
 
     def text(cell: Any) -> str:
         ours = "" if math.isnan(cell.ours_mean) else f"{cell.ours_mean:.3f} ({cell.runs:.0f})"
@@ -139,6 +139,7 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         parts = (ours, f"[{cell.published}]" if known else "", MARKS.get(str(cell.verdict), "") if ours else "")
         return " ".join(part for part in parts if part)
 
+    table = table.assign(dataset=table["dataset"].astype(str) + " (fraction)")
     return frames.paper_layout(table, ["setting", "row"], "dataset", text).fillna("").set_index(["setting", "row"])
 
 
