@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from fedrepro.errors import one_of
-from fedrepro.reporting import compare, rule
+from fedrepro.reporting import compare, exhibits, rule
 from fedrepro.reporting.priors import LEAD, prior
 
 LEAST = 1.0  # points of a printed lead below which a ratio says nothing
@@ -101,7 +101,7 @@ def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str,
     foreign = [str(side.get("provenance") or "") for side in sides]
     reasons = [f"a printed number: {text}" for text in foreign if text.startswith(compare.FOREIGN)]
     reasons += ["a printed number is a peak"] if any(side["spread_kind"] == "peak" for side in sides) else []
-    reasons += ["no seed in common"] if not len(gaps) else []
+    reasons += [_unpaired(top)] if not len(gaps) else []
     if reasons:
         return known | {"verdict": rule.NOT_TESTED, "why": "; ".join(reasons)}
     count = int(top["runs_published"])
@@ -136,6 +136,15 @@ def _lead(pair: Sequence[pd.Series], top: Mapping[str, Any], other: Mapping[str,
         ratio = {"ratio": known["our_lead"] / printed, "ratio_low": low, "ratio_high": high}
     why = f"our runs keep one graph too: its variance is that of {graphs} drawn anew" if graphs > 1 else ""
     return known | told | {"verdict": word, "why": why} | ratio
+
+
+def _unpaired(top: Mapping[str, Any]) -> str:
+    """Say that two rows share no seed on a whole graph, and which command computes the runs that are missing."""
+    why, known = "no seed in common on the whole graph", exhibits.registered().get(top.get("exhibit", ""))
+    if known:
+        why += f": `fedrepro run {known.notebook} --budget 60` computes missing runs"
+        why += f", and `fedrepro data '{top['dataset']}'` says whether the graph is here"
+    return why
 
 
 def _over_graphs(sides: Sequence[Mapping[str, Any]]) -> tuple[float, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from scipy import stats
 
 from fedrepro import paths
-from fedrepro.reporting import answer, compare, effects, exhibits, files, outcome, readings, rule
+from fedrepro.reporting import answer, compare, effects, exhibits, files, notebook, outcome, readings, rule
 
 
 def runs_of(means: dict[str, float], seeds: int = 6, spread: float = 0.004) -> pd.DataFrame:
@@ -251,6 +252,17 @@ def test_a_printed_number_of_another_protocol_has_no_lead() -> None:
                 for place, name in enumerate(("Top", "Other"))
             )
             assert lead(top, other)["verdict"] == rule.NOT_TESTED
+
+
+def test_rows_without_a_common_seed_say_what_computes_the_missing_runs() -> None:
+    """Runs on a graph of which a part is missing do not count, and the command is one that `fedrepro` knows."""
+    whole = runs_of(LIKE_PRINT)
+    frame = whole.assign(dataset=whole["dataset"].mask(whole["method"].eq("FedGCN"), "Cora~incomplete"))
+    leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
+    chosen = leads["dataset"].eq("Cora") & leads["partition"].eq("dirichlet(beta=1)")
+    (why,) = leads.loc[chosen & leads["over"].eq("FedGCN"), "why"]
+    command = re.match("no seed in common on the whole graph: `fedrepro run (.*) --budget 60`", why)
+    assert command and notebook.select([command[1]]) and "`fedrepro data 'Cora'`" in why
 
 
 def test_a_row_that_the_paper_leads_in_print_or_not() -> None:
