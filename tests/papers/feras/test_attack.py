@@ -218,3 +218,22 @@ def test_attacks_under_dropout_are_a_line_of_their_own() -> None:
     assert frame["line"].tolist() == ["depth 1, kappa 60%", "depth 1, kappa 60%, dropout 0.1"]
     assert frame["dropout"].tolist() == [0.0, 0.1] and frame.groupby(tables.ATTACK).ngroups == 2
     assert frame["entries"].isna().all()
+
+
+def test_a_setting_that_was_not_attacked_is_named() -> None:
+    """A row under dropout with no clean row beside it says so by its width, and so does a listed setting without a run.
+
+    Where every setting has a run, and dropout a clean one beside it, nothing is said.
+    """
+    wide = {"task": "attack", "paper": "feras", "method": "feras-inversion", "dataset": "Photo", "clients": 3}
+    masked = {"depth": 1, "hidden": 128, "nodes": 100}
+    runs = [
+        Run(**wide, split="60/20/20", partition=grids.partition(60), options={**masked, "dropout": share})
+        for share in (0.1, 0.0)
+    ]
+    frame = pd.DataFrame([{"dataset": run.dataset, "partition": run.partition, **run.options} for run in runs])
+    leak = tables.attacks(frame.assign(converged=True, equations_per_feature=0.5))
+    assert tables.not_attacked(leak, runs) == []
+    absent, alone = tables.not_attacked(leak[leak["dropout"].gt(0)], runs)
+    assert absent.endswith("computed yet: Photo, kappa 60%, depth 1, width 128, 1 message (clean).")
+    assert "no clean row" in alone and "width 128, 1 message (dropout 0.1)" in alone

@@ -8,6 +8,7 @@ them, and a stand-in keeps its name.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import interval, mean_gap
+from fedrepro.runs.run import Run
 
 SCORE, VAL = "before.best.test_clients", "before.best.val_clients"
 TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
@@ -227,10 +229,7 @@ TOLD += ["residual", "converged"]
 
 def attacks(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the attacks with kappa, the number of messages, their dropout, and the line and place in the figure."""
-    kappa = (100 * share_unseen(frame)).round().astype(int)
-    observations = frame["observations"].fillna(1).astype(int) if "observations" in frame else 1
-    dropout = frame["dropout"].fillna(0.0).astype(float) if "dropout" in frame else 0.0
-    frame = frame.assign(kappa=kappa, observations=observations, dropout=dropout)
+    frame = _attacked(frame)
     frame["entries"] = frame.get("entries", math.nan)  # of attacks under dropout
     frame["converged"] = frame["converged"].astype(float)
     told = frame["observations"].map(lambda count: f", {count} messages" if count > 1 else "")
@@ -241,6 +240,40 @@ def attacks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 ATTACK = ["dataset", "kappa", "depth", "hidden", "dropout", "observations"]
+
+
+def _attacked(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with kappa (percent), dropout and number of messages, which are 0 and 1 where none is given."""
+    kappa = (100 * share_unseen(frame)).round().astype(int)
+    observations = frame["observations"].fillna(1).astype(int) if "observations" in frame else 1
+    dropout = frame["dropout"].fillna(0.0).astype(float) if "dropout" in frame else 0.0
+    return frame.assign(kappa=kappa, observations=observations, dropout=dropout)
+
+
+def not_attacked(leak: pd.DataFrame, runs: Sequence[Run]) -> list[str]:
+    """Return sentences on what the table of attacks lacks: each names the settings, such as the width, without a run.
+
+    The first sentence has the settings of FR-privacy's list without a run. The second has those with messages under
+    dropout alone, beside which no clean message was attacked.
+
+    Args:
+        leak: the stored runs, as `attacks` returns them.
+        runs: those that the exhibit lists.
+    """
+    listed = _attacked(pd.DataFrame([{"dataset": r.dataset, "partition": r.partition, **r.options} for r in runs]))
+    wanted, held = ([*dict.fromkeys(rows[ATTACK].itertuples(index=False, name=None))] for rows in (listed, leak))
+    absent = [setting for setting in wanted if setting not in held]
+    alone = [setting for setting in held if setting[4] and (*setting[:4], 0.0, setting[5]) not in held]
+    starts = "Listed, and not computed yet", "Attacked under dropout only, so that no clean row stands beside it"
+    return [f"{start}: {'; '.join(map(_setting, found))}." for start, found in zip(starts, (absent, alone)) if found]
+
+
+def _setting(setting: tuple[Any, ...]) -> str:
+    """Return one setting of `ATTACK` in words."""
+    dataset, kappa, depth, width, dropout, count = setting
+    messages = "1 message" if count == 1 else f"{count} messages"
+    told = f"dropout {dropout:g}" if dropout else "clean"
+    return f"{dataset}, kappa {kappa}%, depth {depth}, width {width}, {messages} ({told})"
 
 
 # --- the gain of sharing -----------------------------------------------------------------------------------------
