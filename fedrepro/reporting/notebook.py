@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,12 +112,26 @@ def select(names: Iterable[str], single: bool = False) -> list[Source]:
             short = [source.name.partition("-")[0] for source in sources]
             matching = [s for s, number in zip(sources, short) if name in ("all", s.paper, number, s.name)]
         if not matching:
+            _require_written(name, {source.paper for source in sources})
             allowed = "'all', a paper or paper/n-section"
             told = "NOTEBOOK must be paper/n or paper/n-section" if single else f"notebook must be {allowed}"
             near = did_you_mean(name, [source.name for source in sources] if single else selectable())
             raise ArgumentError(f"{told} (see `fedrepro list`). Got {name!r}.{near}")
         chosen.update({source.path: source for source in matching})
     return list(chosen.values())
+
+
+def _require_written(name: str, written: Collection[str]) -> None:
+    """Raise if a name is that of a paper, or of its notebook, without any notebook: say which to write, and where."""
+    paper = name.partition("/")[0]
+    if paper in written or paper not in exhibits.papers():
+        return
+    wanted = dict.fromkeys(f"{paper}/{row['notebook']}" for row in exhibits.listed(paper)) or [f"{paper}/1-NAME"]
+    places = ", ".join(str(paths.notebooks() / f"{one}.ipynb") for one in wanted)
+    raise ArgumentError(
+        f"{paper} has no notebook yet. Write {places}: one cell tagged `parameters`, as in the notebooks of other "
+        'papers, and a first cell that names the exhibits (CONTRIBUTING.md, "Add a paper").'
+    )
 
 
 def parameters(path: Path) -> dict[str, Any]:

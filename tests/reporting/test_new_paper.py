@@ -8,7 +8,8 @@ import pytest
 
 import fedrepro.papers
 from fedrepro import paths, registry
-from fedrepro.reporting import compare, exhibits, report
+from fedrepro.errors import ArgumentError
+from fedrepro.reporting import compare, exhibits, notebook, report
 from fedrepro.reporting.session import begin
 from fedrepro.runs import provenance
 
@@ -95,6 +96,19 @@ def test_a_paper_is_one_folder(toy: Path) -> None:
     assert nb.figures / "toy" / "README.md" in pages
     assert "TO-T1" in (nb.figures / "toy" / "README.md").read_text()
     assert "[Toy](toy/README.md)" in (nb.figures / "README.md").read_text()
+
+
+def test_a_paper_without_a_notebook_is_told_which_to_write(toy: Path) -> None:
+    """The message has the file that the paper's list of exhibits names, its cells, and the part of the guide."""
+    for name in ("toy", "toy/1-toy", "toy/1"):
+        with pytest.raises(ArgumentError, match="toy has no notebook yet") as error:
+            notebook.select([name])
+        told = str(error.value)
+        assert str(paths.notebooks() / "toy" / "1-toy.ipynb") in told and "`parameters`" in told
+        (guide,) = re.findall('CONTRIBUTING.md, "(.*)"', told)
+        assert f"## {guide}\n" in (paths.root() / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    with pytest.raises(ArgumentError, match="see `fedrepro list`"):
+        notebook.select(["toyy"])
 
 
 def test_the_guide_names_the_files_and_columns_that_papers_have() -> None:
