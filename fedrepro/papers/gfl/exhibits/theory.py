@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.reporting import figures
-from fedrepro.reporting.checks import CAUGHT, FAILS, HOLDS, NOT_MEASURED, NOT_TESTED, Row
+from fedrepro import paths
+from fedrepro.reporting import checks, exhibits, figures
+from fedrepro.reporting.checks import FAILS, NOT_MEASURED, NOT_TESTED, Row
 from fedrepro.reporting.claims import NOT_CHECKED
 from fedrepro.reporting.statistics import Slope, slope
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLIND = "the check is blind"
 UNREFUTED = "not refuted"  # where no outcome could confirm the statement
 IDENTITIES = {"GFL-I2": "gfl-gradient-split", "GFL-I3": "gfl-one-local-step", "GFL-I6": "gfl-identity-aggregator"}
 CONTROLS = {  # the same difference where the identity must not hold
@@ -89,18 +89,14 @@ def lemma_table(frame: pd.DataFrame) -> pd.DataFrame:
     The column `without_I` is the negative control: the same error over the bound without its factor I^2, which it must
     exceed.
     """
-    names = ["local_epochs", "lr", "seed", "largest_error", "rho_h", "Delta", "largest_ratio_to_bound", "without_I"]
-    rows = []
-    for (local, lr), runs in frame.groupby(["local_epochs", "lr"]):
-        for _, run in runs.iterrows():
-            others = runs[runs["seed"] != run["seed"]]
-            if others.empty:
-                continue
-            rho, delta = (others[name].max(skipna=False) for name in ("rho_h", "Delta"))
-            without = run["largest_error"] / (2 * lr**2 * rho**2 * delta)
-            measured = (run["largest_error"], rho, delta, without / local**2, without)
-            rows.append([int(local), lr, int(run["seed"]), *measured, len(others)])
-    return pd.DataFrame(rows, columns=[*names, "runs"])
+    setting = ["local_epochs", "lr"]
+    pairs = frame.merge(frame[[*setting, "seed", "rho_h", "Delta"]], on=setting, suffixes=("_own", ""))
+    others = pairs[pairs["seed"] != pairs["seed_own"]].groupby([*setting, "seed_own"])
+    largest = others[["rho_h", "Delta"]].agg("max", skipna=False)
+    table = others[["largest_error"]].first().join(largest).rename_axis(index={"seed_own": "seed"}).reset_index()
+    without = table["largest_error"] / (2 * table["lr"] ** 2 * table["rho_h"] ** 2 * table["Delta"])
+    ratio = without / table["local_epochs"] ** 2
+    return table.assign(largest_ratio_to_bound=ratio, without_I=without, runs=others.size().to_numpy())
 
 
 def rate_points(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -181,18 +177,19 @@ def rate_checks(frame: pd.DataFrame) -> list[Row]:
             text = f"mean squared gradient over the bound's first term, against {axis}"
             worst = float(ratios[axis])
             if axis == "sigma_H":
-                rows.append(_row(f"GFL-Th-{axis}", text, worst, UNREFUTED if worst <= 1 else NOT_CHECKED))
+                verdict = UNREFUTED if worst <= 1 else NOT_CHECKED
             else:
-                rows.append(_row(f"GFL-Th-{axis}", f"{text}; {HALF}", worst, NOT_TESTED))
+                text, verdict = f"{text}; {HALF}", NOT_TESTED
+            rows.append(checks.row(f"GFL-Th-{axis}", text, worst, 1) | {"verdict": verdict})
         worst = float(table.loc[table["runs"].gt(0), "largest condition"].max(skipna=False))
         text = "13 I eta^2 rho_f^2 with the largest curvature met"
-        rows.append(_row("GFL-Th-condition", text, worst, UNREFUTED if worst < 1 else FAILS))
+        verdict = UNREFUTED if worst < 1 else FAILS
+        rows.append(checks.row("GFL-Th-condition", text, worst, 1) | {"verdict": verdict})
     if "ascend" in frame and frame["ascend"].eq(True).any():
         climb = frame[frame["ascend"].eq(True)]
         over = climb["mean"] / (2 * climb["loss_at_start"] / (climb["eta"] * climb["updates"]))
-        least = float(over.min(skipna=False))
         text = "the printed sign, which climbs: mean over 2 F(W^0) / (eta T)"
-        rows.append(_row("GFL-Th-control", text, least, CAUGHT if least > 1 else BLIND))
+        rows.append(checks.control("GFL-Th", text, over.min(skipna=False), 1))
     return rows
 
 
@@ -200,13 +197,11 @@ def lemma_checks(table: pd.DataFrame) -> list[Row]:
     """Return the check of Lemma A.1 with constants of other seeds, and its control, the bound without I^2."""
     if table.empty:
         return []
-    worst = float(table["largest_ratio_to_bound"].max(skipna=False))
-    least = float(table["without_I"].min(skipna=False))
     text = "Lemma A.1: largest error over its bound, constants of other seeds"
     other = "the same bound without its factor I^2, least over I, step and seed"
     return [
-        _row("GFL-L1", text, worst, HOLDS if worst <= 1 else FAILS),
-        _row("GFL-L1-control", other, least, CAUGHT if least > 1 else BLIND),
+        checks.row("GFL-L1", text, table["largest_ratio_to_bound"].max(skipna=False), 1),
+        checks.control("GFL-L1", other, table["without_I"].min(skipna=False), 1),
     ]
 
 
@@ -215,20 +210,14 @@ def identity_checks(frame: pd.DataFrame) -> list[Row]:
 
     The control of GFL-I2 is the printed sign.
     """
-    bound = 1e-10
     rows = []
     for name, method in IDENTITIES.items():
-        column = identity_error(name)
-        worst = float(frame.loc[frame["method"].eq(method), column].max(skipna=False))
-        verdict = HOLDS if worst < bound else FAILS
-        rows.append(_row(name, column.replace("_", " "), worst, verdict) | {"bound": "1e-10"})
+        found, column = frame[frame["method"].eq(method)], identity_error(name)
+        rows.append(checks.row(name, column.replace("_", " "), found[column].max(skipna=False), 1e-10))
         if name in CONTROLS:
-            least = float(frame.loc[frame["method"].eq(method), "control"].min(skipna=False))
-            verdict = CAUGHT if least > bound else BLIND
-            rows.append(_row(f"{name}-control", CONTROLS[name], least, verdict) | {"bound": "1e-10"})
-    cosine = float(frame.loc[frame["method"].eq(IDENTITIES["GFL-I2"]), "printed_cosine"].max(skipna=False))
-    verdict = HOLDS if cosine >= 0 else FAILS
-    return [*rows, _row("GFL-Q3", "cosine of the printed step to the gradient", cosine, verdict) | {"bound": "1"}]
+            rows.append(checks.control(name, CONTROLS[name], found["control"].min(skipna=False), 1e-10))
+    cosine = frame.loc[frame["method"].eq(IDENTITIES["GFL-I2"]), "printed_cosine"].max(skipna=False)
+    return [*rows, checks.row("GFL-Q3", "cosine of the printed step to the gradient", cosine, 1, holds=cosine >= 0)]
 
 
 def identity_error(name: str) -> str:
@@ -257,57 +246,20 @@ def rebuilt(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def privacy_checks(table: pd.DataFrame) -> list[Row]:
-    """Return what server and neighbour rebuild of x: the least cosine where x is open, the most where it is hidden.
+    """Return what server and neighbour rebuild of x, a row for each of `privacy.csv` that has been measured.
 
-    The rows of V1 compare the noisy gradients by themselves with the gradients and h, which goes out clean. Noise hides
-    the differences of columns from a centre; what it finds by least squares under the same noise is a row of its own.
+    The file names the rows of `rebuilt` that count (a query of pandas), which of their cosines is taken, and whether
+    it is the least, where x is open, or the most, where it is hidden. The rows of V1 compare the noisy gradients by
+    themselves with the gradients and h, which goes out clean. Noise hides the differences of columns from a centre;
+    what it finds by least squares under the same noise is a row of its own.
     """
-    server, differences = table["party"].eq("server"), table["cosine_of_difference"].notna()
-    clean, one_step = table["noise"].eq(0), table["local_epochs"].eq(1)
-    noisy, long = server & ~clean & one_step, table["rounds"].ge(12)
-    told = {
-        "server": (server & clean, "best", "the server rebuilds without noise, 12 to 600 rounds, least"),
-        "V1-gradients": (
-            noisy & table["rounds"].eq(120),
-            "cosine",
-            "the server rebuilds from V1's noisy gradients by themselves, 120 rounds",
-        ),
-        "V1": (
-            noisy & table["rounds"].ge(120),
-            "cosine_with_h",
-            "the server rebuilds from V1's noisy gradients and h, which goes out clean, 120 and 600 rounds, least",
-        ),
-        "client": (
-            differences & clean & long,
-            "best",
-            "the centre of a star of 2 to 64 leaves finds as the shortest difference, 12 to 60 rounds, least",
-        ),
-        "client-one-round": (
-            differences & clean & table["rounds"].eq(1) & table["neighbours"].eq(64),
-            "best",
-            "the centre of a star of 64 leaves finds in a single round",
-        ),
-        "client-V1": (
-            differences & ~clean,
-            "best",
-            "the centre of a star finds as the shortest difference with V1's noise, this attack's control, most",
-        ),
-        "client-V1-sums": (
-            table["party"].eq("client") & ~clean,
-            "best",
-            "the centre of a star of 1 to 16 leaves rebuilds from V1's noisy sums by least squares, most",
-        ),
-    }
     rows = []
-    for name, (chosen, column, text) in told.items():
-        values = table.loc[chosen, column]
-        if len(values):
-            measured = float(values.max(skipna=False) if text.endswith("most") else values.min(skipna=False))
+    for known in paths.read_csv(exhibits.folder("gfl") / "privacy.csv"):
+        cosines = table.query(known["chosen"])[known["cosine"]]
+        if len(cosines):
+            measured = cosines.agg(known["end"], skipna=False)
             verdict = "rebuilt" if measured > REBUILT else "rebuilt in part" if measured > HIDDEN else "hidden"
             verdict = NOT_MEASURED if math.isnan(measured) else verdict
-            rows.append(_row(f"GFL-privacy-{name}", f"cosine of x and what {text}", measured, verdict))
+            text = f"cosine of x and what {known['statement']}"
+            rows.append(checks.row(f"GFL-privacy-{known['id']}", text, measured, 1) | {"verdict": verdict})
     return rows
-
-
-def _row(id: str, statement: str, measured: float, verdict: str) -> Row:
-    return {"id": id, "statement": statement, "measured": measured, "bound": 1, "verdict": verdict}
