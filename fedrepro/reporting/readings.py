@@ -32,6 +32,7 @@ CELL = ("exhibit", "dataset", "method", "clients", "partition", "setting")
 FOUND = ("ours_mean", "runs", "difference", "half95", "verdict", "explains", "open")
 COLUMNS = (*CELL, "published", "reading", "kind", "fixed", *FOUND)
 NO_CAUSE = "no cause found"
+READ_AS = {"code": "as the public code does", "text": "as the text says"}  # in a figure
 NEARER = 0.5  # the most that may be left of the main reading's difference under a reading that explains it
 
 
@@ -86,6 +87,11 @@ def table(
         measured = words.assign(reading=name, kind=facts["kind"], fixed=facts["fixed"], explains=explains)
         rows.append(measured.assign(open=base["verdict"])[measured["runs"].gt(0)])
     return pd.concat(rows, ignore_index=True).reindex(columns=list(COLUMNS))
+
+
+def beside(main: pd.DataFrame, other: pd.DataFrame, reading: str) -> pd.DataFrame:
+    """Return a table of `compare.table`, with what another reading measured behind it in columns `... (reading)`."""
+    return main.join(other[list(compare.MEASURED)].add_suffix(f" ({reading})"))
 
 
 def causes(readings: pd.DataFrame) -> pd.DataFrame:

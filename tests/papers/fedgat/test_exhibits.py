@@ -137,8 +137,8 @@ def test_table_1_has_the_code_first_and_the_text_beside_it() -> None:
     frame = frame.assign(clients=[1 if row in ("GCN", "GAT") else 10 for row in frame["method"]])
     printed = exhibits.published("fedgat").query("exhibit == 'FG-T1'")
     main = main_reading(frame, "FG-T1")
-    code, text = (compare.table(part, printed, value="score") for part in (main, tables.in_reading(frame, "text")))
-    table = tables.both_readings(code, text)
+    code, text = (compare.table(part, printed, value="score") for part in (main, frame.query("reading == 'text'")))
+    table = readings.beside(code, text, "text")
     assert len(table) == len(printed) == 24
     assert set(table["ours_mean"]) == {0.7} and set(table["ours_mean (text)"]) == {0.6}
     assert table.columns.tolist().index("verdict") < table.columns.tolist().index("verdict (text)")

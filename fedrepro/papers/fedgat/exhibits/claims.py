@@ -9,15 +9,7 @@ import pandas as pd
 
 from fedrepro.papers.fedgat.exhibits import settings
 from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, PANELS
-from fedrepro.papers.fedgat.exhibits.settings import (
-    CODE_READING,
-    DATASETS,
-    IID,
-    LABELS,
-    NON_IID,
-    READINGS,
-    TEXT_READING,
-)
+from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, LABELS, NON_IID, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, revealed, worst_attacks
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts
@@ -38,7 +30,7 @@ def above(row: str, points: float) -> list[Difference]:
     partition = {"partition": settings.CENTRAL} if central else {}
     parts = []
     for reading in READINGS:
-        once = central and reading == CODE_READING
+        once = central and reading == settings.CODE_READING
         parts.append(
             Difference(
                 "FG-T1",
@@ -85,8 +77,8 @@ def near(
 def by_degree() -> list[Difference]:
     """Return FedGAT's change from degree 16 to 8 for each beta; as coded it depends on no beta, and is one part."""
     few, many = {"degree": 8}, {"degree": 16}
-    once = near("FG-F5a", few, many, "any beta", [CODE_READING])
-    return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [TEXT_READING])]
+    once = near("FG-F5a", few, many, "any beta", [settings.CODE_READING])
+    return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [settings.TEXT_READING])]
 
 
 def by_clients(panel: str) -> list[Difference | Derived]:

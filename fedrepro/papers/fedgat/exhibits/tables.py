@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedrepro.papers.fedgat.exhibits import settings
 from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED, AS_CODED, CENTRAL, CODE_READING
-from fedrepro.reporting import checks, compare, figures, frames
+from fedrepro.reporting import checks, figures, frames
 
 # Pooled test accuracy of the server's model, a fraction: at the round of best validation accuracy, and at the last.
 SCORE, LAST = "before.best.test", "before.last.test"
@@ -21,7 +21,6 @@ STEPS = ("FG-T1-code", "two softmaxes", "and centred features", "and the code's 
 EXACT = 1e-9  # what two ways to compute a layer in float64 may differ by
 SLOWDOWN, GIBIBYTES = 8.0, 1.5  # limits of FedGAT's round: times one of DistGAT, and memory
 SENT = [f"{form}.{unit}" for unit in ("scalars", "bytes") for form in ("matrix", "vector", "raw")]
-READ_AS = {CODE_READING: "as the public code does", settings.TEXT_READING: "as the text says"}  # in a figure
 BESIDE = ["theorem1.cubed", "theorem1.squared", "cross_client_edges"]
 
 
@@ -50,22 +49,9 @@ def _name_in_table1(run: dict[str, Any]) -> str:
     return method.removesuffix(AGGREGATED).removesuffix(AS_CODED)
 
 
-def in_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """Return the runs of one reading."""
-    return frames.select(frame, {"reading": reading}) if len(frame) else frame
-
-
 def main_reading(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     """Return the runs of a main table that stand first: those of the reading *code*."""
-    return in_reading(frame, CODE_READING)
-
-
-def both_readings(code: pd.DataFrame, text: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of `compare.table` in the reading *code*, with what the reading *text* measured behind it.
-
-    The names of the second reading's columns end in " (text)".
-    """
-    return code.join(text[list(compare.MEASURED)].add_suffix(f" ({settings.TEXT_READING})"))
+    return frames.select(frame, {"reading": CODE_READING})
 
 
 def steps_to_code(frame: pd.DataFrame, before: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -80,22 +66,15 @@ def steps_to_code(frame: pd.DataFrame, before: pd.DataFrame, published: pd.DataF
         The mean test accuracy in percent at the last round and at the round of best validation accuracy, the standard
         deviation at the last, the number of runs, and the printed number.
     """
-    steps = pd.concat(
-        [before.assign(step=STEPS[0]), frame.assign(step=[_step(run) for run in frame.to_dict("records")])]
-    )
-    groups = steps.groupby([*CELL, "step"], sort=False)
-    table = pd.DataFrame(
-        {
-            "last": 100 * groups[LAST].mean(),
-            "last_sd": 100 * groups[LAST].std(),
-            "best_validation": 100 * groups[SCORE].mean(),
-            "runs": groups.size(),
-        }
-    ).reset_index()
+    named = frame.assign(step=[_step(run) for run in frame.to_dict("records")])
+    steps = pd.concat([before.assign(step=STEPS[0]), named])
+    groups = (100 * steps.set_index([*CELL, "step"])[[LAST, SCORE]]).groupby([*CELL, "step"], sort=False)
+    table = groups.agg(last=(LAST, "mean"), last_sd=(LAST, "std"), best_validation=(SCORE, "mean"), runs=(LAST, "size"))
+    table = table.reset_index().sort_values("step", key=lambda steps: steps.map(STEPS.index), kind="stable")
     printed = published.assign(published=100 * published["value_number"])[[*CELL, "published"]]
-    table = printed.merge(table, on=CELL)
-    return table.sort_values("step", key=lambda steps: steps.map(STEPS.index), kind="stable").sort_values(
-        CELL, key=lambda column: column.map(list(dict.fromkeys(printed[column.name])).index), kind="stable"
+    first = {name: list(dict.fromkeys(printed[name])) for name in CELL}  # graphs, partitions, rows as they are printed
+    return printed.merge(table, on=CELL).sort_values(
+        CELL, key=lambda each: each.map(first[each.name].index), kind="stable"
     )
 
 
@@ -118,16 +97,10 @@ def scored_rounds(frame: pd.DataFrame) -> pd.DataFrame:
     if frame.empty:
         return frame
     groups = frame.groupby(["dataset", "partition", "clients"], sort=False)
-    table = groups.agg(
-        runs=("round", "size"),
-        round=("round", "median"),
-        largest=("largest_score", "max"),
-        outside=("outside", "max"),
-        negative=("negative", "max"),
-        last=("last.largest_score", "max"),
-        other=("other", "mean"),
-        mean_other=("mean_other", "mean"),
-    )
+    shares: dict[str, Any] = {"round": "median"} | dict.fromkeys(("largest_score", "outside", "negative"), "max")
+    shares |= {"last.largest_score": "max", "other": "mean", "mean_other": "mean"}
+    table = groups.agg(shares).rename(columns={"largest_score": "largest", "last.largest_score": "last"})
+    table.insert(0, "runs", groups.size())
     for name in ("gat", "mean"):
         table[name] = 100 * (groups[f"{name}_test"].mean() - groups["test"].mean())
     return table.reset_index()
@@ -147,15 +120,8 @@ def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None,
 
     The two panels of a row have one vertical axis.
     """
-    look: dict[str, Any] = {
-        "x": "clients",
-        "y": "percent",
-        "wide": 2,
-        "ylabel": "test accuracy (percent)",
-        "beside": True,
-        "title": title,
-    }
-    return figures.panels(curve, "panel", figures.curves, by="method", printed=printed, **look)
+    look: dict[str, Any] = {"x": "clients", "y": "percent", "by": "method", "wide": 2, "beside": True, "title": title}
+    return figures.panels(curve, "panel", figures.curves, printed=printed, ylabel="test accuracy (percent)", **look)
 
 
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -188,14 +154,14 @@ def protocol_checks(frame: pd.DataFrame) -> pd.DataFrame:
         return checks.collect(frame)
     graphs = ", ".join(f"{run.dataset} ({run.whole} whole, {run.in_blocks} in blocks)" for run in frame.itertuples())
     matrix, vector = frame[["matrix", "matrix_in_blocks"]].to_numpy().max(), frame["vector"].max(skipna=False)
-    errors = {
-        "FG-A1": (f"the messages of Algorithm 1 give the layer of the edge form at every node: {graphs}", matrix),
-        "FG-A3": ("Vector FedGAT, steps 1 to 4, gives the same layer at every node", vector),
-    }
-    rows = [checks.row(id_, statement, error, EXACT) for id_, (statement, error) in errors.items()]
-    for id_, broken in (("FG-A1", "matrix_control"), ("FG-A3", "vector_control")):
-        statement = "the same with features of other columns in the message"
-        rows.append(checks.control(id_, statement, frame[broken].min(skipna=False), EXACT))
+    layer = f"the messages of Algorithm 1 give the layer of the edge form at every node: {graphs}"
+    broken = "the same with features of other columns in the message"
+    rows = [
+        checks.row("FG-A1", layer, matrix, EXACT),
+        checks.row("FG-A3", "Vector FedGAT, steps 1 to 4, gives the same layer at every node", vector, EXACT),
+        checks.control("FG-A1", broken, frame["matrix_control"].min(skipna=False), EXACT),
+        checks.control("FG-A3", broken, frame["vector_control"].min(skipna=False), EXACT),
+    ]
     return pd.DataFrame(rows)
 
 

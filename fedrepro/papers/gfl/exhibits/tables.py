@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedrepro.papers.gfl.exhibits import grids
 from fedrepro.papers.gfl.exhibits.grids import CENTRAL, READINGS, REPETITIONS
-from fedrepro.reporting import compare, figures, frames, rule, statistics
+from fedrepro.reporting import compare, figures, frames, readings, rule, statistics
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.statistics import interval
 
@@ -25,8 +25,7 @@ TRAINED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task ==
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init")
 
 
-# How a figure names the readings, and the mark of a printed lambda_max, which has a place on the x axis alone.
-READ_AS = {"text": "as the text says", "code": "as the public code does"}
+# The mark of a printed lambda_max, which has a place on the x axis alone.
 ON_AXIS: dict[str, Any] = {"marker": "v", "markerfacecolor": "white", "markeredgecolor": "#666666", "linestyle": ""}
 ON_AXIS |= {"markersize": 6, "zorder": 4, "label": r"printed $\lambda_{\max}$ (its accuracy is not printed)"}
 
@@ -107,11 +106,6 @@ def published_beside(frame: pd.DataFrame, exhibit: str, reading: str) -> pd.Data
     """Compare one reading with the published numbers."""
     paper = with_new_graphs(published("gfl").query("exhibit == @exhibit"), lambda _: frame)
     return compare.table(main_reading(frame, exhibit, reading), paper, on=KEY, value="percent")
-
-
-def both_readings(main: pd.DataFrame, frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
-    """Return a table of `compare.table`, with what the reading *text* measured behind it, in columns `... (text)`."""
-    return main.join(published_beside(frame, exhibit, "text")[list(compare.MEASURED)].add_suffix(" (text)"))
 
 
 def other_readings(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -254,4 +248,4 @@ def boxes_by_reading(frame: pd.DataFrame, x: str, y: str, title: str, printed: p
         axes.tick_params(axis="x", labelrotation=60)
         return figure
 
-    return figures.panels(frame.replace({"reading": READ_AS}), "reading", draw, by=x, title=title, beside=True)
+    return figures.panels(frame.replace({"reading": readings.READ_AS}), "reading", draw, by=x, title=title, beside=True)
