@@ -15,18 +15,7 @@ from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved, la
 from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SAMPLERS, SHARED
 from fedrepro.papers.feras.exhibits.tables import CELL, best_samplers, kappa_slopes, published_gains, real
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import (
-    IN_PART,
-    LEVEL,
-    MIXED,
-    NOT_CHECKED,
-    NOT_TESTED,
-    UNDECIDED,
-    Derived,
-    Get,
-    Parts,
-    judge_claim,
-)
+from fedrepro.reporting.claims import Derived, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
 
 NEAR = 0.01  # one accuracy point
@@ -38,11 +27,13 @@ def with_checks(judged: tuple[str, str], held: dict[str, bool]) -> tuple[str, st
     text, verdict = judged
     marks = ["holds" if holds else "fails" for holds in held.values()]
     told = "; ".join(f"{name} {mark}" for name, mark in zip(held, marks))
-    marks += [verdict] if verdict not in (UNDECIDED, NOT_CHECKED, NOT_TESTED) else []
+    marks += [verdict] if verdict not in (claims.UNDECIDED, claims.NOT_CHECKED, claims.NOT_TESTED) else []
     both = "; ".join(part for part in (told, text) if part)
     if not marks:
         return both, verdict
-    return both, marks[0] if len(set(marks)) == 1 else MIXED if {"fails", MIXED} & {*marks} else IN_PART
+    if len(set(marks)) == 1:
+        return both, marks[0]
+    return both, claims.MIXED if {"fails", claims.MIXED} & {*marks} else claims.IN_PART
 
 
 def held(rows: pd.DataFrame, *ids: str) -> dict[str, bool]:
@@ -103,7 +94,7 @@ def lowest(cells: Sequence[pd.Series]) -> Interval | None:
     if not several:
         return None
     usual = [interval(cell) for cell in several]
-    strict = [interval(cell, level=1 - LEVEL / len(several)) for cell in several]
+    strict = [interval(cell, level=1 - claims.LEVEL / len(several)) for cell in several]
     low, high = min(cell.low for cell in usual), min(cell.high for cell in strict)
     return Interval(min(cell.mean for cell in usual), low, high, min(map(len, several)))
 
@@ -234,7 +225,7 @@ def between_periods(get: Get, other: int, low: float, high: float) -> tuple[str,
             wide = late.pivot_table(index="seed", columns="q", values="F1-micro").reindex(columns=[10, other])
             parts[f"{dataset}, q=10 minus q={other}"] = (common(wide[10], wide[other]), low, high)
     if idle and not parts:
-        return "; ".join(idle), NOT_TESTED
+        return "; ".join(idle), claims.NOT_TESTED
     text, verdict = judge_claim(parts, scale=POINTS)
     return "; ".join([text, *idle]), verdict
 

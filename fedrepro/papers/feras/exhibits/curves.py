@@ -9,7 +9,7 @@ import pandas as pd
 from fedrepro.papers.feras.exhibits.grids import FERAS, METHODS
 from fedrepro.papers.feras.exhibits.tables import CELL
 from fedrepro.reporting import frames
-from fedrepro.reporting.statistics import common
+from fedrepro.reporting.statistics import mean_gap
 
 RISE = 0.95  # the share of a run's own rise after which it counts as converged
 LATE = 50  # "between epoch 50 and 400": where the paper compares values of q
@@ -96,11 +96,10 @@ def pace(points: pd.DataFrame) -> pd.DataFrame:
     higher plateau, so it does not say which of two methods is faster.
     """
     keys = ["dataset", "method", "sampler", "kappa", "hosts", "q", "seed"]
-    rows = []
-    for key, group in points.groupby(keys, sort=False, dropna=False):
-        early = group[group["epoch"] <= group["epoch"].max() / 2]
-        rows.append([*key, float(early["F1-micro"].mean() / group["F1-micro"].max())])
-    return pd.DataFrame(rows, columns=[*keys, "pace"])
+    last = points.groupby(keys, sort=False, dropna=False)["epoch"].transform("max")
+    early = points["F1-micro"].where(points["epoch"] <= last / 2)
+    runs = points.assign(early=early).groupby(keys, sort=False, dropna=False)
+    return (runs["early"].mean() / runs["F1-micro"].max()).rename("pace").reset_index()
 
 
 def largest_effect(points: pd.DataFrame) -> float | None:
@@ -128,7 +127,7 @@ def late_scores(points: pd.DataFrame) -> pd.DataFrame:
         wide = late.pivot_table(index="seed", columns="q", values="F1-micro")
         first = wide[1] if 1 in wide else wide.iloc[:, 0] * math.nan
         for q, scores in wide.items():
-            gap = common(scores, first) if q != 1 else None
-            low, high = (gap.low, gap.high) if gap else (math.nan, math.nan)
-            rows.append([dataset, int(q), scores.mean(), scores.count(), (scores - first).mean(), low, high])
+            gap, low, high, _ = mean_gap(scores, first)
+            ends = (low, high) if q != 1 else (math.nan, math.nan)
+            rows.append([dataset, int(q), scores.mean(), scores.count(), gap, *ends])
     return pd.DataFrame(rows, columns=["dataset", "q", "F1-micro", "runs", "minus q=1", "low", "high"])

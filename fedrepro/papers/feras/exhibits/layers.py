@@ -13,9 +13,8 @@ import math
 import pandas as pd
 
 from fedrepro.papers.feras.exhibits.grids import METHODS, REAL
-from fedrepro.papers.feras.exhibits.tables import CELL, GAINS, SCORE
+from fedrepro.papers.feras.exhibits.tables import CELL, SCORE, paired_gains
 from fedrepro.reporting import frames
-from fedrepro.reporting.statistics import mean_gap
 
 LAYERS = ("symmetric", "GraphSAINT's")
 ALL, VISIBLE = "all test nodes", "visible, last round"
@@ -60,17 +59,11 @@ def layer_gains(frame: pd.DataFrame) -> pd.DataFrame:
 
     A gain is paired over seeds and has its 95% interval; `runs` is the number of pairs.
     """
-    rows = []
-    for key, cell in frame.groupby([*CELL, "layer"], sort=False):
-        for a, b in GAINS:
-            row = [*key, f"{a} over {b}"]
-            for view in (ALL, VISIBLE):
-                left, right = (100 * frames.scores(cell, {"method": method}, view) for method in (a, b))
-                pairs = mean_gap(left, right)
-                row += pairs[:3]
-            rows.append([*row, pairs.runs])
-    names = [f"{view}{end}" for view in (ALL, VISIBLE) for end in ("", ", low", ", high")]
-    return pd.DataFrame(rows, columns=[*CELL, "layer", "gain", *names, "runs"])
+    keys = [*CELL, "layer"]
+    points = frame.assign(**{view: 100 * frame[view] for view in (ALL, VISIBLE)})
+    names = {view: {"mean": view, "low": f"{view}, low", "high": f"{view}, high"} for view in (ALL, VISIBLE)}
+    every, seen = (paired_gains(points, keys, view).rename(columns=columns) for view, columns in names.items())
+    return every.drop(columns="runs").merge(seen, on=[*keys, "gain"])
 
 
 def order_of(frame: pd.DataFrame, view: str = ALL) -> pd.DataFrame:

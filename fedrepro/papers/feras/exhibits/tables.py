@@ -20,7 +20,7 @@ from fedrepro.papers.feras.exhibits.grids import FERAS, ISOLATED, METHODS
 from fedrepro.reporting import compare, frames, rule
 from fedrepro.reporting.exhibits import published
 from fedrepro.reporting.layout import MARKS
-from fedrepro.reporting.statistics import interval, mean_gap
+from fedrepro.reporting.statistics import Interval, mean_gap, over_runs
 from fedrepro.runs.run import Run
 
 SCORE, VAL = "before.best.test_clients", "before.best.val_clients"
@@ -83,20 +83,15 @@ def best_samplers(frame: pd.DataFrame) -> pd.DataFrame:
     """
     if not len(frame):
         return frame
-    places: dict[tuple[Any, ...], dict[Any, dict[Any, list[int]]]] = {}  # rows by cell, method and sampler
-    names = (frame[name] for name in (*CELL, "method", "sampler"))
-    for place, (*cell, method, sampler) in enumerate(zip(*names, strict=True)):
-        places.setdefault(tuple(cell), {}).setdefault(method, {}).setdefault(sampler, []).append(place)
-    score = frame["val"].to_numpy()
-    kept: list[int] = []
-    for methods in places.values():
-        tried = {sampler for of_method in methods.values() for sampler in of_method}
-        runs = {sampler: min(len(of_method.get(sampler, ())) for of_method in methods.values()) for sampler in tried}
-        for of_method in methods.values():
-            level = [sampler for sampler in of_method if 0 < runs[sampler] == max(runs.values())]
-            if level:
-                kept += of_method[max(level, key=lambda sampler: score[of_method[sampler]].mean())]
-    return frame.iloc[kept]
+    setting = [*CELL, "method", "sampler"]
+    runs = frame.groupby(setting, sort=False)["val"].agg(["size", "mean"]).reset_index()
+    of_sampler = runs.groupby([*CELL, "sampler"])
+    runs["fewest"] = of_sampler["size"].transform("min")  # of a method of the cell
+    methods = runs.groupby(CELL)["method"].transform("nunique")
+    common = runs[of_sampler["method"].transform("size").eq(methods)]
+    level = common[common["fewest"].eq(common.groupby(CELL)["fewest"].transform("max"))]
+    best = level.sort_values("mean", ascending=False, kind="stable").drop_duplicates([*CELL, "method"])
+    return frame.merge(best[setting])
 
 
 def main_reading(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
@@ -160,22 +155,15 @@ def sizes(frame: pd.DataFrame) -> pd.DataFrame:
     """
     paper = published("feras").query("exhibit == 'FR-T1'")
     printed = paper.pivot(index="dataset", columns="metric", values="value_number")
-    rows: list[dict[str, Any]] = []
-    for row in frame.to_dict("records"):
-        name, nodes = str(row["dataset"]), row["nodes"]
-        ours = {"nodes": nodes, "features": row["features"], "classes": row["classes"]}
-        ours |= {text: round(row[part] / nodes, 2) for text, part in PARTS.items()}
-        edges = (row["undirected_edges"], row["directed_edges"])
-        agrees = None
-        if name in printed.index:
-            known = printed.loc[name]
-            agrees = all(known[text] == value for text, value in ours.items()) and known["edges"] in edges
-        counts = {"undirected edges": edges[0], "directed edges": edges[1], "degree": 2 * edges[0] / nodes}
-        rows.append({"dataset": name, **ours, **counts, "agrees with the paper": agrees})
-    for name, numbers in printed.iterrows():
-        last = {"edges": numbers["edges"], "degree": numbers["degree"]}
-        rows.append({"dataset": f"{name} (printed)", **numbers.drop(list(last)), **last})
-    table = pd.DataFrame(rows)
+    graphs = frame.set_index("dataset")
+    shares = {text: (graphs[part] / graphs["nodes"]).round(2) for text, part in PARTS.items()}
+    ours = graphs[["nodes", "features", "classes"]].assign(**shares)
+    known, edges = printed.reindex(graphs.index), graphs[["undirected_edges", "directed_edges"]]
+    agrees = ours.eq(known[list(ours)]).all(axis=1) & edges.eq(known["edges"], axis=0).any(axis=1)
+    counts = edges.rename(columns=lambda name: name.replace("_", " "))
+    counts["degree"] = 2 * edges["undirected_edges"] / graphs["nodes"]
+    ours = ours.join(counts).assign(**{"agrees with the paper": agrees.where(graphs.index.isin(printed.index), None)})
+    table = pd.concat([ours, printed.rename(index="{} (printed)".format)]).rename_axis("dataset").reset_index()
     whole = [name for name in table if name not in ("dataset", "degree", "agrees with the paper", *PARTS)]
     return table.astype(dict.fromkeys(whole, "Int64"))
 
@@ -210,17 +198,16 @@ def readings(frame: pd.DataFrame) -> pd.DataFrame:
     `change` is over the reading in `against`, from which it departs in one thing: the main one, or what
     `settings.toml` names. A score on visible nodes is thus compared with one on visible nodes.
     """
+    against = {text: row.get("against", grids.MAIN) for text, row in grids.TABLES["readings"].items()}
     scored = frame.assign(reading=frame["key"].map(grids.reading_of()))
-    groups = {name: group.set_index("seed") for name, group in scored.groupby(["dataset", "method", "reading"])}
-    rows: list[dict[str, Any]] = []
-    for dataset, text, method in dict.fromkeys(zip(scored["dataset"], scored["reading"], scored["method"])):
-        against = "" if text == grids.MAIN else grids.TABLES["readings"][text].get("against", grids.MAIN)
-        group, other = groups[dataset, method, text], groups.get((dataset, method, against))
-        change = math.nan if other is None else float((group["score"] - other["score"]).mean())
-        row = {"dataset": dataset, "reading": text, "method": method, "F1-micro": group["score"].mean()}
-        facts = {name: group[f"facts.{name}"].mean() for name in FACTS if f"facts.{name}" in group}
-        rows.append(row | {"runs": len(group), "against": against, "change": change, **facts})
-    return pd.DataFrame(rows)
+    scored["against"] = scored["reading"].map({grids.MAIN: "", **against})
+    usual = scored[["dataset", "method", "seed", "reading", "score"]].rename(columns={"reading": "against"})
+    scored = scored.merge(usual, how="left", on=["dataset", "method", "seed", "against"], suffixes=("", "_against"))
+    scored["change"] = scored["score"] - scored["score_against"]
+    facts = {name: (f"facts.{name}", "mean") for name in FACTS if f"facts.{name}" in scored}
+    groups = scored.groupby(["dataset", "reading", "method"], sort=False)
+    means = {"F1-micro": ("score", "mean"), "runs": ("seed", "size"), "against": ("against", "first")}
+    return groups.agg(**means, change=("change", "mean"), **facts).reset_index()
 
 
 TOLD = ["cosine", "relative_error", "recovered", "entries", "control_cosine", "equations_per_feature"]
@@ -296,15 +283,23 @@ def gains(frame: pd.DataFrame) -> pd.DataFrame:
     Every method counts with its best sampler: ours by validation, among those that all methods of the cell have
     (FR-S2); the paper's by the printed score of the isolated rows, which have no number of hosts.
     """
-    rows = []
-    for (dataset, kappa, hosts), group in frame.groupby(CELL, sort=False):
-        best = best_samplers(group)
-        for a, b in GAINS:
-            left, right = (frames.scores(best, {"method": method}, "score") for method in (a, b))
-            rows.append([dataset, f"kappa={kappa}%", hosts, f"{a} over {b}", *mean_gap(left, right)])
     keys = ["dataset", "setting", "hosts", "gain"]
-    ours = pd.DataFrame(rows, columns=[*keys, "ours", "low", "high", "runs"])
-    return ours.merge(published_gains(), how="outer", on=keys, sort=False)
+    ours = paired_gains(best_samplers(frame), CELL, "score")
+    ours = ours.assign(setting="kappa=" + ours["kappa"].astype(str) + "%").rename(columns={"mean": "ours"})
+    return ours[[*keys, "ours", "low", "high", "runs"]].merge(published_gains(), how="outer", on=keys, sort=False)
+
+
+def paired_gains(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
+    """Return the gains of `GAINS` in a score over common seeds, for each combination of `keys`.
+
+    Returns:
+        `keys`, the `gain` ("Feras over GraphSAINT"), its mean with the ends of its 95% interval, and the common `runs`.
+    """
+    rows = []
+    for key, cell in frame.groupby(keys, sort=False):
+        scores = {method: frames.scores(cell, {"method": method}, value) for method in METHODS}
+        rows += [[*key, f"{a} over {b}", *mean_gap(scores[a], scores[b])] for a, b in GAINS]
+    return pd.DataFrame(rows, columns=[*keys, "gain", *Interval._fields])
 
 
 def kappa_slopes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -318,20 +313,18 @@ def kappa_slopes(frame: pd.DataFrame) -> pd.DataFrame:
         scores = 100 * runs.pivot_table(index="seed", columns=["method", "kappa", "hosts"], values="score")
         for other in METHODS[:2]:
             if {FERAS, other} <= set(scores.columns.get_level_values("method")):
-                gains = (scores[FERAS] - scores[other]).dropna().T.groupby(level="kappa").mean().T
-                kappas = gains.columns.to_numpy(dtype=float) / 10
-                for seed, gain in gains.iterrows() if len(kappas) > 1 else ():
-                    rows.append([dataset, other, seed, float(np.polyfit(kappas, gain.to_numpy(dtype=float), 1)[0])])
+                gains = (scores[FERAS] - scores[other]).dropna().T.groupby(level="kappa").mean()  # [kappas, seeds]
+                if len(gains) > 1 and gains.size:
+                    slopes = np.polyfit(gains.index.to_numpy(dtype=float) / 10, gains.to_numpy(dtype=float), 1)[0]
+                    rows += [[dataset, other, seed, slope] for seed, slope in zip(gains.columns, slopes)]
     return pd.DataFrame(rows, columns=["dataset", "over", "seed", "slope"])
 
 
 def slope_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the means of `kappa_slopes` over seeds with their 95% interval, in points per 10% of kappa."""
-    rows = [
-        [*key, *interval(group["slope"].to_numpy())]
-        for key, group in kappa_slopes(frame).groupby(["dataset", "over"], sort=False)
-    ]
-    return pd.DataFrame(rows, columns=["dataset", "over", "slope", "low", "high", "runs"])
+    table = over_runs(kappa_slopes(frame), ["dataset", "over"], "slope")
+    named = table.rename(columns={"mean": "slope", "count": "runs"})
+    return named[["dataset", "over", "slope", "low", "high", "runs"]]
 
 
 def published_gains() -> pd.DataFrame:

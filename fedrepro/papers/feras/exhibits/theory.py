@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 
 from fedrepro.reporting.style import COLOURS, style
 
@@ -38,16 +37,9 @@ def radii_figure(trials: pd.DataFrame) -> Figure:
     with style():
         figure, axes = plt.subplots(1, 2, figsize=(8, 3.6))
         for ax, (kind, group) in zip(axes, trials.groupby("features", sort=False)):
-            names = sorted(group["constraint"].unique())
-            palette = {name: COLOURS[int(name.startswith("tighter"))] for name in names}
-            shared: dict[str, Any] = {
-                "hue": "constraint",
-                "hue_order": names,
-                "palette": palette,
-                "s": 6,
-                "linewidth": 0,
-            }
-            sns.scatterplot(group, x="without", y="with", rasterized=True, ax=ax, **shared)
+            for name, part in group.groupby("constraint"):
+                colour = COLOURS[int(name.startswith("tighter"))]
+                ax.scatter(part["without"], part["with"], s=6, linewidth=0, color=colour, label=name, rasterized=True)
             ends = [group["without"].min(), group["without"].max()]
             ax.plot(ends, ends, color="#999999", linewidth=1)
             ax.set(xscale="log", yscale="log", title=kind, xlabel=f"{RADIUS} without sharing")
