@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WATCHED_ROUNDS = 10  # of measurements and attacks
 ATTACKED = ("Cora", "Chameleon")
 SMALL_CLIENTS = 20  # of an attack in the profile `smoke`, as it compares all pairs of a client's nodes
+LEAST = {"rounds": 2, "local_epochs": 1, "q": 1, "generator_epochs": 1, "generator_width": 16, "structure_depth": 2}
 TWICE = ("Local", "FedAvg", "FedProx")  # have two seeds in the profile `smoke`, so that there is a difference
 
 
@@ -71,12 +72,8 @@ def small(runs: Callable[[], Sequence[Run]], twice: Sequence[str] = ()) -> Calla
             first.setdefault(str(run.options.get("of", run.method)), run)
         found = []
         for name, run in first.items():
-            less: dict[str, object] = {"local_epochs": 1} if "local_epochs" in run.options else {}
-            less |= {"generator_epochs": 1, "generator_width": 16} if "generator_width" in run.options else {}
-            less |= {"structure_depth": 2} if "structure_depth" in run.options else {}
+            less = {name: least for name, least in LEAST.items() if name in run.options}
             less |= {"memory": False} if run.task == "bench" else {}
-            less |= {"rounds": 2} if run.options else {}
-            less |= {"q": 1} if "q" in run.options else {}
             less |= {"hidden": 16} if run.dataset == "subCora" else {}
             one = shrunk(run, less)
             if one.dataset == "subCora":  # made from Cora, which may not be there

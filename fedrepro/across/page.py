@@ -24,22 +24,6 @@ GUESS = "a guess without messages"
 PARTS = {"metis": "parts of neighbours (METIS)", "random": "random parts", "dirichlet": "parts of unlike labels"}
 HETEROPHILIC = "heterophilic graphs"
 CHEAP = f"least bytes within {CLOSE:g} points of the best"
-EQUAL_BYTES = "Of methods that send equally many bytes, the one of highest mean accuracy is said to send least."
-SHORT = (
-    "Named are, for each way in which nodes come to clients, the methods that are the best or not shown to be worse"
-    " than the best in most columns. Few runs show few differences: two methods that are both named are not shown to"
-    " be alike. The last column tells how far one attacker came, which bounds what others can do from below only."
-    " How much of FedSGD's lead over FedAvg is its optimizer is asked in AX-13."
-)
-LEGEND = (
-    "A column is named by its graph, its partition, the number of clients, and its split where that is not the usual"
-    f" one. Tables write `{COLUMN}` for {tables.spoken(COLUMN)}. A difference is *shown* if its 95% interval leaves out"
-    " zero and Benjamini and Hochberg's procedure keeps it. The best method is chosen by the runs that the others are"
-    " then compared on, so that among equal methods some would be shown to be worse more often than the level says."
-    f" {EQUAL_BYTES} An attack's success is a lower bound: what it does not rebuild, a better attacker may. Without"
-    " messages about nodes it names one class for all of a client's nodes: what is revealed of the labels is that"
-    " class."
-)
 
 
 def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None:
@@ -168,15 +152,23 @@ def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
         yield f"**Duplicated pages, {tables.spoken(label)}.** Leads over Local, {told} (AX-14)."
 
 
+def cheapest(points: pd.DataFrame) -> pd.Series:
+    """Return the row that sends least of those within `CLOSE` points of the best, of equals the most accurate.
+
+    Args:
+        points: the rows of one column, as `tables.against` gives them.
+    """
+    near = points[points["accuracy"] >= points["accuracy"].max() - CLOSE]
+    return near.sort_values(["bytes", "accuracy"], ascending=[True, False], kind="stable").iloc[0]
+
+
 def costs(table: pd.DataFrame) -> Iterator[str]:
     """Yield for each column the method of few bytes near the best accuracy, and the Pareto front of both."""
     for label, heading in _headings(table).items():
         points = tables.against(table, [label])
         if len(points) < 2:
             continue
-        near = points[points["accuracy"] >= points["accuracy"].max() - CLOSE]
-        # The order of accuracy is what `EQUAL_BYTES` says.
-        least = near.sort_values(["bytes", "accuracy"], ascending=[True, False], kind="stable").iloc[0]
+        least = cheapest(points)
         names = ", ".join(points[points["front"]].sort_values("bytes")["row"])
         size = f"{least['bytes']:{'.3g' if least['bytes'] < 100 else ',.0f'}} MiB"
         yield (
@@ -235,32 +227,27 @@ def shortlist(table: pd.DataFrame, leaks: pd.DataFrame | None = None) -> pd.Data
     what an attacker rebuilds on `GRAPH`. The method that is named in most columns comes first. Rows of methods that
     are named nowhere are left out.
     """
-    counts: dict[str, dict[str, int]] = {}
-    totals: dict[str, int] = {}
+    named = []
     for label, part in table.groupby("column", sort=False):
-        kind, found = str(kinds(part).iloc[0]), best(table, str(label))
-        if not found:
-            continue
-        points = tables.against(table, [str(label)])
-        near = points[points["accuracy"] >= points["accuracy"].max() - CLOSE]
-        cheap = near.sort_values(["bytes", "accuracy"], ascending=[True, False], kind="stable")["row"].iloc[:1]
-        named = {kind: [found[0], *found[2]], CHEAP: list(cheap)}
-        for name, rows in named.items():
-            totals[name] = totals.get(name, 0) + 1
-            for row in rows:
-                counts.setdefault(row, {})[name] = counts.get(row, {}).get(name, 0) + 1
-    order = [name for name in totals if name != CHEAP]
-    first = sorted(counts, key=lambda row: -sum(counts[row].get(name, 0) for name in order))
-    rows = [
-        {"method": row} | {f"{name} (of {totals[name]})": counts[row].get(name, 0) for name in (*order, CHEAP)}
-        for row in first
-    ]
-    found_table = pd.DataFrame(rows)
-    if leaks is None or leaks.empty or found_table.empty:
-        return found_table
+        if top := best(table, str(label)):
+            first, _, tied = top
+            kind = str(kinds(part).iloc[0])
+            named += [(kind, label, row) for row in (first, *tied)]
+            named.append((CHEAP, label, cheapest(tables.against(table, [str(label)]))["row"]))
+    held = pd.DataFrame(named, columns=["kind", "column", "method"])
+    if held.empty:
+        return held
+    totals = held.groupby("kind", sort=False)["column"].nunique()
+    order = [*totals.index.drop(CHEAP), CHEAP]
+    counts = pd.crosstab(held["method"], held["kind"]).loc[held["method"].unique(), order]
+    most = counts.drop(columns=CHEAP).sum(axis=1).sort_values(ascending=False, kind="stable")
+    counts = counts.loc[most.index].rename(columns=lambda kind: f"{kind} (of {totals[kind]})")
+    found = counts.rename_axis(columns=None).reset_index()
+    if leaks is None or leaks.empty:
+        return found
     told = {str(row["row"]): _rebuilt(row) for row in leaks.to_dict("records")}
-    known = found_table["method"].str.removesuffix(" (fine-tuned)").map(told).fillna("")
-    return found_table.assign(**{f"this attacker rebuilds on {GRAPH}": known})
+    known = found["method"].str.removesuffix(" (fine-tuned)").map(told).fillna("")
+    return found.assign(**{f"this attacker rebuilds on {GRAPH}": known})
 
 
 def _rebuilt(row: Mapping[Hashable, Any]) -> str:
@@ -319,14 +306,14 @@ def _power(found: statistics.Ranks) -> str:
 
 def write(folder: Path, statements: Sequence[str], short: pd.DataFrame | None = None) -> str:
     """Write the page to a folder of figures, and return its text: the short answer, and all statements behind it."""
-    told = "\n".join(f"- {one}" for one in statements)
-    text = f"# Which method should I take?\n\n{LEGEND}\n\n{told}\n"
-    if short is not None and len(short):
-        lines = "\n".join(f"- {one}" for one in answers(short))
-        counts = files.table(list(short), short.to_numpy().tolist())
-        text = (
-            f"# Which method should I take?\n\n{SHORT}\n\n{lines}\n\n{counts}\n\n{LEGEND}\n\n"
-            f"<details><summary>All {len(statements)} statements</summary>\n\n{told}\n\n</details>\n"
-        )
+    short = pd.DataFrame() if short is None else short
+    text = files.page(
+        "which.md",
+        statements=statements,
+        answers=list(answers(short)),
+        counts=files.table(list(short), short.to_numpy().tolist()),
+        column=COLUMN,
+        spoken=tables.spoken(COLUMN),
+    )
     paths.replace_file(folder / protocol.PAPER / PAGE, text.encode())
     return text
