@@ -15,18 +15,6 @@ from fedrepro.runs.run import Run, sweep
 WAYS = ("stack", "chunk of 1", "PyG loop", "sparse loop", "fused loop")
 GIB = 1024.0
 COLUMNS = ("clients", "hidden", "way", "seconds per round", "peak MiB", "stack is faster by", "chunk", "test", "runs")
-FLOOR = (
-    "graph",
-    "split",
-    "clients",
-    "hidden",
-    "optimizer GB/s",
-    "sparse products GFLOP/s",
-    "floor, seconds per round",
-    "stack, seconds per round",
-    "stack over floor",
-)
-
 rounds = partial(
     sweep, task="bench", paper="engine", method="rounds", prepare="unit-norm", split="public", partition="metis"
 )
@@ -109,21 +97,17 @@ def floor_table(floors: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
     """
     setting = ["dataset", "split", "clients", "hidden"]
     took = "stack.timing.seconds_per_round"
-    known = timed.set_index(setting)[took].to_dict() if len(timed) else {}
-    rows = []
-    for run in floors.to_dict("records"):
-        seconds = run["timing.seconds_per_round"]
-        stack = known.get(tuple(run[name] for name in setting))
-        row = {"graph": run["dataset"], **{name: run[name] for name in setting[1:]}}
-        row |= {
-            "optimizer GB/s": run["timing.bytes_per_second"] / 1e9,
-            "sparse products GFLOP/s": run["timing.operations_per_second"] / 1e9,
-            "floor, seconds per round": seconds,
-            "stack, seconds per round": stack,
-            "stack over floor": None if stack is None else stack / seconds,
-        }
-        rows.append(row)
-    return pd.DataFrame(rows, columns=list(FLOOR))
+    known = timed.reindex(columns=[*setting, took]).drop_duplicates(setting, keep="last").set_index(setting)[took]
+    stack = known.reindex(pd.MultiIndex.from_frame(floors[setting])).to_numpy(dtype=float)
+    seconds = floors["timing.seconds_per_round"]
+    rates = {
+        "optimizer GB/s": floors["timing.bytes_per_second"] / 1e9,
+        "sparse products GFLOP/s": floors["timing.operations_per_second"] / 1e9,
+        "floor, seconds per round": seconds,
+        "stack, seconds per round": stack,
+        "stack over floor": stack / seconds,
+    }
+    return floors[setting].rename(columns={"dataset": "graph"}).assign(**rates)
 
 
 def gpu_table() -> pd.DataFrame:

@@ -20,11 +20,11 @@ rate and weight decay are chosen on validation, and the score is that of the rou
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from functools import cache
 from typing import Any
 
+from fedrepro import paths
 from fedrepro.reporting import exhibits
 from fedrepro.runs.run import Run
 
@@ -76,13 +76,12 @@ def chosen(row: str, dataset: str, partition: str) -> Point:
 
 @cache
 def _chosen() -> dict[tuple[str, ...], Point]:
-    with (exhibits.folder("fedgat") / "chosen.csv").open(encoding="utf-8", newline="") as file:
-        _, *lines = csv.reader(file)
-    points = {}
-    for *cell, optimizer, lr, decay, epochs in lines:
+    points: dict[tuple[str, ...], Point] = {}
+    for row in paths.read_csv(exhibits.folder("fedgat") / "chosen.csv"):
         # An empty entry is the method's default, which the key of a run does not mention.
-        given = {"optimizer": optimizer, "local_epochs": int(epochs)} if optimizer else {}
-        points[tuple(cell)] = {**given, "lr": float(lr), "weight_decay": float(decay)}
+        given = {"optimizer": row["optimizer"], "local_epochs": int(row["local_epochs"])} if row["optimizer"] else {}
+        point = {**given, "lr": float(row["lr"]), "weight_decay": float(row["weight_decay"])}
+        points[row["dataset"], row["method"], row["partition"]] = point
     return points
 
 

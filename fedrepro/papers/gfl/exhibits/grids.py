@@ -184,13 +184,7 @@ def connectivity() -> list[Run]:
 # --- theory, data and privacy: no training -----------------------------------------------------------------------
 
 GRAPHS = ["csbm-DNC", "csbm-SNC", "csbm-SC", *(f"csbm-d{degree}" for degree in DEGREES)]
-NEAR: dict[str, tuple[float, ...]] = {
-    "T": (125, 250, 500, 1000, 2000),
-    "I": (1, 2, 5, 10, 25, 50),
-    "sigma_H": (0.1, 0.3, 1, 3, 10),
-}
-BASE: dict[str, Any] = {"updates": 500, "local_epochs": 10, "lr": 0.2, "error": 0, "batch": 5}
-AXES = {"T": "updates", "I": "local_epochs", "sigma_H": "error"}
+RATES = TABLES["rates"]
 
 
 def identities(rounds: int = 50) -> list[Run]:
@@ -215,9 +209,9 @@ def lemma(local: Sequence[int] = (10, 20, 50), rounds: int = 10, seeds: int = 3)
 
 
 def rates(seeds: int = 5, shorter: int = 1) -> list[Run]:
-    """Return the runs of Theorem 4.1 and Corollary 4.2, one axis at a time around `BASE`.
+    """Return the runs of Theorem 4.1 and Corollary 4.2, one axis at a time around a base.
 
-    T and N are swept at eta = sqrt(N/T) (an option `lr` of 0), N also at the fixed step of `BASE`. I, sigma_H and
+    T and N are swept at eta = sqrt(N/T) (an option `lr` of 0), N also at the base's fixed step. I, sigma_H and
     lambda_max are swept at the fixed step. A control climbs with steps of the printed sign.
 
     Args:
@@ -225,14 +219,14 @@ def rates(seeds: int = 5, shorter: int = 1) -> list[Run]:
         shorter: divides the updates, and keeps two values of each axis if above 1.
     """
     few = slice(2 if shorter > 1 else None)
-    points: list[tuple[str, dict[str, Any]]] = []
-    for axis, steps in NEAR.items():
-        for value in steps[few]:
-            points.append(("csbm-n40", {**BASE, AXES[axis]: value, "lr": 0 if axis == "T" else BASE["lr"]}))
+    base, points = RATES["base"], []
+    for axis, steps in RATES["axes"].items():
+        lr = 0 if axis == "T" else base["lr"]
+        points += [("csbm-n40", {**base, "lr": lr, steps["option"]: value}) for value in steps["values"][few]]
     for nodes in [10, 20, 40, 80][few]:
-        points += [(f"csbm-n{nodes}x40", {**BASE, "lr": lr, "local_epochs": 1}) for lr in (0, BASE["lr"])]
-    points += [(f"csbm-d{degree}", dict(BASE)) for degree in DEGREES[:: 3 if shorter > 1 else 1]]
-    points.append(("csbm-n40", {**BASE, "lr": 0, "ascend": True}))
+        points += [(f"csbm-n{nodes}x40", {**base, "lr": lr, "local_epochs": 1}) for lr in (0, base["lr"])]
+    points += [(f"csbm-d{degree}", dict(base)) for degree in DEGREES[:: 3 if shorter > 1 else 1]]
+    points.append(("csbm-n40", {**base, "lr": 0, "ascend": True}))
     runs: list[Run] = []
     for dataset, options in points:
         if shorter > 1:
