@@ -40,10 +40,9 @@ def best(table: pd.DataFrame, label: str) -> tuple[str, float, list[str]] | None
         return None
     first = str(means.idxmax())
     names = tables.order([row for row in means.index if row != first])
-    gaps = {name: frames.difference(part, {"row": name}, {"row": first}, "accuracy") for name in names}
-    tested = {name: gap for name, gap in gaps.items() if gap is not None}
-    kept = discoveries([gap.p for gap in tested.values()], statistics.LEVEL)
-    worse = {name for (name, gap), keep in zip(tested.items(), kept, strict=True) if keep and gap.high < 0}
+    gaps = frames.leads(part, first, names, "accuracy", "row")
+    kept = discoveries([gap.p for gap in gaps.values()], statistics.LEVEL)
+    worse = {name for (name, gap), keep in zip(gaps.items(), kept, strict=True) if keep and gap.high < 0}
     return first, float(means[first]), [name for name in names if name not in worse]
 
 
@@ -120,11 +119,8 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
     if read is None or read.empty:
         return
     for label, part in read.groupby("column", sort=False):
-        gaps = {
-            name: frames.difference(part, {"row": name}, {"row": "FedSGD"}, "accuracy")
-            for name in protocol.FEDAVG_READINGS
-        }
-        told = [f"{name} {gap.difference:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]" for name, gap in gaps.items() if gap]
+        gaps = frames.leads(part, "FedSGD", list(protocol.FEDAVG_READINGS), "accuracy", "row")
+        told = [f"{name} {gap.difference:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]" for name, gap in gaps.items()]
         if told:
             yield f"**FedAvg minus FedSGD in points, {tables.spoken(label)}.** {'; '.join(told)} (AX-13)."
 

@@ -36,21 +36,17 @@ def differences(table: pd.DataFrame, value: str = "accuracy", bases: Sequence[st
         "below" if the interval leaves out zero and Benjamini and Hochberg's procedure over all rows keeps it, else
         "not shown".
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     for label, part in table.groupby("column", sort=False):
         for base in bases:
-            for name in tables.order(list(part["row"])):
-                if name in (base, FINE_TUNED if base == "FedAvg" else base):
-                    continue
-                gap = frames.difference(part, {"row": name}, {"row": base}, value)
-                if gap is not None:
-                    rows.append({"column": label, "row": name, "base": base, **gap._asdict()})
-    kept = statistics.discoveries([row["p"] for row in rows], LEVEL)
-    for row, keep in zip(rows, kept, strict=True):
-        side = "above" if row["low"] > 0 else "below" if row["high"] < 0 else NOT_SHOWN
-        row["verdict"] = side if keep else NOT_SHOWN
-    names = ["column", "row", "base", "difference", "low", "high", "pairs", "verdict"]
-    return pd.DataFrame(rows, columns=names)
+            own = FINE_TUNED if base == "FedAvg" else base  # the same runs
+            names = [name for name in tables.order(list(part["row"])) if name != own]
+            gaps = frames.leads(part, base, names, value, "row")
+            rows += [(label, name, base, *gap) for name, gap in gaps.items()]
+    found = pd.DataFrame(rows, columns=["column", "row", "base", *statistics.Paired._fields])
+    kept = statistics.discoveries(found.pop("p").tolist(), LEVEL)
+    sides = np.select([found["low"] > 0, found["high"] < 0], ["above", "below"], NOT_SHOWN)
+    return found.assign(verdict=np.where(kept, sides, NOT_SHOWN))
 
 
 class Ranks(NamedTuple):
@@ -168,10 +164,8 @@ def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame
 def _leads(table: pd.DataFrame) -> pd.DataFrame:
     """Return the lead of each row over Local, seed by seed, with 10 clients and the main split."""
     held = table[(table["clients"] == protocol.CLIENTS) & (table["split"] == protocol.MAIN)]
-    local = held[held["row"] == "Local"].set_index(["column", "seed"])["accuracy"]
-    others = held[~held["row"].isin(["Local", "Central"])]
-    keys = pd.MultiIndex.from_frame(others[["column", "seed"]])
-    return others.assign(lead=others["accuracy"].to_numpy() - local.reindex(keys).to_numpy()).dropna(subset=["lead"])
+    leads = tables.over_base(held, "Local", ["column", "seed"])
+    return leads[~leads["row"].isin(["Local", "Central"])].dropna(subset=["lead"])
 
 
 def _welch(left: Sequence[pd.Series], right: Sequence[pd.Series]) -> tuple[float, float, float, float]:

@@ -37,12 +37,28 @@ def scored(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     entry = METRICS[one_of("metric", metric, METRICS)][1]
     rows = [_row(run, name, view, entry) for run in frame.to_dict("records") for name, view in _views(run, entry)]
     table = pd.DataFrame(rows, columns=list(MAIN_COLUMNS))
-    places = table[table["row"] != "Central"].drop_duplicates("column")
-    central = table[table["row"] == "Central"].drop(columns=["column", "partition", "clients"])
-    held = places[["dataset", "split", "column", "partition", "clients"]]
-    spread = central.merge(held, on=["dataset", "split"])[list(MAIN_COLUMNS)]
-    parts = [part for part in (spread, table[table["row"] != "Central"]) if len(part)]
+    return with_central(table, ["dataset", "split"], ["column", "partition", "clients"])
+
+
+def with_central(table: pd.DataFrame, on: list[str], place: list[str]) -> pd.DataFrame:
+    """Return a table in which every central run stands in each place of its graph that another row has.
+
+    Args:
+        on: columns that name the graph.
+        place: columns that name the place, such as a partition.
+    """
+    central = table["row"] == "Central"
+    places = table.loc[~central, [*on, *place]].drop_duplicates()
+    spread = table[central].drop(columns=place).merge(places, on=on)[list(table)]
+    parts = [part for part in (spread, table[~central]) if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else table
+
+
+def over_base(table: pd.DataFrame, base: str, keys: list[str]) -> pd.DataFrame:
+    """Return the table with `lead`, the accuracy less that of a base with the same `keys`; NaN where it has no run."""
+    own = table[table["row"] == base].set_index(keys)["accuracy"]
+    same = own.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
+    return table.assign(lead=table["accuracy"].to_numpy() - same)
 
 
 def readings(frame: pd.DataFrame) -> pd.DataFrame:

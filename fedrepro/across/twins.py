@@ -8,6 +8,7 @@ high score may tell more of the copies than of a method.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fedrepro.runs.run import Run
 LEAST = 2  # neighbours: nodes that hang on one common neighbour are many in every graph, and are no copies
 WITH, WITHOUT = "with a training twin", "without a training twin"
 LEVEL = 0.05
+NO_GAP = (math.nan,) * len(statistics.Paired._fields)
 SHARES = ("twins", "same_label", "chance", "covered", "same_client", "copied")
 
 
@@ -121,10 +123,7 @@ def scores(frame: pd.DataFrame) -> pd.DataFrame:
             accuracy = 100 * _share(right[chosen].sum(), chosen.sum())
             rows.append((run["dataset"], label, name, run["seed"], nodes, int(chosen.sum()), accuracy))
     table = pd.DataFrame(rows, columns=names)
-    central = table["row"] == "Central"
-    places = table.loc[~central, ["dataset", "column"]].drop_duplicates()
-    spread = table[central].drop(columns="column").merge(places, on="dataset")
-    return pd.concat([spread[names], table[~central]], ignore_index=True).drop(columns="dataset")
+    return tables.with_central(table, ["dataset"], ["column"]).drop(columns="dataset")
 
 
 def _place(run: dict[str, Any]) -> tuple[Any, ...]:
@@ -146,26 +145,19 @@ def leads(table: pd.DataFrame, base: str = "Local") -> pd.DataFrame:
     """
     rows = []
     for (label, nodes), part in table.groupby(["column", "nodes"], sort=False):
-        for name in tables.order(list(part["row"])):
-            gap = None if name == base else frames.difference(part, {"row": name}, {"row": base}, "accuracy")
-            mean = part.loc[part["row"] == name, "accuracy"].mean()
-            told = gap._asdict() if gap else {}
-            rows.append({"column": label, "row": name, "nodes": nodes, "accuracy": mean, **told})
-    names = ["column", "row", "nodes", "accuracy", "difference", "low", "high", "pairs"]
-    return pd.DataFrame(rows, columns=names).merge(_gaps(table, base), on=["column", "row"], how="left")
+        names = tables.order(list(part["row"]))
+        gaps, means = frames.leads(part, base, names, "accuracy", "row"), part.groupby("row")["accuracy"].mean()
+        rows += [(label, name, nodes, means[name], *gaps.get(name, NO_GAP)) for name in names]
+    table_of_leads = pd.DataFrame(rows, columns=["column", "row", "nodes", "accuracy", *statistics.Paired._fields])
+    return table_of_leads.drop(columns="p").merge(_gaps(table, base), on=["column", "row"], how="left")
 
 
 def _gaps(table: pd.DataFrame, base: str) -> pd.DataFrame:
     """Return for each column and row the lead over a base on nodes with a twin less that on the others."""
+    leads_ = tables.over_base(table, base, ["column", "nodes", "seed"])
     rows = []
-    for (label, name), part in table[table["row"] != base].groupby(["column", "row"], sort=False):
-        both = pd.concat([part, table[(table["column"] == label) & (table["row"] == base)]])
-        lead = {
-            nodes: frames.scores(both, {"row": name, "nodes": nodes}, "accuracy")
-            - frames.scores(both, {"row": base, "nodes": nodes}, "accuracy")
-            for nodes in (WITH, WITHOUT)
-        }
-        gap = statistics.common(lead[WITH], lead[WITHOUT])
+    for (label, name), part in leads_[leads_["row"] != base].groupby(["column", "row"], sort=False):
+        gap = frames.difference(part, {"nodes": WITH}, {"nodes": WITHOUT}, "lead")
         if gap is not None:
             rows.append((label, name, gap.difference, gap.low, gap.high, gap.p))
     found = pd.DataFrame(rows, columns=["column", "row", "gap", "gap low", "gap high", "gap p"])

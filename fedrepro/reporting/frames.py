@@ -97,6 +97,12 @@ def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Pa
     return common(scores(frame, left, value), scores(frame, right, value))
 
 
+def leads(frame: pd.DataFrame, base: str, names: Sequence[str], value: str, by: str = "method") -> dict[str, Paired]:
+    """Return how far some rows lie above a base, paired over seeds, without those that share no two seeds with it."""
+    gaps = {name: difference(frame, {by: name}, {by: base}, value) for name in names if name != base}
+    return {name: gap for name, gap in gaps.items() if gap is not None}
+
+
 def means(frame: pd.DataFrame, by: Sequence[str], value: str | Sequence[str]) -> pd.DataFrame:
     """Return mean, standard deviation and number of runs of a score for each combination of `by`.
 
