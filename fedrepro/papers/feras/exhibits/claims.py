@@ -13,7 +13,7 @@ import pandas as pd
 
 from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved, largest_effect
 from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SAMPLERS, SHARED
-from fedrepro.papers.feras.exhibits.tables import CELL, best_samplers, kappa_slopes, published_gains, real
+from fedrepro.papers.feras.exhibits.tables import CELL, GAINS, best_samplers, kappa_slopes, published_gains, real
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import Derived, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
@@ -72,11 +72,16 @@ def one_sampler(get: Get, frame: pd.DataFrame, judge: Callable[[pd.DataFrame], t
     return f". {where}. With the random walk for all methods: {text.partition(':')[0]}, {verdict}"
 
 
-def gap(frame: pd.DataFrame, a: str, b: str, dataset: str, kappa: int, hosts: int, value: str = "score") -> pd.Series:
-    """Return the scores of method `a` minus those of `b` on common seeds."""
-    cell = {"dataset": dataset, "kappa": kappa, "hosts": hosts}
-    left, right = (frames.scores(frame, {**cell, "method": method}, value) for method in (a, b))
-    return (left - right).dropna()
+def ahead(frame: pd.DataFrame, value: str = "score") -> pd.DataFrame:
+    """Return how far one method is above another in every stored cell on a real graph, seed by seed.
+
+    Returns:
+        One row for each graph, kappa, number of hosts and seed, sorted by these. `ahead(frame)[a, b]` has the scores of
+        method `a` minus those of `b`, for each pair of `GAINS`, and NaN where one has no run.
+    """
+    kept = real(frame.reindex(columns=[*CELL, "seed", "method", value]))
+    scores = kept.pivot(index=[*CELL, "seed"], columns="method", values=value).astype(float).reindex(columns=METHODS)
+    return pd.DataFrame({(a, b): scores[a] - scores[b] for a, b in GAINS}, scores.index)
 
 
 def over_zero(gaps: pd.Series) -> Paired | None:
@@ -97,14 +102,6 @@ def lowest(cells: Sequence[pd.Series]) -> Interval | None:
     strict = [interval(cell, level=1 - claims.LEVEL / len(several)) for cell in several]
     low, high = min(cell.low for cell in usual), min(cell.high for cell in strict)
     return Interval(min(cell.mean for cell in usual), low, high, min(map(len, several)))
-
-
-def cells_of(frame: pd.DataFrame) -> list[tuple[str, int, int]]:
-    """Return (graph, kappa, hosts) of the stored cells of Table 2 on real graphs."""
-    if frame.empty:
-        return []
-    kept = real(frame)
-    return sorted({(str(d), int(k), int(n)) for d, k, n in zip(kept["dataset"], kept["kappa"], kept["hosts"])})
 
 
 def convergence(get: Get) -> tuple[str, str]:
@@ -135,11 +132,11 @@ def looser(get: Get) -> tuple[str, str]:
     return with_checks((text, verdict), theorem)
 
 
-def gains(frame: pd.DataFrame, value: str = "score") -> Parts:
-    """Return Feras minus isolation and minus shared weights in every stored cell on a real graph."""
+def gains(gaps: pd.DataFrame) -> Parts:
+    """Return Feras minus isolation and minus shared weights in every cell of what `ahead` returns."""
     return {
-        f"{d}, {k}%, N={n}, over {other}": (over_zero(gap(frame, FERAS, other, d, k, n, value)), 0.0, math.inf)
-        for d, k, n in cells_of(frame)
+        f"{d}, {k}%, N={n}, over {other}": (over_zero(cell[FERAS, other]), 0.0, math.inf)
+        for (d, k, n), cell in gaps.groupby(CELL)
         for other in METHODS[:2]
     }
 
@@ -152,7 +149,7 @@ def better(get: Get) -> tuple[str, str]:
         slopes[f"{d}, over {other}, per 10% of kappa"] = (over_zero(slope), 0.0, math.inf)
 
     def judge(frame: pd.DataFrame) -> tuple[str, str]:
-        return judge_claim(gains(frame) | slopes, scale=POINTS)
+        return judge_claim(gains(ahead(frame)) | slopes, scale=POINTS)
 
     best = table2(get)
     text, verdict = judge(best)
@@ -161,23 +158,23 @@ def better(get: Get) -> tuple[str, str]:
 
 def better_saint(get: Get) -> Parts:
     """Return the gains under GraphSAINT's own layer, and the gain at kappa 60% minus that at 40%."""
-    frame = get("FR-T2-saint")
-    parts = gains(frame)
-    for d, n in sorted({(d, n) for d, _, n in cells_of(frame)}):
+    gaps = ahead(get("FR-T2-saint"))
+    parts = gains(gaps)
+    for (d, n), cell in gaps.groupby(["dataset", "hosts"]):
         for other in METHODS[:2]:
-            late, early = (gap(frame, FERAS, other, d, kappa, n) for kappa in (60, 40))
-            parts[f"{d}, N={n}, 60% minus 40%, over {other}"] = (common(late, early), 0.0, math.inf)
+            kappas = cell[FERAS, other].droplevel(["dataset", "hosts"]).unstack("kappa").reindex(columns=[40, 60])
+            parts[f"{d}, N={n}, 60% minus 40%, over {other}"] = (common(kappas[60], kappas[40]), 0.0, math.inf)
     return parts
 
 
 def smallest_kappa(get: Get) -> Parts:
     """Return Feras minus each other method at kappa 30% and 40%, a mean over the numbers of hosts."""
-    frame, parts = get("FR-F4"), Parts()
-    for d in sorted({d for d, _, _ in cells_of(frame)}):
+    means, parts = ahead(get("FR-F4")).groupby(["dataset", "kappa", "seed"]).mean(), Parts()
+    for d in means.index.unique("dataset"):
         for kappa, low, high in ((30, -math.inf, NEAR), (40, 0.0, math.inf)):
             for other in METHODS[:2]:
-                each = [gap(frame, FERAS, other, d, kappa, n) for n in HOSTS]
-                parts[f"{d}, {kappa}%, over {other}"] = (over_zero(pd.concat(each, axis=1).mean(axis=1)), low, high)
+                chosen = means.query("dataset == @d and kappa == @kappa")[FERAS, other]
+                parts[f"{d}, {kappa}%, over {other}"] = (over_zero(chosen), low, high)
     return parts
 
 
@@ -191,13 +188,10 @@ def more_hosts(get: Get) -> tuple[str, str]:
     for (d, kappa), cell in epochs_saved(named).groupby(["dataset", "kappa"]):
         parts[f"{d}, {kappa}%"] = (over_zero(cell.set_index("seed")["saved"]), 0.0, math.inf)
     text, verdict = judge_claim(parts, unit="epochs saved by N=5")
-    frame = table2(get)
-    told = []
-    for d, k in sorted({(d, k) for d, k, n in cells_of(frame)}):
-        five_hosts, three = (
-            frames.scores(frame, {"dataset": d, "kappa": k, "hosts": n, "method": FERAS}, "score") for n in HOSTS[::-1]
-        )
-        both = common(POINTS * five_hosts, POINTS * three)
+    frame, told = table2(get), []
+    for (d, k), cell in real(frame).groupby(["dataset", "kappa"]) if len(frame) else ():
+        ours = cell[cell["method"].eq(FERAS)].assign(points=POINTS * cell["score"])
+        both = frames.difference(ours, {"hosts": HOSTS[1]}, {"hosts": HOSTS[0]}, "points")
         told += [f"{d}, {k}% {both.difference:+.1f} [{both.low:+.1f}, {both.high:+.1f}]"] if both else []
     return f"{text}. Score of N=5 minus N=3 (points): {'; '.join(told)}" if told else text, verdict
 
@@ -240,7 +234,7 @@ def late_by_q(get: Get) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def limited(frame: pd.DataFrame) -> tuple[str, str]:
     """Judge that shared weights gain less than a point over isolation, and lose in some cell of Table 2."""
-    gaps = {f"{d}, {k}%, N={n}": gap(frame, SHARED, ISOLATED, d, k, n) for d, k, n in cells_of(frame)}
+    gaps = {f"{d}, {k}%, N={n}": cell[SHARED, ISOLATED].dropna() for (d, k, n), cell in ahead(frame).groupby(CELL)}
     parts: Parts = {f"{name}, very limited": (over_zero(cell), -math.inf, NEAR) for name, cell in gaps.items()}
     several = sum(len(cell) > 1 for cell in gaps.values())
     parts[f"the lowest of {several}, sometimes worse"] = (lowest(list(gaps.values())), -math.inf, 0.0)
@@ -279,7 +273,7 @@ CLAIMS = claims.read(
         "FR-H2": looser,
         "FR-H3": better,
         "FR-H3-saint": [Derived(better_saint)],
-        "FR-H3-visible": [Derived(lambda get: gains(table2(get), "facts.test_seen"))],  # at the last round
+        "FR-H3-visible": [Derived(lambda get: gains(ahead(table2(get), "facts.test_seen")))],  # at the last round
         "FR-H4": limited_at_best,
         "FR-H4-saint": lambda get: limited(get("FR-T2-saint")),
         "FR-H5": [Derived(smallest_kappa)],
