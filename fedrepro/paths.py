@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import errno
 import os
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from fedrepro.errors import StoreError, require
 
@@ -95,6 +97,11 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table with a heading, as texts by the names of their columns."""
     with path.open(encoding="utf-8", newline="") as content:
         return list(csv.DictReader(content))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a settings file by their names."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def make_folder(folder: Path) -> None:

@@ -38,7 +38,6 @@ clients, with the features and the split of its paper.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -95,7 +94,7 @@ class Row(NamedTuple):
 def _rows() -> dict[str, Row]:
     """Return the methods of `methods.toml` by their names."""
     rows = {}
-    for name, given in tomllib.loads(Path(__file__).with_name("methods.toml").read_text(encoding="utf-8")).items():
+    for name, given in paths.read_toml(Path(__file__).with_name("methods.toml")).items():
         options = given.pop("options", {}) | dict.fromkeys(given.pop("without", ()))
         lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
         rows[name] = Row(**given | lists, options=options)

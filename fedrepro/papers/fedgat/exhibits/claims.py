@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -15,10 +16,14 @@ from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts
 from fedrepro.reporting.statistics import common
 
-FEDGAT = {"method": "FedGAT"}
 NEAR = 1.0  # points: what the paper calls nearly the same accuracy
 Finding = tuple[str, str]
 NOTHING: Finding = ("no runs stored", NOT_CHECKED)
+
+
+def ours(reading: str, **where: Any) -> dict[str, Any]:
+    """Return what selects FedGAT's runs in one reading."""
+    return {"method": "FedGAT", "reading": reading, **where}
 
 
 def above(row: str, points: float) -> list[Difference]:
@@ -34,7 +39,7 @@ def above(row: str, points: float) -> list[Difference]:
         parts.append(
             Difference(
                 "FG-T1",
-                {**FEDGAT, "reading": reading},
+                ours(reading),
                 minus={"method": row, "reading": reading, **partition},
                 per={"dataset": DATASETS, "partition": (NON_IID,) if once else (NON_IID, IID)},
                 above=points,
@@ -48,7 +53,7 @@ def above(row: str, points: float) -> list[Difference]:
 # FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
 OWN_STEPS = Difference(
     "FG-T1",
-    {**FEDGAT, "reading": settings.TEXT_READING},
+    ours(settings.TEXT_READING),
     minus={"method": "FedGCN"},
     minus_exhibit="FG-Q12b",
     per={"dataset": DATASETS, "partition": (NON_IID, IID)},
@@ -67,10 +72,9 @@ def near(
     **per: Sequence[str],
 ) -> list[Difference]:
     """Return the difference of two cells of FedGAT, which must lie within one point, in each reading."""
-    sides = [({**FEDGAT, "reading": reading, **left}, {**FEDGAT, "reading": reading, **minus}) for reading in readings]
     return [
-        Difference(exhibit, *both, per, above=-NEAR, below=NEAR, name=f"{name}, {reading}")
-        for reading, both in zip(readings, sides, strict=True)
+        Difference(exhibit, ours(r, **left), ours(r, **minus), per, above=-NEAR, below=NEAR, name=f"{name}, {r}")
+        for r in readings
     ]
 
 

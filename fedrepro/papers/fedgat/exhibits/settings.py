@@ -20,7 +20,6 @@ rate and weight decay are chosen on validation, and the score is that of the rou
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from typing import Any
 
@@ -46,7 +45,7 @@ READINGS = (CODE_READING, TEXT_READING)  # in the order in which tables show the
 # Every run that needs a graph has these.
 SETTING: dict[str, Any] = {"paper": "fedgat", "prepare": "unit-norm", "split": "public"}
 
-TABLES = tomllib.loads((exhibits.folder("fedgat") / "settings.toml").read_text(encoding="utf-8"))
+TABLES = paths.read_toml(exhibits.folder("fedgat") / "settings.toml")
 # Rows of Table 1 with method and options; what else rows are given, see `settings.toml`.
 ROWS, OWN_PAPER, CODE, CODE_SCORE, OTHERS_CODE = (
     TABLES[name] for name in ("rows", "own_paper", "code", "code_score", "others_code")

@@ -8,13 +8,12 @@ that a host cannot see. This question is answered on five real graphs, split as 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
-from fedrepro.reporting.exhibits import Grid, smallest
+from fedrepro import paths
+from fedrepro.reporting.exhibits import Grid, folder, smallest
 from fedrepro.runs.run import Run, sweep
 
 ISOLATED, SHARED, FERAS = METHODS = ("GraphSAINT", "GraphSAINT-SW", "Feras")
@@ -29,9 +28,7 @@ PERIODS = (1, 5, 10, 15, 30, 70)  # of FR-F5; the paper names 1, 5, 10, 15 and t
 EPOCHS_A_ROUND = 5  # q of all other exhibits is a multiple of it; scores are taken once a round
 SPLIT = "66/12/22"  # of PPI (FR-T1), for graphs without a published split
 
-TABLES: dict[str, dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parents[1] / "settings.toml").read_text(encoding="utf-8")
-)
+TABLES = paths.read_toml(folder("feras") / "settings.toml")
 SEEDS = {"PPI": 5, "Flickr": 5, "Reddit": 5, "Photo": 5, "Computers": 5, "PubMed": 5, "CS": 3, "Physics": 3}
 WIDE = ("CS", "Physics")  # thousands of words: kept sparse, so scaled by rows and not by columns
 

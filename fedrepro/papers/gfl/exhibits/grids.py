@@ -8,13 +8,12 @@ the public code, and validation and test nodes of subCora as coded.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from fedrepro.reporting.exhibits import Grid, smallest
+from fedrepro import paths
+from fedrepro.reporting.exhibits import Grid, folder, smallest
 from fedrepro.runs.run import Run, sweep
 
 Row = tuple[str, str]  # method and setting, as published
@@ -36,9 +35,7 @@ VARIANTS = [row for row in GFL_ROWS if row[0] == "GFL-APPNP"]
 ABLATED = [*GFL_ROWS[4:], VARIANTS[1]]
 TEN = VARIANTS[1]  # I = 10
 
-TABLES: dict[str, dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parents[1] / "settings.toml").read_text(encoding="utf-8")
-)
+TABLES = paths.read_toml(folder("gfl") / "settings.toml")
 CENTRAL = TABLES["central"]
 
 check = partial(sweep, task="check", paper="gfl")
