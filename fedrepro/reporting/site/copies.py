@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 Cell = dict[str, Any]
 Notebook = dict[str, Any]
 
 EXERCISES = "## Exercises"
-WIDGET = "application/vnd.jupyter.widget-view+json"
-STATE = "application/vnd.jupyter.widget-state+json"
 ID = re.compile(r"\b[A-Z]{2,3}-[A-Z][A-Za-z]*\d+[a-z]?(?:-\w+)*\b|\bEN-\d+[a-z]?\b")
 _STYLER = re.compile(r"\bT_[0-9a-f]{5}(?=[_\"\s])")
 _SOLUTION = re.compile(r"[ \t]*<details>\s*<summary>Solution</summary>(.*?)</details>\n?", re.DOTALL)
@@ -29,9 +27,9 @@ def text(cell: Cell) -> str:
 def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
     """Return a notebook as a page of the site.
 
-    Links follow the title, each picture has an alternative text, widgets are replaced by what they show at first, and
-    solutions are left out, since they have a page. What a run leaves in the metadata goes, so that a notebook that was
-    run again with the same outputs is the same page.
+    Links follow the title, each picture has an alternative text, and solutions are left out, since they have a page.
+    What a run leaves in the metadata goes, so that a notebook that was run again with the same outputs is the same
+    page.
 
     Args:
         notebook: the executed copy, or the source.
@@ -39,7 +37,7 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
         titles: the titles of the paper's exhibits by ID.
     """
     cells: list[dict[str, Any]] = []
-    heading, widgets = "", notebook["metadata"].get("widgets", {}).get(STATE, {}).get("state", {})
+    heading = ""
     for cell in map(copy.deepcopy, without_solutions(notebook)["cells"]):
         cell["metadata"] = {"tags": cell["metadata"].get("tags", [])}
         if cell["cell_type"] == "markdown":
@@ -47,11 +45,7 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
             # With blank lines, without which what is folded is no Markdown.
             cell["source"] = _FOLDED.sub(r"\1<details><summary>\2</summary>\n\n\1\3\n\n\1</details>\n", text(cell))
         if cell["cell_type"] == "code":
-            cell["outputs"] = [
-                tidy(shown, f"{len(cells)}-{place}")
-                for output in cell["outputs"]
-                for place, shown in enumerate(static(output, widgets))
-            ]
+            cell["outputs"] = [tidy(output, f"{len(cells)}-{place}") for place, output in enumerate(cell["outputs"])]
             if any(kind.startswith("image/") for output in cell["outputs"] for kind in output.get("data", {})):
                 cell["metadata"]["mystnb"] = {"image": {"alt": alternative(cell, heading, titles)}}
         cells.append(cell)
@@ -67,23 +61,6 @@ def alternative(cell: Cell, heading: str, titles: Mapping[str, str]) -> str:
     drawn = [f"{id_}, {titles[id_]}" for id_ in dict.fromkeys(ID.findall(text(cell))) if id_ in titles]
     plain = re.sub(r"[$`*\\]", "", "; ".join(drawn) or heading)
     return f"Figure: {plain}. The table or text next to it has its numbers."
-
-
-def static(output: Cell, widgets: dict[str, Any]) -> Iterator[Cell]:
-    """Yield an output without its widget: the other forms it has, else what the widget's output areas show at first."""
-    data = output.get("data", {})
-    if WIDGET not in data:
-        yield output
-        return
-    others = {kind: value for kind, value in data.items() if kind not in (WIDGET, "text/plain")}
-    if others:
-        yield {**output, "data": others}
-        return
-    waiting = [data[WIDGET]["model_id"]]
-    while waiting:
-        state = widgets.get(waiting.pop(0), {}).get("state", {})
-        yield from state.get("outputs", [])
-        waiting += [child.removeprefix("IPY_MODEL_") for child in state.get("children", [])]
 
 
 def tidy(output: Cell, name: str) -> Cell:

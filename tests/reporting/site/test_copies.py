@@ -111,23 +111,6 @@ def test_a_page_has_its_links_and_keeps_nothing_of_the_run() -> None:
     assert "papermill" not in json.dumps(made)
 
 
-def test_widgets_become_what_they_show() -> None:
-    """A widget gives way to its other forms, else to what its output areas hold; a widget without either goes."""
-    widgets = {
-        "box": {"state": {"children": ["IPY_MODEL_slider", "IPY_MODEL_out"]}},
-        "slider": {"state": {}},
-        "out": {"state": {"outputs": [shown(image_png="AAAA")]}},
-    }
-    view = {copies.WIDGET: {"model_id": "box"}, "text/plain": "interactive(...)"}
-    output = {"output_type": "display_data", "metadata": {}, "data": view}
-    assert list(copies.static(output, widgets)) == [shown(image_png="AAAA")]
-    other = {**output, "data": {**view, "image/png": "BBBB"}}
-    assert [one["data"] for one in copies.static(other, widgets)] == [{"image/png": "BBBB"}]
-    assert list(copies.static(output, {})) == []
-    plain = shown(text_plain="2")
-    assert list(copies.static(plain, widgets)) == [plain]
-
-
 def test_styled_tables_have_lasting_names() -> None:
     """The random name of a styled table is replaced, and the table follows the theme unless it has colours."""
     html = '<style>#T_0a1b2_row0 {font-weight: bold}</style><table id="T_0a1b2"><td id="T_0a1b2_row0">T_later</td>'
