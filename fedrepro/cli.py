@@ -251,7 +251,7 @@ def status_(
     if as_json:
         print(json.dumps({"profile": profile, "exhibits": rows}, indent=1))
         return
-    listing.status(rows, as_csv)
+    (terminal.csv if as_csv else listing.status)(rows)
 
 
 @app.command("narrow")
@@ -283,7 +283,7 @@ def compare_(
     as_csv: AsCsv = False,
 ) -> None:
     """Put the printed numbers of an exhibit beside ours, with a word."""
-    listing.compared(cells.compared(exhibit, dataset), as_csv)
+    (terminal.csv if as_csv else listing.compared)(cells.compared(exhibit, dataset))
 
 
 @app.command("show")
@@ -304,7 +304,7 @@ def show_(
     Below a record stand the number of a table that it holds, and the command that computes it again.
     """
     if cell or (key and not _is_key(key) and key in exhibits.registered()):
-        listing.runs(cells.runs_behind(key, cell or ()), as_csv)
+        (terminal.csv if as_csv else listing.runs)(cells.runs_behind(key, cell or ()))
         return
     require(not as_csv, "--csv", "given with an exhibit, whose runs are a table", key)
     found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []

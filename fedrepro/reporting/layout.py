@@ -63,13 +63,11 @@ def _cell(row: dict[Any, Any]) -> str:
 
 def markdown(whole: pd.DataFrame) -> str:
     """Return the table as Markdown, with a line that explains the marks."""
-    lines = [[str(whole.index.name), *whole.columns], [files.Markdown("---")] * (1 + len(whole.columns))]
-    lines += [[str(name), *values] for name, values in zip(whole.index, whole.to_numpy().tolist(), strict=True)]
-    text = "\n".join(
-        "| " + " | ".join(files.plain(cell).replace(" [", "<br>[") for cell in line) + " |" for line in lines
-    )
-    legend = ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
-    return f"{text}\n\nOurs ± standard deviation (runs) and the printed number in brackets. {legend}.\n"
+    head = [str(whole.index.name), *whole.columns]
+    lines = [[files.Markdown(files.plain(cell).replace(" [", "<br>[")) for cell in row] for row in whole.itertuples()]
+    marks = ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
+    told = f"Ours ± standard deviation (runs) and the printed number in brackets. {marks}."
+    return f"{files.table(head, lines)}\n{told}\n"
 
 
 def latex(whole: pd.DataFrame) -> str:

@@ -63,13 +63,8 @@ def show(what: str = "") -> None:
         print("\n`fedrepro list NAME` says what one of them is, and which options it takes.")
 
 
-def status(rows: Sequence[Mapping[str, Any]], as_csv: bool = False) -> None:
-    """Print what `state.rows` gives, and below it why runs are stale, or how to ask for that; or all of it as CSV."""
-    if as_csv:
-        import pandas as pd
-
-        terminal.csv(pd.DataFrame(rows))
-        return
+def status(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `state.rows` gives, and below it why runs are stale, or how to ask for that."""
     counts = ("done", "wanted", "stale", "failed", "missing")
     terminal.table(
         ("exhibit", *counts, "time left", "what"),
@@ -87,21 +82,15 @@ def status(rows: Sequence[Mapping[str, Any]], as_csv: bool = False) -> None:
         print("\n`fedrepro status EXHIBIT` says why runs are stale.")
 
 
-def compared(frame: DataFrame, as_csv: bool = False) -> None:
+def compared(frame: DataFrame) -> None:
     """Print what `cells.compared` gives, and below it what its columns mean."""
-    if as_csv:
-        terminal.csv(frame)
-        return
     terminal.frame(frame, notes=("why",))
     print("\nNumbers are in percent. difference is compared (where it is empty, ours) minus published, in points.")
     print("half95 is half the width of the 95% interval of the difference.")
 
 
-def runs(frame: DataFrame, as_csv: bool = False) -> None:
+def runs(frame: DataFrame) -> None:
     """Print what `cells.runs_behind` gives, and how to see one of these runs."""
-    if as_csv:
-        terminal.csv(frame)
-        return
     terminal.frame(frame.assign(key=frame["key"].str[:16]), whole=("key",), notes=("field",))
     if (stored := frame["key"][frame["key"].ne("")]).size:
         print("\n# the record of one of these runs, and the command that computes it again:")

@@ -216,8 +216,8 @@ def _of_causes(
     read = sum(causes.values())
     if not read + unread:
         return []
-    explained = {key: count for key, count in causes.items() if key[0] != readings.NO_CAUSE}
-    some, said = sum(explained.values()), []
+    explained = Counter({key: count for key, count in causes.items() if key[0] != readings.NO_CAUSE})
+    some, said = explained.total(), []
     which = f"Of the {read + unread} that differ or differ a little, "
     if not read:
         said.append(f"{which}other readings were run on none.")
@@ -227,7 +227,7 @@ def _of_causes(
         others = f" and not the other {rest}" if some and rest else ""
         said.append(f"{which}other readings were run on {read}; they explain {told}{others}.")
         if some:
-            words = _by_word(explained)
+            words = Counter(word for _, _, word in explained.elements())
             said.append(f"Of the explained numbers, {counted(words)} in the main reading." if some > 1 else "")
     if read and unread:
         said.append(f"On {unread} no other reading was run.")
@@ -245,23 +245,14 @@ def _of_causes(
     return [one for one in said if one]
 
 
-def _when(explained: Mapping[tuple[str, str, str], int]) -> str:
+def _when(explained: Counter[tuple[str, str, str]]) -> str:
     """Return which readings explain how many numbers, and whether they were chosen before our numbers were seen."""
     parts = []
     for fixed in sorted({fixed for _, fixed, _ in explained}):
-        names: Counter[str] = Counter()
-        for (name, when, _), count in explained.items():
-            names[name] += count if when == fixed else 0
-        listed = joined(f"{count} by “{files.plain(name)}”" for name, count in names.most_common() if count)
+        names = Counter(name for name, when, _ in explained.elements() if when == fixed)
+        listed = joined(f"{count} by “{files.plain(name)}”" for name, count in names.most_common())
         parts.append(f"{listed}, chosen {fixed} our numbers were seen")
     return "; ".join(parts)
-
-
-def _by_word(explained: Mapping[tuple[str, str, str], int]) -> Counter[str]:
-    words: Counter[str] = Counter()
-    for (_, _, word), count in explained.items():
-        words[word] += count
-    return words
 
 
 def share(part: float) -> str:

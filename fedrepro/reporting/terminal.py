@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,9 +93,11 @@ def frame(given: pd.DataFrame, whole: Iterable[str] = (), notes: Iterable[str] =
     print("\n".join(map(shown, ["", *below] if below else [])), end="\n" if below else "")
 
 
-def csv(given: pd.DataFrame) -> None:
-    """Print a frame as CSV, all of it."""
-    plain = given.map(lambda value: shown(value) if isinstance(value, str) else value)
+def csv(given: pd.DataFrame | Sequence[Mapping[str, Any]]) -> None:
+    """Print a frame, or rows, as CSV, all of it."""
+    import pandas as pd
+
+    plain = pd.DataFrame(given).map(lambda value: shown(value) if isinstance(value, str) else value)
     plain.to_csv(sys.stdout, index=False, lineterminator="\n")
 
 
