@@ -122,8 +122,8 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
         which another reading was run (a count by reading, when it was fixed, and word), how many are `unread`, with
         no other reading, the median number of other `readings` run on one, and what noise explains (`placebo`), the
         words of the exhibits that compare a table in another unit (`beside`), the `leads` over rows that are no
-        variants of the paper's method (see `effects.summary`) and their words (`lead_words`), and the verdicts of the
-        `claims` with the main one of them (`main`).
+        variants of the paper's method (see `effects.summary`), and the verdicts of the `claims` with the main one of
+        them (`main`).
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
@@ -165,7 +165,6 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
             if (folder / paper / f"{name}.csv").is_file() and (not tables or name.rpartition("-")[0] in tables)
         },
         "leads": effects.summary(lead) if len(lead) else {},
-        "lead_words": Counter(lead["verdict"]),
         "claims": {word: claims[word] for word in CLAIM_VERDICTS},
         "main": tuple(main.iloc[0][["claim", "verdict", "evidence"]]) if len(main) else ("", "", ""),
     }

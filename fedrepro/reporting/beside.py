@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +19,8 @@ FAR = [
     for y in (1, -1, 0, 0.5, -0.5, 2, -2)
     for x in (1, -1)
 ]
+# Shifts from a point with the side of the text that stands there, and whether they are far from it.
+PLACES = [(place, far) for places, far in ((SIDES, False), (FAR, True)) for place in places]
 
 
 def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> None:
@@ -32,7 +34,7 @@ def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[
     places = ax.transData.transform(np.column_stack([x, y]))
     taken = [Bbox.from_extents(*place - 3, *place + 3) for place in places]
     for number, (name, point) in enumerate(zip(names, zip(x, y))):
-        for (right, up, side), far in _places():
+        for (right, up, side), far in PLACES:
             text = ax.annotate(name, point, (right, up), textcoords="offset points", ha=side, fontsize=7)
             box = text.get_window_extent()
             inside = ax.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
@@ -62,12 +64,6 @@ def _line(box: Bbox, place: Sequence[float]) -> list[Bbox]:
     end = (box.x0 if box.x0 > place[0] else box.x1, (box.y0 + box.y1) / 2)
     dots = np.linspace(place, end, 24)[:-1]
     return [Bbox.from_extents(*dot - 1, *dot + 1) for dot in dots if math.dist(dot, place) > 5]
-
-
-def _places() -> Iterator[tuple[tuple[int, int, str], bool]]:
-    """Yield shifts from a point with the side of the text that stands there, and whether they are far from it."""
-    yield from ((place, False) for place in SIDES)
-    yield from ((place, True) for place in FAR)
 
 
 def distance(box: Bbox, place: Sequence[float]) -> float:

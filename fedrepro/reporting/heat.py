@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedrepro.errors import ArgumentError, require
@@ -21,7 +20,6 @@ def heat(
     label: str = "",
     *,
     limits: tuple[float | None, float | None] = (None, None),
-    axes: Axes | None = None,
     title: str = "",
 ) -> Figure:
     """Draw a matrix `[rows, columns]` as colours, first row on top, with its numbers written in if it is small.
@@ -38,7 +36,7 @@ def heat(
     require(values.ndim == 2 and values.size > 0, "matrix", "two-dimensional and not empty", values.shape)
     for name, given, count in (("rows", rows, len(values)), ("columns", columns, values.shape[1])):
         require(given is None or len(given) == count, name, f"{count} names, or None", given)
-    with legible.canvas(axes, title, "", "") as ax:
+    with legible.canvas(None, title, "", "") as ax:
         longest = max(len(f"{value:.3g}") for value in values.flat)
         # Thousands of vector cells would make a file that no browser opens quickly.
         sns.heatmap(

@@ -120,7 +120,8 @@ class Notebook:
             DamagedError: a file of a graph is damaged. The runs of other graphs are stored.
         """
         self._frames.clear()
-        frame = self._engine(self.runs(runs) if isinstance(runs, str) else runs, budget, side_by_side, again)
+        wanted = self.runs(runs) if isinstance(runs, str) else runs
+        frame = self._engine(wanted, budget, side_by_side=side_by_side, again=again)
         for line in [*notices.troubles(frame), *notices.constant(frame)]:
             print(terminal.shown(line))
         if (failed := frame.attrs["failed"]) and self.profile == "smoke":
@@ -233,13 +234,8 @@ class Notebook:
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
         return state.settings(runs)
 
-    def _engine(
-        self,
-        runs: Sequence[Run],
-        budget: float | None,
-        side_by_side: int | str | None = None,
-        again: Collection[str] = (),
-    ) -> DataFrame:
+    def _engine(self, runs: Sequence[Run], budget: float | None, **more: Any) -> DataFrame:
+        """Call `execute`, with `more` of its arguments, and note which runs were asked for."""
         from fedrepro.runs import execute as engine
 
         runs = list(runs)
@@ -253,11 +249,10 @@ class Notebook:
             executor=None if self.engine == "local" else self.engine,
             budget=budget,
             device=self.device,
-            side_by_side=side_by_side,
-            again=again,
             quiet=True,
             # Starting a worker takes longer than a smoke run, and two benchmarks at once measure each other.
             workers=1 if self.profile == "smoke" or any(run.task == "bench" for run in runs) else None,
+            **more,
         )
 
     def save(self, exhibit_id: str, frame: DataFrame, figure: Any = None) -> DataFrame:

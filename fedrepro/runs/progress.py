@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,7 @@ def unguarded() -> str:
 
 def _line_of(main: Any) -> int:
     """Return the line at which the script stands now; 0 where it is not on the stack, as in another thread."""
-    frame = sys._getframe()
-    while frame.f_back is not None and not (
-        frame.f_code.co_name == "<module>" and frame.f_globals is getattr(main, "__dict__", None)
-    ):
-        frame = frame.f_back
-    return frame.f_lineno if frame.f_globals is getattr(main, "__dict__", None) else 0
+    for frame, line in traceback.walk_stack(sys._getframe()):
+        if frame.f_code.co_name == "<module>" and frame.f_globals is vars(main):
+            return line
+    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -20,8 +19,10 @@ from fedrepro.errors import FedreproError, one_of, require
 from fedrepro.paths import replace_file
 from fedrepro.reporting.session import CHOICES
 from fedrepro.reporting.site import docstrings, sources
+from fedrepro.runs import cache
 
 STATIC = Path(__file__).parent / "static"
+PACKAGES = ("sphinx", "myst-nb", "pydata-sphinx-theme")
 NEEDED = "The site needs the packages of the extra 'site'. Install them with: pip install 'fedrepro[site]'"
 
 SETTINGS: dict[str, Any] = {
@@ -47,13 +48,10 @@ def folder(profile: str = "") -> Path:
 
 
 def state(written: sources.Sources) -> str:
-    """Return a hash of all that the site is made from. Sphinx needs seconds to find out that nothing changed."""
+    """Return what the site is made from, files as a hash. Sphinx needs seconds to find out that nothing changed."""
     files = [*written.kept, *STATIC.rglob("*"), *(paths.root() / "fedrepro").rglob("*.py")]
-    versions = [version(name) for name in ("sphinx", "myst-nb", "pydata-sphinx-theme")]
-    digest = hashlib.sha256(repr((SETTINGS, versions)).encode())
-    for path in sorted(path for path in files if path.is_file()):
-        digest.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    content = cache.content(sorted(str(path) for path in files if path.is_file()))
+    return repr((SETTINGS, [version(name) for name in PACKAGES], content))
 
 
 def build(profile: str = "") -> Built:
@@ -66,7 +64,7 @@ def build(profile: str = "") -> Built:
     one_of("profile", profile, ("", *CHOICES["profile"]))
     start = time.monotonic()
     try:
-        for name in ("sphinx", "myst-nb", "pydata-sphinx-theme"):
+        for name in PACKAGES:
             version(name)
     except PackageNotFoundError as error:
         raise FedreproError(f"{NEEDED} Missing: {error.name}.") from error

@@ -36,8 +36,8 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "not tested": ("#8F8F8F", "#787878", "cross"),
 }
 ALIASES = {
-    **dict.fromkeys(("reproduced", "to the digit"), "agrees"),
-    **dict.fromkeys(("not comparable", "not run", "stand-in", "graph not here", NONE), "not tested"),
+    "to the digit": "agrees",
+    **dict.fromkeys(("not run", "stand-in", "graph not here", NONE), "not tested"),
     "within our range": "compatible",
     "differs by": "differs a little",
 }
