@@ -331,7 +331,7 @@ def test_execute_goes_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     asked: list[tuple[object, ...]] = []
 
     def execute(runs: object, *, store: object, **given: object) -> pd.DataFrame:
-        asked.append((given["file"], given["executor"], given["budget"], given["device"], given["side_by_side"]))
+        asked.append((given["file"], given["executor"], given["budget"], given["device"], given.get("side_by_side")))
         return frame
 
     frame = pd.DataFrame()
