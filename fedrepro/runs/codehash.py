@@ -16,9 +16,8 @@ Nothing here imports the code it reads.
 from __future__ import annotations
 
 import ast
-import fnmatch
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -109,10 +108,9 @@ def definition(target: str) -> Statement | None:
     return bound if isinstance(bound, Statement) else None
 
 
-def reached(starts: Iterable[Statement], aside: Iterable[str]) -> list[Statement]:
+def reached(starts: Iterable[Statement], aside: Collection[str]) -> list[Statement]:
     """Return the statements that some statements reach, themselves included, without those of modules `aside`."""
-    left_out = tuple(aside)
-    waiting = [start for start in starts if not _is_aside(start, left_out)]
+    waiting = [start for start in starts if start.module.name not in aside]
     seen: dict[Statement, None] = {}
     while waiting:
         statement = waiting.pop()
@@ -120,7 +118,7 @@ def reached(starts: Iterable[Statement], aside: Iterable[str]) -> list[Statement
             continue
         seen[statement] = None
         statement.normalize()
-        waiting += [target for target in statement.references if not _is_aside(target, left_out)]
+        waiting += [target for target in statement.references if target.module.name not in aside]
         for effect in statement.module.effects:
             effect.normalize()
             if statement in effect.references:
@@ -128,16 +126,15 @@ def reached(starts: Iterable[Statement], aside: Iterable[str]) -> list[Statement
     return list(seen)
 
 
-def hash_of(starts: Iterable[Statement], aside: Iterable[str], own: str = "") -> str:
+def hash_of(starts: Iterable[Statement], aside: Collection[str], own: str = "") -> str:
     """Return the SHA-256 of all code that some statements reach.
 
     Args:
         starts: where to begin.
-        aside: patterns of the dotted names of modules whose code does not count.
+        aside: dotted names of modules whose code does not count.
         own: a normal form that is hashed too: code that is in no file.
     """
-    left_out = tuple(aside)
-    known = hashes(starts, left_out)
+    known = hashes(starts, aside)
     for _ in range(ROUNDS):
         known = {
             statement: _digest(statement.normalize(), *(known.get(target, "aside") for target in statement.references))
@@ -146,7 +143,7 @@ def hash_of(starts: Iterable[Statement], aside: Iterable[str], own: str = "") ->
     return _digest(own, *sorted(set(known.values())))
 
 
-def hashes(starts: Iterable[Statement], aside: Iterable[str]) -> dict[Statement, str]:
+def hashes(starts: Iterable[Statement], aside: Collection[str]) -> dict[Statement, str]:
     """Return the hash of the text of each statement that some statements reach, without what it refers to."""
     return {statement: _digest(statement.normalize()) for statement in reached(starts, aside)}
 
@@ -201,11 +198,6 @@ def root() -> Path:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _is_aside(statement: Statement, aside: tuple[str, ...]) -> bool:
-    name = statement.module.name
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in aside)
 
 
 def _is_type_checking(node: ast.stmt) -> bool:

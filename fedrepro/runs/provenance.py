@@ -34,51 +34,14 @@ PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis")
 # Others that divide graphs. They are named where they do, so that other results keep the environment they have.
 DIVIDING = {"kmeans": "scikit-learn", "louvain": "networkx"}
 
-# Modules that run, store and show results, and have no part in their values.
+# Modules that computing code reaches, and that have no part in its values. It reaches no module that stores or shows.
 ASIDE = (
-    "fedrepro.__main__",
-    "fedrepro.cli",
-    "fedrepro.data.copies",
     "fedrepro.data.sources",
     "fedrepro.errors",
-    "fedrepro.papers.*.exhibits",
-    "fedrepro.papers.*.exhibits.*",
     "fedrepro.paths",
     "fedrepro.registry",
-    "fedrepro.reporting.answer",
-    "fedrepro.reporting.cells",
-    "fedrepro.reporting.claims",
-    "fedrepro.reporting.compare",
-    "fedrepro.reporting.dots",
-    "fedrepro.reporting.effects",
-    "fedrepro.reporting.exhibits",
-    "fedrepro.reporting.figures",
-    "fedrepro.reporting.files",
-    "fedrepro.reporting.frames",
-    "fedrepro.reporting.kernel",
-    "fedrepro.reporting.layout",
-    "fedrepro.reporting.legible",
-    "fedrepro.reporting.notebook",
-    "fedrepro.reporting.priors",
-    "fedrepro.reporting.readings",
-    "fedrepro.reporting.report",
-    "fedrepro.reporting.rule",
-    "fedrepro.reporting.session",
-    "fedrepro.reporting.statistics",
-    "fedrepro.reporting.style",
-    "fedrepro.runs.cache",
-    "fedrepro.runs.claims",
-    "fedrepro.runs.codehash",
-    "fedrepro.runs.execute",
-    "fedrepro.runs.executors",
-    "fedrepro.runs.lanes",
-    "fedrepro.runs.lines",
-    "fedrepro.runs.merge",
     "fedrepro.runs.provenance",
-    "fedrepro.runs.records",
     "fedrepro.runs.run",
-    "fedrepro.runs.store",
-    "fedrepro.runs.verification",
 )
 
 

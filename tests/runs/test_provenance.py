@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import fnmatch
 import hashlib
 import linecache
 import re
@@ -300,12 +299,30 @@ def test_moves_in_the_package_itself(copied: Path, monkeypatch: pytest.MonkeyPat
     assert before["attack", "gfl-differences"] == after["attack", "gfl-differences"]
 
 
-def test_modules_aside_exist() -> None:
-    """Every pattern of modules whose code does not count matches one, so that a renamed module is not forgotten."""
-    root = codehash.root()
-    paths = [path.relative_to(root.parent).with_suffix("") for path in root.rglob("*.py")]
-    names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
-    assert [pattern for pattern in provenance.ASIDE if not fnmatch.filter(names, pattern)] == []
+def reached() -> tuple[set[str], set[str]]:
+    """Return the modules whose code counts for some method of the package, and those that it refers to directly."""
+    entries = [(task, name) for task in registry.TASKS for name in registry.names(task)]
+    targets = {target for entry in entries for target in provenance.starts(*entry, "")[0]}
+    statements = codehash.reached(provenance.definitions(sorted(targets)), provenance.ASIDE)
+    beside = {target.module.name for statement in statements for target in statement.references}
+    return {statement.module.name for statement in statements}, beside
+
+
+def test_each_module_aside_is_reached() -> None:
+    """No module is set aside that no method refers to, so that a renamed one is not forgotten."""
+    counted, beside = reached()
+    assert beside - counted == set(provenance.ASIDE)
+
+
+def test_what_stores_and_shows_is_not_reached() -> None:
+    """No method computes with the store, the exhibits or the pages, whose code changes no value."""
+    counted, _ = reached()
+    others = ("runs", "reporting", "cli", "exhibits")
+    assert {name for name in counted if {*name.split(".")} & {*others}} == {
+        "fedrepro.reporting.checks",
+        "fedrepro.runs.process",
+        "fedrepro.runs.tasks",
+    }
 
 
 def test_every_registered_method_has_a_fingerprint() -> None:
