@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import Collection
@@ -33,9 +34,9 @@ COUNTED = re.compile(r" \((\d+)(?:-(\d+))? runs?\)$")
 GAP = 2  # pixels that texts and canvas may share, less than what is seen
 
 
-def whole(axes: Axes) -> Figure:
-    """Return the figure of axes."""
-    figure = axes.get_figure(root=True)
+def whole(part: Artist) -> Figure:
+    """Return the figure of axes, or of an axis."""
+    figure = part.get_figure(root=True)
     assert figure is not None
     return figure
 
@@ -187,11 +188,8 @@ def _shared(told: list[Legend]) -> tuple[list[Any], list[str], str] | None:
 
 
 def _look(handle: Any) -> Any:
-    parts = []
-    for name in ("get_color", "get_facecolor", "get_marker", "get_linestyle"):
-        with_it = getattr(handle, name, None)
-        parts.append(str(with_it()) if with_it is not None else "")
-    return tuple(parts)
+    names = ("get_color", "get_facecolor", "get_marker", "get_linestyle")
+    return tuple(str(getattr(handle, name)()) if hasattr(handle, name) else "" for name in names)
 
 
 def _logarithmic(axis: Axis) -> None:
@@ -255,8 +253,7 @@ def _thin(axis: Axis) -> bool:
 
 def _turn(axis: Axis, labels: list[Text]) -> None:
     """Turn the names under an axis, long ones upright, and let the figure grow by the height that they need."""
-    figure = axis.get_figure(root=True)
-    assert figure is not None
+    figure = whole(axis)
     boxes = [label.get_window_extent() for label in labels]
     long = max(box.width for box in boxes) > figure.dpi
     axis.set_tick_params(rotation=90 if long else 30)
@@ -380,10 +377,8 @@ def _texts(figure: Figure) -> Iterator[Text]:
                     yield axis.get_offset_text()
 
 
-def _data(ax: Axes) -> Iterator[Any]:
-    yield from (line for line in ax.lines if line.get_visible())
-    yield from (one for one in ax.collections if one.get_visible())
-    yield from (patch for patch in ax.patches if patch.get_visible())
+def _data(ax: Axes) -> list[Any]:
+    return [one for one in (*ax.lines, *ax.collections, *ax.patches) if one.get_visible()]
 
 
 def _covers(box: Bbox, artist: Any) -> bool:
