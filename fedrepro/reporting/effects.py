@@ -142,7 +142,7 @@ def _unpaired(top: Mapping[str, Any]) -> str:
     """Say that two rows share no seed on a whole graph, and which command computes the runs that are missing."""
     why, known = "no seed in common on the whole graph", exhibits.registered().get(top.get("exhibit", ""))
     if known:
-        why += f": `fedrepro run {known.notebook} --budget 60` computes missing runs"
+        why += f": `fedrepro run {known.notebook} --profile paper --budget 60` computes missing runs"
         why += f", and `fedrepro data '{top['dataset']}'` says whether the graph is here"
     return why
 

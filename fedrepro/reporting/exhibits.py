@@ -11,7 +11,6 @@ import importlib
 import json
 import pkgutil
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -291,7 +290,7 @@ def study(paper: str) -> Study:
 
 def settings(paper: str) -> dict[str, Any]:
     """Return the tables of a paper's `settings.toml`."""
-    return tomllib.loads((folder(paper) / "settings.toml").read_text(encoding="utf-8"))
+    return paths.read_toml(folder(paper) / "settings.toml")
 
 
 def published(paper: str, name: str = "published.csv") -> DataFrame:

@@ -261,7 +261,7 @@ def test_rows_without_a_common_seed_say_what_computes_the_missing_runs() -> None
     leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
     chosen = leads["dataset"].eq("Cora") & leads["partition"].eq("dirichlet(beta=1)")
     (why,) = leads.loc[chosen & leads["over"].eq("FedGCN"), "why"]
-    command = re.match("no seed in common on the whole graph: `fedrepro run (.*) --budget 60`", why)
+    command = re.match("no seed in common on the whole graph: `fedrepro run (.*) --profile paper --budget 60`", why)
     assert command and notebook.select([command[1]]) and "`fedrepro data 'Cora'`" in why
 
 
