@@ -101,6 +101,7 @@ def _counted(
     """Return the rows with the runs counted in each name of `by`, the names in order, and the look of each."""
     names: dict[Any, str] = {}
     look: dict[str, Any] = {"palette": {}, "markers": {}, "dashes": {}, "names": names}
+    frame = frame[list(dict.fromkeys([*keys, by, y]))]
     for place, name in enumerate(order or list(frame[by].dropna().unique())):
         group = frame[frame[by].eq(name)].dropna(subset=[y])
         if group.empty:

@@ -87,10 +87,12 @@ def arrange(figure: Figure) -> Figure:
                 offset.set_visible(False)
                 thinner = True
         for _ in range(3):  # a broken label moves the axes, and with them the middle of a title
-            broken = _wrap_all(figure)
-            before = _places(figure)
-            legends(figure)  # again, since labels under the axes may have changed
-            if broken or thinner or _places(figure) != before:
+            moved = thinner | (broken := _wrap_all(figure))
+            if any(ax.get_legend() for ax in figure.axes):  # again, since labels under the axes may have changed
+                before = _places(figure)
+                legends(figure)
+                moved |= _places(figure) != before
+            if moved:
                 engine.execute(figure)
             if not broken:
                 break

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fedrepro.errors import ArgumentError
@@ -146,13 +146,15 @@ def fits(record: Record) -> bool:
     return is_finding(record) or record["key"] == hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def flat(result: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested mappings, with their names joined by dots."""
+def flat(result: Record, before: str = "") -> Record:
+    """Return the values of nested dictionaries, with their names joined by dots."""
+    found: Record = {}
     for name, value in result.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
+        if isinstance(value, dict):
+            found |= flat(value, f"{before}{name}.")
         else:
-            yield f"{before}{name}", value
+            found[before + name] = value
+    return found
 
 
 def hashable(value: Any) -> Any:

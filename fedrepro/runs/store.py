@@ -216,7 +216,7 @@ class Store:
             given = record["run"].get("options", {})
             row = {"key": record["key"], **{name: record["run"].get(name) for name in lines.RUN}}
             row |= {name: lines.hashable(value) for name, value in given.items()}
-            result = dict(lines.flat(record.get("result") or {}))
+            result = lines.flat(record.get("result") or {})
             result = {f"result.{name}" if name in taken else name: value for name, value in result.items()}
             names |= dict.fromkeys(result)
             rows.append(row | result | {name: record.get(name) for name in _LAST})
