@@ -23,6 +23,7 @@ from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
 from fedrepro.reporting.session import COLUMNS
+from fedrepro.runs import process
 
 RULE, GLOSSARY = "RULE.md", "COLUMNS.md"
 MEANINGS = Path(__file__).with_name("columns.csv")  # of the columns that many files of the figures have
@@ -79,6 +80,7 @@ class Drawn:
         return next((known[name] for name in [*forms, self.id.rstrip("abcdef")] if name in known), None)
 
 
+@process.uncollected()
 def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Path]:
     """Write the gallery of every paper and the page above them.
 

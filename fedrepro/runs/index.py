@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import paths
-from fedrepro.runs import cache, lines
+from fedrepro.runs import cache, lines, process
 from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 from fedrepro.runs.store import Store, _File, told
 
@@ -31,7 +31,7 @@ class Index(Store):
 
     def refresh(self) -> None:
         """Read the files that have changed since they were indexed."""
-        with told(self.folder, "read"):
+        with process.uncollected(), told(self.folder, "read"):
             present = self._present()
             states = {file: cache.state([self.folder / file]) for file in present}
             if self._states == states and all(states.values()):

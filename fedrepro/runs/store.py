@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, require
-from fedrepro.runs import claims, lines
+from fedrepro.runs import claims, lines, process
 from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Store:
 
     def refresh(self) -> None:
         """Read what this or another process has written since the last look."""
-        with told(self.folder, "read"):
+        with process.uncollected(), told(self.folder, "read"):
             present = self._present()
             for name, file in self._files.items():
                 stat = present.get(name)
@@ -102,8 +102,8 @@ class Store:
                 file.modified = stat.st_mtime_ns
                 if unread and not self._read(self.folder / name, file):
                     self._forget()
-                    return self.refresh()
-        return None
+                    self.refresh()
+                    break
 
     def _present(self) -> dict[str, os.stat_result]:
         found, self._odd = {}, []
