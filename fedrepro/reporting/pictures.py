@@ -5,7 +5,10 @@ A sheet is measured in inches, with the origin at its lower left corner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,7 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
+from fedrepro.reporting import shown, widgets
 from fedrepro.reporting.style import COLOURS, style
+from fedrepro.runs import cache
 
 Point = tuple[float, float]
 INK, FAINT = "#222222", "#BBBBBB"
@@ -36,6 +41,25 @@ def sheet(title: str, width: float = 9.4, height: float = 4.0) -> tuple[Figure, 
         ax.text(0.1, height - 0.1, title, fontsize=10, fontweight="bold", va="top")
         plt.close(figure)
     return figure, ax
+
+
+def drawn_once(draw: Callable[[], Any]) -> Callable[[], Any]:
+    """Decorate a function that draws the picture of a method, which most notebooks of its paper show.
+
+    In a notebook that runs from beginning to end with nobody before it, the function returns the picture as an image.
+    The image is kept until a file of the package changes, so that one notebook draws it for all.
+    """
+
+    @wraps(draw)
+    def method() -> Any:
+        if not os.environ.get(widgets.HEADLESS):
+            return draw()
+        from IPython.display import Image
+
+        image = cache.kept(f"picture-{draw.__module__}", cache.package(), lambda: shown.as_png(draw()))
+        return Image(base64.b64decode(image or ""))  # type: ignore[no-untyped-call]
+
+    return method
 
 
 def box(ax: Axes, centre: Point, text: str, size: Point = (1.6, 0.6), colour: str = INK) -> None:

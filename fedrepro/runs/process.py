@@ -70,7 +70,7 @@ def restored() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Put off looking for circles of objects: where a million of them are read and kept, that takes a third of the time.
+    """Put off looking for circles of objects, which takes a third of the time where a million objects are read.
 
     It is also a decorator.
     """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedrepro import paths
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.engine import pictures as engine
 from fedrepro.papers.fedgat import instances as fedgat
@@ -23,6 +26,8 @@ from fedrepro.papers.feras import instances as feras
 from fedrepro.papers.feras import pictures as feras_pictures
 from fedrepro.papers.gfl import instances as gfl
 from fedrepro.papers.gfl import pictures as gfl_pictures
+from fedrepro.reporting import pictures, shown
+from fedrepro.reporting.widgets import HEADLESS
 
 
 def texts(figure: Any) -> str:
@@ -50,6 +55,26 @@ def test_nothing_is_written_beyond_a_picture(paper: str) -> None:
         place = text.get_window_extent()
         assert sheet.x0 <= place.x0 and place.x1 <= sheet.x1 + 1, text.get_text()
         assert sheet.y0 <= place.y0 and place.y1 <= sheet.y1 + 1, text.get_text()
+
+
+def test_one_notebook_draws_the_picture_for_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With nobody before the notebook the picture is drawn once, and again after the package has changed."""
+    drawn = []
+
+    @pictures.drawn_once
+    def method() -> Any:
+        drawn.append(pictures.sheet("A method")[0])
+        return drawn[-1]
+
+    monkeypatch.setattr(pictures.cache, "package", lambda: f"state {len(states)}")
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    states = [0]
+    assert method() is drawn[0] and method() is drawn[1]  # somebody may change a figure
+    monkeypatch.setenv(HEADLESS, "1")
+    first, second = method(), method()
+    assert len(drawn) == 3 and first.data == second.data == base64.b64decode(shown.as_png(drawn[2]) or "")
+    states.append(1)
+    assert method().data == first.data and len(drawn) == 4
 
 
 def test_the_batch_is_block_diagonal() -> None:

@@ -26,6 +26,7 @@ def propagation() -> Any:
     return fed.operator("gcn").dense().numpy()
 
 
+@pictures.drawn_once
 def method() -> Any:
     """Draw a round of FedAvg in one program, on six nodes of two clients, and return the figure."""
     figure, ax = pictures.sheet("One program trains all clients", height=3.7)

@@ -30,6 +30,7 @@ def combined() -> tuple[protocol.MatrixMessage, Tensor]:
     return sent, protocol.combination([sent], b1, b2)[0][0]
 
 
+@pictures.drawn_once
 def method() -> Any:
     """Draw FedGAT on six nodes of two clients, and return the figure; the message is made, and its size counted."""
     figure, ax = pictures.sheet("FedGAT: one exchange before training, then federated averaging", height=4.1)

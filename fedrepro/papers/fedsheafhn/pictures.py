@@ -21,6 +21,7 @@ def embeddings() -> torch.Tensor:
     return (torch.tensor([[1.0, 1.0, 0.1, 0.1]] * 3 + [[0.1, 0.1, 1.0, 1.0]] * 3) + 0.25 * noise).abs()
 
 
+@pictures.drawn_once
 def method() -> Any:
     """Draw a round of FedSheafHN with six clients, and return the figure.
 

@@ -32,6 +32,7 @@ def power(depth: int, prune: int = 0) -> Any:
     return last.matrix.toarray()
 
 
+@pictures.drawn_once
 def method() -> Any:
     """Draw how FedStruct with Hop2Vec classifies node 2 of client A, and return the figure.
 

@@ -24,6 +24,7 @@ def figure_one() -> tuple[Rows, torch.Tensor]:
     return rows, torch.tensor([[value] for *_, value in drawn])
 
 
+@pictures.drawn_once
 def method() -> Any:
     """Draw one iteration of Feras at three hosts, and return the figure.
 

@@ -26,6 +26,7 @@ def spread(kind: str = "truncated", alpha: float = 0.1, steps: int = 10) -> torc
     return clients.propagation(torch.cat([pairs, pairs.flip(0)], 1), len(PLACES), kind, alpha, steps)
 
 
+@pictures.drawn_once
 def method() -> Any:
     """Draw a round of GFL-APPNP for client 0 with its neighbours, and return the figure.
 
