@@ -1,7 +1,9 @@
-"""The command `fedrepro check`, and what it says of a store that is not there."""
+"""The command `fedrepro check`, what it says of a store that is not there, and how a command says that it warns."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,11 @@ def test_an_empty_folder_is_a_store(
     monkeypatch.setenv("FEDREPRO_STORE", str(tmp_path))
     assert cli.main(["check"]) == 0
     assert capsys.readouterr().out == f"0 finished runs in {tmp_path}: nothing wrong\n"
+
+
+def test_a_warning_of_the_command_is_a_line() -> None:
+    """A warning is one line on stderr, without the place in the code that Python would print with it."""
+    code = "import sys, warnings; from fedrepro import cli; sys.argv = ['fedrepro', 'list']; cli.main(); "
+    code += "warnings.warn('774 of these runs were computed on a GPU.')"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stderr == "fedrepro: 774 of these runs were computed on a GPU.\n"
