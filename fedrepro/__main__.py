@@ -1,10 +1,22 @@
-"""`python -m fedrepro` is the command `fedrepro`."""
+"""Run the command `fedrepro`, also as `python -m fedrepro`."""
 
 from __future__ import annotations
 
 import sys
 
-from fedrepro.cli import main
+
+def main() -> int:
+    """Run the command on the arguments of this process; return the exit status.
+
+    What the command needs is imported here, so that an interrupt meanwhile ends it with a line, as any later one does.
+    """
+    try:
+        from fedrepro.cli import main as command
+    except KeyboardInterrupt:
+        print("fedrepro: interrupted before it began", file=sys.stderr)
+        return 130
+    return command()
+
 
 if __name__ == "__main__":
     sys.exit(main())

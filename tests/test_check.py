@@ -1,4 +1,4 @@
-"""The command `fedrepro check`, what it says of a store that is not there, and how a command says that it warns."""
+"""The command `fedrepro check`, and the lines that every command ends with or warns by."""
 
 from __future__ import annotations
 
@@ -40,3 +40,19 @@ def test_a_warning_of_the_command_is_a_line() -> None:
     code += "warnings.warn('774 of these runs were computed on a GPU.')"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stderr == "fedrepro: 774 of these runs were computed on a GPU.\n"
+
+
+def test_an_interrupt_before_the_command_has_begun_is_a_line() -> None:
+    """Ctrl-C while the command still imports what it needs ends it with one line and the status of a signal."""
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from fedrepro.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "fedrepro: interrupted before it began\n")
