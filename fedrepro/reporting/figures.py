@@ -237,7 +237,7 @@ def apart(
             ax.label_outer()
         for ax in places.flat[max(len(names) - columns, 0) : len(names)]:  # the lowest of its column
             ax.xaxis.set_tick_params(labelbottom=True)
-            ax.xaxis.label.set_visible(True)  # which `label_outer` has hidden
+            ax.set_xlabel(x, visible=True)  # which `label_outer` has emptied and hidden
         for ax in places.flat[len(names) :]:
             ax.remove()
         first, told = places.flat[0], {}

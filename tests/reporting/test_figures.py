@@ -222,6 +222,10 @@ def test_panels_of_one_line_each_say_what_the_grey_lines_are() -> None:
     for place, axes in enumerate(figure.axes, 1):
         assert figures.COLOURS[place] in {line.get_color() for line in axes.lines}
     assert "the lines of the other panels" in texts(figure)
+    three = pd.concat([sweep(), sweep().iloc[:12].assign(method="Third")])
+    axes = figures.apart(three, "clients", "test", "method", wide=2).axes
+    below = [ax.get_xlabel() if ax.xaxis.label.get_visible() else "" for ax in axes]
+    assert below == ["", "clients", "clients"]  # each below the lowest panel of its column
 
 
 def test_slopes_print_the_exponent() -> None:
