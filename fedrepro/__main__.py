@@ -8,7 +8,8 @@ import sys
 def main() -> int:
     """Run the command on the arguments of this process; return the exit status.
 
-    What the command needs is imported here, so that an interrupt meanwhile ends it with a line, as any later one does.
+    What the command needs is imported here, so that an interrupt during the imports is told in one line, as a later one
+    is.
     """
     try:
         from fedrepro.cli import main as command

@@ -43,8 +43,8 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
     command: Any = typer.main.get_command(app)
-    if arguments is None:  # this process is the command: a warning is a line, without the code that it comes from
-        warnings.showwarning = lambda said, *_, **__: print(f"fedrepro: {terminal.shown(str(said))}", file=sys.stderr)
+    if arguments is None:  # this process is the command
+        warnings.showwarning = terminal.warned
     if "_FEDREPRO_COMPLETE" in os.environ:  # a shell asks what could come next
         command.main(prog_name="fedrepro")
     try:

@@ -1,14 +1,15 @@
-"""The command `fedrepro check`, and the lines that every command ends with or warns by."""
+"""The command `fedrepro check`, and what a command says when it is interrupted or warns."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from fedrepro import cli
+from fedrepro import cli, paths
 
 
 @pytest.mark.parametrize("options", [[], ["--seal"]])
@@ -37,9 +38,13 @@ def test_an_empty_folder_is_a_store(
 def test_a_warning_of_the_command_is_a_line() -> None:
     """A warning is one line on stderr, without the place in the code that Python would print with it."""
     code = "import sys, warnings; from fedrepro import cli; sys.argv = ['fedrepro', 'list']; cli.main(); "
-    code += "warnings.warn('774 of these runs were computed on a GPU.')"
+    code += "warnings.warn('774 of these runs\\nwere computed on a GPU.'); print('after', flush=True)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stderr == "fedrepro: 774 of these runs were computed on a GPU.\n"
+    for closed in ("2>&-", "2>/dev/full"):  # the line is lost, and nothing else
+        command = f'"$0" -c "$1" {closed}'
+        bare = subprocess.run(["sh", "-c", command, sys.executable, code], stdout=subprocess.PIPE, text=True)
+        assert bare.stdout == done.stdout and done.stdout.endswith("after\n")
 
 
 def test_an_interrupt_before_the_command_has_begun_is_a_line() -> None:
@@ -56,3 +61,5 @@ sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "fedrepro: interrupted before it began\n")
+    project = tomllib.loads((paths.root() / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"fedrepro": "fedrepro.__main__:main"}

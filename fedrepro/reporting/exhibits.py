@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,14 +161,14 @@ def _package(paper: str) -> ModuleType:
 def folders() -> list[str]:
     """Return all folders with exhibits: the papers in their order, the suite's own, and the comparison of methods."""
     package = importlib.import_module("fedrepro.papers")
-    present = _modules(*((path, os.stat(path).st_mtime_ns) for path in package.__path__))
+    present = _modules(*package.__path__)
     return [name for name in package.ORDER if name in present] + sorted(present - set(package.ORDER)) + [ACROSS]
 
 
 @cache
-def _modules(*places: tuple[str, int]) -> set[str]:
-    """Return the names of the modules in some folders, each given with the time of its last change."""
-    return {module.name for module in pkgutil.iter_modules([path for path, _ in places])}
+def _modules(*places: str) -> frozenset[str]:
+    """Return the names of the modules in some folders, which are looked through once a process."""
+    return frozenset(module.name for module in pkgutil.iter_modules(places))
 
 
 def papers() -> dict[str, str]:

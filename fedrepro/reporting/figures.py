@@ -237,7 +237,7 @@ def apart(
             ax.label_outer()
         for ax in places.flat[max(len(names) - columns, 0) : len(names)]:  # the lowest of its column
             ax.xaxis.set_tick_params(labelbottom=True)
-            ax.set_xlabel(x, visible=True)  # which `label_outer` has emptied and hidden
+            ax.set_xlabel(x, visible=True)  # emptied by `label_outer`, hidden by seaborn
         for ax in places.flat[len(names) :]:
             ax.remove()
         first, told = places.flat[0], {}

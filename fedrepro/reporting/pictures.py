@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -46,8 +47,9 @@ def sheet(title: str, width: float = 9.4, height: float = 4.0) -> tuple[Figure, 
 def drawn_once(draw: Callable[[], Any]) -> Callable[[], Any]:
     """Decorate a function that draws the picture of a method, which most notebooks of its paper show.
 
-    In a notebook that runs from beginning to end with nobody before it, the function returns the picture as an image.
-    The image is kept until a file of the package changes, so that one notebook draws it for all.
+    In a notebook that runs from beginning to end with nobody before it, the function returns the picture as an image in
+    PNG, whatever format is chosen for figures. The image is kept until a file of the package or the version of
+    matplotlib changes, so that one notebook draws it for all.
     """
 
     @wraps(draw)
@@ -56,7 +58,9 @@ def drawn_once(draw: Callable[[], Any]) -> Callable[[], Any]:
             return draw()
         from IPython.display import Image
 
-        image = cache.kept(f"picture-{draw.__module__}", cache.package(), lambda: shown.as_png(draw()))
+        state = cache.package()
+        of = state and f"{state} {matplotlib.__version__}"
+        image = cache.kept(f"picture-{draw.__module__}.{draw.__qualname__}", of, lambda: shown.as_png(draw()))
         return Image(base64.b64decode(image or ""))  # type: ignore[no-untyped-call]
 
     return method

@@ -48,7 +48,8 @@ _inside = False  # whether a block of `style` is entered
 def style() -> Iterator[None]:
     """Set the suite's style over the library's defaults, whatever the user's settings are, until the end of a block.
 
-    A block within another sets nothing: it would find the style as it is, and takes milliseconds.
+    A block within another sets nothing, since that takes milliseconds. What was changed since the outer block began
+    stays as it is there.
     """
     global _inside
     if _inside:

@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,18 @@ KEPT = "\N{NO-BREAK SPACE}"
 def shown(text: str) -> str:
     """Return text in which control characters are spelled out, so that stored text cannot steer the terminal."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Print a warning as one line on stderr, without the code that it comes from, in place of `warnings.showwarning`.
+
+    A line that cannot be written is lost, as Python's own is.
+    """
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(f"fedrepro: {shown(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def table(

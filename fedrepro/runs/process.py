@@ -70,7 +70,7 @@ def restored() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Put off looking for circles of objects, which takes a third of the time where a million objects are read.
+    """Put off looking for circles of objects, which takes about a quarter of the time in which a store is read.
 
     It is also a decorator.
     """

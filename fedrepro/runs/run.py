@@ -48,7 +48,7 @@ class Options(Mapping[str, Any]):
         return len(self._items)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return what the mapping itself returns, since that of the base class takes four times as long."""
+        """Return the items of the mapping within; the method of the base class takes four times as long."""
         return self._items.items()
 
     def __hash__(self) -> int:
@@ -67,7 +67,7 @@ def _canonical(name: str, value: Any) -> Any:
         return value
     if not isinstance(value, float) and isinstance(value, numbers.Integral):
         return int(value)
-    if isinstance(value, float | numbers.Real):
+    if isinstance(value, float | numbers.Real):  # a float is a Real, and named since an abstract class takes long
         number = float(value)
         require(math.isfinite(number), f"option {name!r}", "a finite number", value)
         return int(number) if number.is_integer() else number
@@ -191,7 +191,7 @@ class Run:
 
 
 FIELDS = tuple(entry.name for entry in dataclasses.fields(Run))
-_TAKEN = frozenset(FIELDS) | {"key", "status", "seconds", "when", "environment"}  # which no option may be called
+_TAKEN = frozenset(FIELDS) | {"key", "status", "seconds", "when", "environment"}  # names that no option may have
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 

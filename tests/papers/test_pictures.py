@@ -75,6 +75,10 @@ def test_one_notebook_draws_the_picture_for_all(monkeypatch: pytest.MonkeyPatch,
     assert len(drawn) == 3 and first.data == second.data == base64.b64decode(shown.as_png(drawn[2]) or "")
     states.append(1)
     assert method().data == first.data and len(drawn) == 4
+    monkeypatch.setattr(pictures.matplotlib, "__version__", "another")
+    assert method() and len(drawn) == 5
+    other = pictures.drawn_once(lambda: pictures.sheet("Another method")[0])
+    assert other().data != first.data
 
 
 def test_the_batch_is_block_diagonal() -> None:

@@ -1,9 +1,10 @@
-"""Colours of figures and of the site, for colour-blind readers and against their ground."""
+"""Colours of figures and of the site, for colour-blind readers and against their ground, and the style around them."""
 
 from __future__ import annotations
 
 import itertools
 
+import matplotlib.pyplot as plt
 import pytest
 from sight import GROUNDS, SIGHT, closest, contrast
 
@@ -44,3 +45,14 @@ def test_the_picture_of_words_has_the_explorers_colours() -> None:
     assert dict(zip(answer.TESTED, answer.COLOURS_OF_WORDS)) == {
         word: explorer.LOOKS[word][0] for word in answer.TESTED
     }
+
+
+def test_the_style_is_set_in_a_block_and_gone_after_it() -> None:
+    """A block sets the style whatever the user has set, one within it adds nothing, and an error ends both."""
+    with plt.rc_context({"font.size": 31}):
+        with pytest.raises(KeyError), style.style(), style.style():
+            assert plt.rcParams["font.size"] == style.STYLE["font.size"]
+            raise KeyError
+        assert plt.rcParams["font.size"] == 31
+        with style.style():
+            assert plt.rcParams["font.size"] == style.STYLE["font.size"]

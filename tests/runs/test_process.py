@@ -1,7 +1,8 @@
-"""A process tells its own memory, and computes a run in torch's usual type whatever the caller has set."""
+"""A process tells its own memory, computes in torch's usual type, and collects again what it has put off."""
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
 import types
@@ -44,3 +45,18 @@ def test_memory_is_what_the_process_holds() -> None:
     """40 MiB that were touched raise the largest memory by so much, if it was not larger before."""
     before = process.peak_mebibytes(bytes)
     assert 30 < process.peak_mebibytes(bytearray, 40 * 2**20) - before < 60
+
+
+def test_the_collector_is_on_again_where_it_was_on() -> None:
+    """Circles are looked for again after the block, also after an error in it, and not where they were not before."""
+    with pytest.raises(KeyError), process.uncollected():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with process.uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
