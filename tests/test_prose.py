@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,16 @@ NOT_PROSE = re.compile(
 
 
 def docstrings(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and docstring of everything in a file that has one."""
+    """Yield name and docstring of everything in a file that has one, fields of classes included."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield getattr(node, "name", "module"), text
+            name = getattr(node, "name", "module")
+            if text := ast.get_docstring(node):
+                yield name, text
+            for field, after in pairwise(node.body):
+                told = after.value if isinstance(after, ast.Expr) else None
+                if isinstance(field, ast.AnnAssign | ast.Assign) and isinstance(told, ast.Constant):
+                    yield f"{name}, line {after.lineno}", str(told.value)
 
 
 def typed_digits(markdown: str) -> list[str]:

@@ -54,11 +54,11 @@ class Source:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the PyG class that reads the files."""
     sha256: tuple[str, ...] = ()
-    """Of each file, where `checksums.txt` has another file of this place or none."""
+    """Checksum of each file, where `checksums.txt` has another file of this place or none."""
     lacks: str = ""
-    """What is missing of a graph that is incomplete."""
+    """Description of the part that an incomplete graph is missing."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """In what numbers an incomplete graph differs from the whole one, by the columns of `catalogue.rows`."""
+    """Numbers in which an incomplete graph differs from the whole one, by the columns of `catalogue.rows`."""
 
 
 def _listed() -> dict[str, Source]:

@@ -60,11 +60,12 @@ def _chosen(frame: pd.DataFrame, where: Where) -> Any:
     """Return an array that says which rows `select` selects."""
     chosen = np.full(len(frame), all(column in frame for column in where))
     for column, value in where.items() if chosen.any() else ():
-        plain = isinstance(frame[column].dtype, np.dtype) or frame[column].dtype == "str"
+        held = frame[column]
+        plain = isinstance(held.dtype, np.dtype) or held.dtype == "str"
         if plain and type(value) in (str, int):  # claims ask thousands of times, and `isin` takes five times as long
-            chosen &= frame[column].to_numpy() == value
+            chosen &= held.to_numpy() == value
         else:
-            chosen &= frame[column].isin(list(value) if isinstance(value, list | tuple | set) else [value]).to_numpy()
+            chosen &= held.isin(list(value) if isinstance(value, list | tuple | set) else [value]).to_numpy()
     return chosen
 
 

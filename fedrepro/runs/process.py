@@ -70,9 +70,9 @@ def restored() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Put off looking for circles of objects, which takes about a quarter of the time in which a store is read.
+    """Pause the garbage collector in a block, or as a decorator in a function.
 
-    It is also a decorator.
+    Its search for reference cycles takes about a quarter of the time of reading a store.
     """
     on = gc.isenabled()
     gc.disable()

@@ -67,7 +67,7 @@ def _canonical(name: str, value: Any) -> Any:
         return value
     if not isinstance(value, float) and isinstance(value, numbers.Integral):
         return int(value)
-    if isinstance(value, float | numbers.Real):  # a float is a Real, and named since an abstract class takes long
+    if isinstance(value, float | numbers.Real):  # float is named, since the check of an abstract class is slow
         number = float(value)
         require(math.isfinite(number), f"option {name!r}", "a finite number", value)
         return int(number) if number.is_integer() else number

@@ -1,4 +1,4 @@
-"""A process tells its own memory, computes in torch's usual type, and collects again what it has put off."""
+"""A process tells its own memory, computes in torch's usual type, and pauses the garbage collector."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_memory_is_what_the_process_holds() -> None:
 
 
 def test_the_collector_is_on_again_where_it_was_on() -> None:
-    """Circles are looked for again after the block, also after an error in it, and not where they were not before."""
+    """The garbage collector runs again after the block, also after an error in it, but not where it was off before."""
     with pytest.raises(KeyError), process.uncollected():
         assert not gc.isenabled()
         raise KeyError
