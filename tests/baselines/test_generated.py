@@ -35,7 +35,7 @@ def test_a_client_gives_all_nodes_one_number_of_neighbours(dataset: str) -> None
     try:
         fed = tasks.federation([run])
     except DataError:
-        pytest.skip(f"{dataset} is not here")
+        pytest.skip(f"the generator is not tried on {dataset}, whose files are not in FEDREPRO_DATA")
     method, _ = tasks.method(run, fed.features, fed.classes)
     assert isinstance(method, FedSage)
     held = [ClientView.of(fed, client) for client in range(fed.clients)]

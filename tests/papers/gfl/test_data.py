@@ -72,7 +72,9 @@ def test_blocks_are_consecutive() -> None:
     assert [part.tolist() for part in parts] == np.arange(6000).reshape(50, 120).tolist()
 
 
-@pytest.mark.skipif(not os.environ.get("FEDREPRO_DATA"), reason="subCora needs the real Cora: FEDREPRO_DATA is unset")
+@pytest.mark.skipif(
+    not os.environ.get("FEDREPRO_DATA"), reason="subCora is not cut from the real Cora: FEDREPRO_DATA is unset"
+)
 def test_subcora_is_as_the_paper_asks() -> None:
     """A sub-graph has 300 nodes, a connected training set with all classes, and as many validation nodes."""
     for seed in (0, 6, 19):
@@ -86,7 +88,9 @@ def test_subcora_is_as_the_paper_asks() -> None:
         assert torch.equal(one.x.to_dense()[:count], other.x.to_dense()[:count])
 
 
-@pytest.mark.skipif(not os.environ.get("FEDREPRO_DATA"), reason="subCora needs the real Cora: FEDREPRO_DATA is unset")
+@pytest.mark.skipif(
+    not os.environ.get("FEDREPRO_DATA"), reason="subCora is not cut from the real Cora: FEDREPRO_DATA is unset"
+)
 def test_few_nodes_of_subcora_choose() -> None:
     """The sizes of validation parts are those that the deviation and the protocol across the papers tell."""
     graphs = [datasets.assemble("subCora", "", "public", seed) for seed in range(20)]
@@ -101,7 +105,9 @@ def test_few_nodes_of_subcora_choose() -> None:
     assert f"Its points were chosen by {sizes[0]} validation nodes" in told
 
 
-@pytest.mark.skipif(not os.environ.get("FEDREPRO_DATA"), reason="subCora needs the real Cora: FEDREPRO_DATA is unset")
+@pytest.mark.skipif(
+    not os.environ.get("FEDREPRO_DATA"), reason="subCora is not cut from the real Cora: FEDREPRO_DATA is unset"
+)
 @pytest.mark.parametrize(("seed", "apart"), [(0, 3), (8, 82), (12, 91), (17, 0)])
 def test_subcora_as_coded_fills_its_set_as_the_public_code_does(seed: int, apart: int) -> None:
     """Training, validation and test nodes are those of networkx' sets; a set filled in sorted order differs."""
