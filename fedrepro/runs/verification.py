@@ -163,7 +163,8 @@ def verify(
         n: how many; None verifies all.
         seed: of the sample.
         cheapest: take the records that took the fewest seconds first, instead of random ones.
-        budget: minutes after which nothing new is started.
+        budget: minutes after which nothing new is started. Nor are runs started that, with those beside them, took
+            longer than what is left when they were stored; shorter ones are, in their place.
         progress, workers: as for `execute`.
         device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
             them there. Without a GPU records of one are computed on the CPU, which a warning says.
@@ -187,8 +188,8 @@ def verify(
     store.refresh()
     chosen, old = _sample(store, n, seed, cheapest)
     wanted = {record["key"]: record for record in chosen}
+    cost = {tuple(run.key for run in _beside(record)): _cost(record) for record in chosen}
     if chosen:
-        cost = {tuple(run.key for run in _beside(record)): _cost(record) for record in chosen}
         before(len(chosen), sum(cost.values()))
     findings: dict[str, Finding] = {}
 
@@ -200,9 +201,13 @@ def verify(
                 _store_findings(store, [findings[record["key"]]])
 
     deadline = math.inf if budget is None else time.monotonic() + 60 * budget
+
+    def in_time(runs: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
+        return (runs if time.monotonic() + cost[tuple(run.key for run in runs)] < deadline else (), ())
+
     for place, group in _places(store, chosen, device).items():
         these = list({tuple(run.key for run in runs): runs for runs in map(_beside, group)}.values())
-        compute_all(these, keep, workers=workers, device=place, progress=progress, deadline=deadline)
+        compute_all(these, keep, workers=workers, device=place, progress=progress, claim=in_time, deadline=deadline)
     in_order = [findings[key] for key in wanted if key in findings]
     _store_findings(store, _judge_means(in_order))
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in in_order]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from fake_tasks import fill
+from fake_tasks import fill, runs
 
 from fedrepro.runs import verification
 from fedrepro.runs.execute import execute
@@ -56,3 +56,33 @@ def test_the_index_tells_models_apart(store: Store) -> None:
     assert len(kept) == 3 and verification.status(index, wanted)["stale"] == 3
     assert {record["key"] for record in verification.stale(index)} == kept
     assert {record["key"] for record in verification.stale(index, whole)} == kept
+
+
+def test_a_run_of_one_model_clears_no_other_model(store: Store) -> None:
+    """A recomputed run says nothing of a model that it does not have, and a difference of one says it of all."""
+    each = [
+        Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": m})
+        for m in ("A", "B")
+        for seed in range(3)
+    ]
+    fill(store, each, fingerprint="old")
+    verification.verify(store, 1, workers=1)
+    (held,) = {record["run"]["options"]["model"] for record in verification.stale(store)}
+    assert len(verification.stale(store)) == 3
+    frame = verification.verify(store, 1, workers=1)
+    assert frame["stale"].all() and verification.stale(store) == []
+    (last,) = [record for record in store if record["key"] == frame["key"][0]]
+    assert last["run"]["options"]["model"] == held
+    other = next(record for record in store if record["run"]["options"].get("model") not in (None, held))
+    store.append("a", other | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
+    verification.verify(store, 6, workers=1)
+    assert len(verification.stale(store)) == 6
+
+
+def test_a_difference_clears_nothing(store: Store) -> None:
+    """Runs that pass beside one that differs do not clear the rest of their method and data set."""
+    _, second, _ = fill(store, runs(), fingerprint="old")
+    store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
+    frame = verification.verify(store, 3, workers=1)
+    assert sorted(frame["verdict"]) == ["differs", "identical", "identical"] and frame["stale"].all()
+    assert len(verification.stale(store)) == 3

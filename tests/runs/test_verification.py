@@ -176,36 +176,6 @@ def test_stale_and_cleared(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(verification.stale(store)) == 6
 
 
-def test_a_run_of_one_model_clears_no_other_model(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recomputed run says nothing of a model that it does not have, and a difference of one says it of all."""
-    each = [
-        Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": m})
-        for m in ("A", "B")
-        for seed in range(3)
-    ]
-    fill(store, each, fingerprint="old")
-    verification.verify(store, 1, workers=1)
-    (held,) = {record["run"]["options"]["model"] for record in verification.stale(store)}
-    assert len(verification.stale(store)) == 3
-    frame = verification.verify(store, 1, workers=1)
-    assert frame["stale"].all() and verification.stale(store) == []
-    (last,) = [record for record in store if record["key"] == frame["key"][0]]
-    assert last["run"]["options"]["model"] == held
-    other = next(record for record in store if record["run"]["options"].get("model") not in (None, held))
-    store.append("a", other | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
-    verification.verify(store, 6, workers=1)
-    assert len(verification.stale(store)) == 6
-
-
-def test_a_difference_clears_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that pass beside one that differs do not clear the rest of their method and data set."""
-    _, second, _ = fill(store, runs(), fingerprint="old")
-    store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
-    frame = verification.verify(store, 3, workers=1)
-    assert sorted(frame["verdict"]) == ["differs", "identical", "identical"] and frame["stale"].all()
-    assert len(verification.stale(store)) == 3
-
-
 def test_stale_ones_first(store: Store) -> None:
     """Stale runs come before the sample, one of each method and data set before a second of any."""
     fill(store, runs(seeds=20, dataset="Physics"))
@@ -255,6 +225,20 @@ def test_budget(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(verification.verify(store, None, budget=2.5, workers=1)) == len(calls) == 3
     with pytest.raises(ArgumentError, match="budget must be a number of minutes > 0"):
         verification.verify(store, 1, budget=0)
+
+
+def test_no_run_is_started_that_the_budget_cannot_hold(store: Store) -> None:
+    """Runs that took longer than the whole budget, with those beside them, are left out; shorter ones are computed."""
+    records = fill(store, runs(seeds=4))
+    long = [
+        records[0] | {"seconds": 90.0},
+        records[1] | {"seconds": 30.0, "batch": records[1]["batch"] | {"seeds": [1, 7, 8]}},
+    ]
+    store.append("long", *long)
+    left_out = {record["key"] for record in long}
+    checked = verification.verify(store, None, budget=1, workers=1)
+    assert set(checked["key"]) == {record["key"] for record in records} - left_out
+    assert left_out <= set(verification.verify(store, None, budget=2, workers=1)["key"])
 
 
 def test_a_planted_difference_is_found(store: Store) -> None:
