@@ -46,6 +46,9 @@ def canvas(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[
     """Give the axes to draw into. A new figure is closed, so that a notebook shows it once."""
     with style():
         ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
+        # Now, and hidden where the ticks have none: for that seaborn would make all ticks of axes without labels.
+        ax.set_xlabel(xlabel, visible=ax.xaxis.get_tick_params().get("labelbottom", True))
+        ax.set_ylabel(ylabel, visible=ax.yaxis.get_tick_params().get("labelleft", True))
         try:
             with warnings.catch_warnings():  # a frame without rows has no names for colours and the legend
                 warnings.filterwarnings("ignore", "No artists with labels|Ignoring `palette`")

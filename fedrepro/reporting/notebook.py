@@ -189,17 +189,18 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.engines import NBClientEngine, papermill_engines
+    from papermill.iorw import write_ipynb
 
     class SavedOnce(NBClientEngine):  # type: ignore[misc]
-        """The engine of papermill, which saves before and after each cell, a second for large outputs."""
+        """The engine of papermill, without its copies of what is not finished: papermill writes one of what is."""
 
         @classmethod
-        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **more: Any) -> None:
-            path, nb_man.output_path = nb_man.output_path, None
+        def execute_notebook(cls, nb: Any, kernel_name: str, output_path: str, **more: Any) -> Any:
             try:
-                super().execute_managed_notebook(nb_man, kernel_name, **more)
-            finally:
-                nb_man.output_path = path  # where papermill then saves the copy, as far as it came
+                return super().execute_notebook(nb, kernel_name, None, **more)
+            except Exception:  # of which papermill writes nothing, such as a kernel that has died
+                write_ipynb(nb, output_path)
+                raise
 
     papermill_engines.register("saved once", SavedOnce)
     try:

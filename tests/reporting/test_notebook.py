@@ -163,23 +163,24 @@ def test_a_failure_leaves_no_finished_copy(suite: Path) -> None:
     assert printed(done.with_suffix(".failed.ipynb")) == "before\n"
 
 
-def test_the_copy_is_saved_at_the_ends_only(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copy_is_saved_once(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not before and after each cell; a kernel that ends in a cell leaves the copy as far as it came."""
     saved: list[str] = []
-    to_disk = papermill.engines.write_ipynb
+    to_disk = papermill.iorw.write_ipynb
 
     def save(nb: nbformat.NotebookNode, path: str) -> None:
         saved.append(path)
         to_disk(nb, path)
 
-    monkeypatch.setattr("papermill.engines.write_ipynb", save)
+    for module in ("iorw", "engines", "execute"):
+        monkeypatch.setattr(f"papermill.{module}.write_ipynb", save)
     write(suite, "p/1-a", *["print('before')"] * 9)
     notebook.run("p/1-a")
-    assert len(saved) == 2
+    assert len(saved) == 1
     write(suite, "p/1-a", "print('before')", "import os; os._exit(3)", "print('after')")
     with pytest.raises(notebook.NotebookError, match="a cell that ended the kernel") as caught:
         notebook.run("p/1-a")
-    assert len(saved) == 4 and printed(caught.value.copy) == "before\n"
+    assert len(saved) == 2 and printed(caught.value.copy) == "before\n"
 
 
 def test_an_error_of_the_package_is_a_sentence(suite: Path) -> None:
