@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fedsheafhn_frames import TABLE1, TABLE2
 
+from fedrepro.papers.fedsheafhn.exhibits import GRIDS
 from fedrepro.runs import tasks
 
 RUNS = [*TABLE1, *TABLE2]
@@ -44,3 +45,10 @@ def test_fedsheafhn_is_within_table_9() -> None:
         assert 0 <= method.sheaf_dropout <= 0.6 and 0 <= method.model.dropout <= 0.6
         assert method.hyper_dropout in (0.3, 0.0)  # SH-Q13: none is tried too
         assert method.weight_decay in (0.0005, 1e-6)  # SH-Q13
+
+
+def test_every_literal_method_keeps_adams_moments() -> None:
+    """Adam keeps its moments in every row of SH-T1-literal (SH-B2), where pFedHN's clients have it too."""
+    for run in (run for run in GRIDS["SH-T1-literal"].paper() if run.seed == 0 and run.clients == 10):
+        method, _ = tasks.method(run, features=20, classes=4)
+        assert (method.optimizer, method.optimizer_state) == ("adam", "kept"), run.method
