@@ -92,6 +92,7 @@ CASES = {
     "GFL-APPNP": Case(MLP_, off=(("FedMLP", {}),)),
     "FedMLP": Case(MLP_, off=(("MLPs", {}),)),
     "MLPs": Case(MLP_),
+    "MLPs (own round)": Case(MLP_),
     "CentralUnbiased": Case(GCN_, clients=1),
     "FedAvg": Case(GCN_, off=(("Local", {}),)),
     "FedSGD": Case(GCN_, off=(("Local", {}),)),

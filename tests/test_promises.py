@@ -226,7 +226,7 @@ def test_methods_that_exchange_before_training_are_told_apart() -> None:
     known = {"FedGCN", "FedGAT", "FedGAT (FedSGD)", "FedGAT (as coded)", "FedSage+", "FedSage+ (FedSGD)"}
     known |= {"FedGCN (raw neighbours)"}
     assert holding == {name for name, case in CASES.items() if "received" in case.signal} == known
-    alone = {"Central", "Local", "CentralUnbiased", "MLPs", "GraphSAINT"}
+    alone = {"Central", "Local", "CentralUnbiased", "MLPs", "MLPs (own round)", "GraphSAINT"}
     assert silent == {name for name, case in CASES.items() if not case.off} == alone
 
 

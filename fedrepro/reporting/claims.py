@@ -169,8 +169,10 @@ def judge_claim(
     can then hold in part at most. If all such parts are `absent`, on graphs that are not at hand, and all others are
     shown, it holds on every graph at hand. A claim about all parts is mixed if some are shown and some contradicted,
     and holds in part if some are shown and none is contradicted. A claim about most parts holds if more than half are
-    shown, fails if half or more are contradicted, and is undecided otherwise. A claim about some parts holds if one is
-    shown, and fails if all are contradicted.
+    shown, fails if half or more are contradicted, and is undecided otherwise. A part without a number counts among
+    these parts: it is neither shown nor contradicted, so that more than half of the parts named by the claim must be
+    shown, and not of the compared ones. A claim about some parts holds if one is shown, and fails if all are
+    contradicted.
 
     Two settings with one number in every run differ by zero for certain. No run could refute a claim that wants no
     difference between them: such a part is listed and does not count, neither in the verdict nor in Benjamini and

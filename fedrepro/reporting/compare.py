@@ -19,13 +19,14 @@ from fedrepro.reporting.priors import prior
 from fedrepro.reporting.statistics import numbers, quantile
 
 PEAK = "the published number is a peak: ours is the expected largest of as many runs"
-SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "peak", "")
+SPREAD_KINDS = ("sd", "not stated", "standard error", "ci95", "ci95 normal", "peak", "")
 IDENTIFIERS = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
 PUBLISHED = ("published", "published_mean", "published_spread")
 INCOMPLETE, STANDIN = "~incomplete", "~standin"
 KINDS = ("", INCOMPLETE, STANDIN)
 """Endings of the names of whole real graphs, of incomplete ones and of stand-ins: what a number is judged on first."""
 PARTLY = "measured on a graph of which a part is missing"
+NORMAL = 1.96  # half-width of a 95% interval of the normal distribution, in standard errors, as programs round it
 FOREIGN = ("equals ", "another row")  # how the provenance of a number that is not of its cell begins
 
 
@@ -75,8 +76,9 @@ def verdict(
         spread: the number printed behind its ±; None or NaN if there is none.
         point: one accuracy point in this unit: 0.01 for fractions, 1 for percent.
         runs_published: runs behind the published mean.
-        spread_kind: what `spread` is: `sd` over runs, `standard error`, `ci95` (half-width of a 95% t interval), `not
-            stated` (taken as `sd`), `peak` (the number is the largest of its runs) or empty (none).
+        spread_kind: what `spread` is: `sd` over runs, `standard error`, `ci95` (half-width of a 95% t interval), `ci95
+            normal` (1.96 standard errors of the runs' population standard deviation), `not stated` (taken as `sd`),
+            `peak` (the number is the largest of its runs) or empty (none).
         redrawn: whether the paper drew split and partition anew for each run. None, not known, is judged as False.
         rounding: the unit of the last printed digit.
         prior: of our variance, in points^2.
@@ -133,9 +135,11 @@ def verdict(
 
 
 def as_sd(spread: float, kind: str, runs: int) -> float:
-    """Return a printed spread as a standard deviation over runs."""
+    """Return a printed spread as a standard deviation over runs, with n - 1 in its denominator."""
     if kind == "ci95":
         return spread / quantile(0.975, runs - 1) * math.sqrt(runs)
+    if kind == "ci95 normal":  # 1.96 s sqrt((n - 1) / n) / sqrt(n)
+        return spread / NORMAL * runs / math.sqrt(runs - 1)
     return spread * math.sqrt(runs) if kind == "standard error" else spread
 
 

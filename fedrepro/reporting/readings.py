@@ -44,6 +44,25 @@ def listed(paper: str, exhibit_id: str) -> pd.DataFrame:
     return known[known["exhibit"].eq(exhibit_id)]
 
 
+def flagged(published: pd.DataFrame, reading: str) -> pd.DataFrame:
+    """Return the printed numbers of a main table with the flag `redrawn` under which one of its readings is judged.
+
+    The rows of `study.json` say of the main reading's kind that our runs draw nothing anew. In a reading of another
+    kind they may draw anew what those keep, so that the flag of the graph stands there.
+
+    Raises:
+        ArgumentError: the paper's `readings.csv` does not list the reading.
+    """
+    if published.empty:
+        return published
+    paper, exhibit_id = published["paper"].iloc[0], published["exhibit"].iloc[0]
+    kinds = listed(paper, exhibit_id).set_index("reading")["kind"]
+    if kinds[one_of("reading", reading, list(kinds.index))] == kinds.get(MAIN):
+        return published
+    drawn = pd.Series([*map(exhibits.study(paper).drawn, published["dataset"])], index=published.index, dtype=object)
+    return published.assign(redrawn=drawn)
+
+
 def table(
     main: pd.DataFrame,
     others: Mapping[str, pd.DataFrame],
@@ -67,15 +86,11 @@ def table(
     for name in others:
         one_of("reading", name, list(known.index))
     judge = partial(compare.table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
-    # What is said of a row's runs is said of the main reading's kind: in others they may draw anew what those keep.
-    drawn = pd.Series([*map(exhibits.study(paper).drawn, published["dataset"])], index=published.index, dtype=object)
-    other = {name: known["kind"][name] != known["kind"].get(MAIN) for name in known.index}
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
     judged = {MAIN: judge(main)}
     for name in filter(others.__contains__, known.index):
-        printed = (own or {}).get(name, published)
-        judged[name] = judge(others[name], published=printed.assign(redrawn=drawn) if other[name] else printed)
+        judged[name] = judge(others[name], published=flagged((own or {}).get(name, published), name))
     judged[PLACEBO] = judge(main[odd])
     rows = []
     for name, words in judged.items():

@@ -152,10 +152,16 @@ class Notebook:
             self._frames[exhibit_id] = exhibits.paper_module(exhibit.paper).prepare(frame, exhibit_id)
         return self._frames[exhibit_id]
 
-    def published(self, exhibit_id: str = "") -> DataFrame:
-        """Return the numbers that the paper prints, of one exhibit or of all."""
+    def published(self, exhibit_id: str = "", reading: str = "") -> DataFrame:
+        """Return the numbers that the paper prints, of one exhibit or of all; of a main table, as a reading has them.
+
+        A reading has them with the flag of `readings.flagged`.
+        """
+        from fedrepro.reporting import readings
+
         frame = exhibits.published(self.paper)
-        return frame[frame["exhibit"].eq(exhibit_id)] if exhibit_id else frame
+        frame = frame[frame["exhibit"].eq(exhibit_id)] if exhibit_id else frame
+        return readings.flagged(frame, reading) if reading else frame
 
     def main_table(self, exhibit_id: str) -> tuple[DataFrame, DataFrame]:
         """Hold a main table of the paper against the store; return it, and write and return the leads of its method.

@@ -40,8 +40,9 @@ def test_standard_errors_and_confidence_intervals_become_standard_deviations() -
     """A cell gives one interval, however its spread is printed."""
     ours, sd = [0.78, 0.80, 0.81], 0.02
     half = float(stats.t.ppf(0.975, 9)) * sd / math.sqrt(10)
+    normal = 1.96 * (sd * math.sqrt(9 / 10)) / math.sqrt(10)
     plain = verdict(ours, 0.8, sd, spread_kind="sd", redrawn=True)
-    for kind, printed in (("standard error", sd / math.sqrt(10)), ("ci95", half)):
+    for kind, printed in (("standard error", sd / math.sqrt(10)), ("ci95", half), ("ci95 normal", normal)):
         other = verdict(ours, 0.8, printed, spread_kind=kind, redrawn=True)
         assert (other.half90, other.half95) == pytest.approx((plain.half90, plain.half95))
 

@@ -20,7 +20,7 @@ from fedrepro.reporting import compare, rule
 
 CELLS = pd.read_csv(Path(__file__).with_name("rule_cells.csv"))
 RUNS = {"FG": 10, "FS": 10, "GFL": 20}  # behind a printed mean
-KIND = {"FG": "sd", "FS": "sd", "GFL": "ci95"}  # of a printed spread
+KIND = {"FG": "sd", "FS": "sd", "GFL": "ci95"}  # of a printed spread, as it was read when the counts were made
 POOLED = 10  # degrees of freedom of a pooled standard deviation
 
 

@@ -58,6 +58,7 @@ WITH: dict[str, dict[str, Any]] = {
 }
 # Here `average` has nothing to weigh: no average, or one of another kind. Stored runs of these give it nevertheless.
 NO_AVERAGE = ("Central", "CentralUnbiased", "Local", "FED-PUB", "FedSheafHN", "pFedHN", "Feras", "GraphSAINT", "MLPs")
+NO_AVERAGE += ("MLPs (own round)",)
 
 
 def run_of(method: str, options: dict[str, Any]) -> Run:

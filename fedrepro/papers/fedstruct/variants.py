@@ -71,6 +71,9 @@ class KnownGraph(StructureMethod):
     No power is exchanged and none is pruned. In a round the server computes z_v by a network on the whole graph, and
     sends each client z_v and its Jacobians at the client's labelled nodes v (Proposition 4).
 
+    The ledger counts too much for a Hop2Vec: all of S goes down to every client in each round, K n d_s scalars. In
+    Algorithm 4 S stays at the server. The Jacobians are counted dense: H.4 would leave out those that are zero.
+
     Args:
         backbone: "decoupled" (Eq. 9), or "GraphSAGE" on the whole graph with `structure_hidden` as widths.
         combine: "add" (Eq. 6, the code), or "layer", a linear layer Theta_c on both embeddings (Eq. 51).

@@ -12,7 +12,6 @@ from fedrepro import paths
 from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, main_reading, prepare, settings, tables
 from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID
 from fedrepro.reporting import claims, compare, exhibits, readings
-from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 CELL = ["method", "dataset", "partition"]
@@ -230,15 +229,6 @@ def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[
     assert missed["FG-A1-control"] == "passes, as it must not"
 
 
-def test_the_attack_is_judged_by_the_form() -> None:
-    """Recovered features fail the claim, and a control that recovers something is told."""
-    checks = tables.attack_checks(leak(1.0, 0.5).assign(control=[0.0, 0.5])).set_index("id")["verdict"]
-    assert checks["FG-I6"] == checks["FG-I6-vector"] == "fails"
-    assert checks["FG-I6-control"] == "fails, as it must"
-    assert checks["FG-I6-vector-control"] == "passes, as it must not"
-    assert tables.attack_checks(pd.DataFrame()).empty
-
-
 # -- claims on accuracy ------------------------------------------------------------------------------------------------
 
 
@@ -253,10 +243,20 @@ def table1(gap: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def store(text: float, code: float) -> Callable[[str], pd.DataFrame]:
-    """Return a store of Table 1 in two readings with a gap each, of FedGCN's own steps, and nothing else."""
+def store(text: float, code: float, few: float | None = None) -> Callable[[str], pd.DataFrame]:
+    """Return a store of Table 1 and Figure 2 in two readings with a gap each, and of FedGCN's own steps.
+
+    Figure 2 has the same accuracy for each number of clients, and with 2 clients the gap `few` where it is given.
+    """
     both = pd.concat([table1(code).assign(reading="code"), table1(text).assign(reading="text")])
     held = {"FG-T1": both, "FG-Q12b": table1(text)}
+    for panel, (dataset, partition) in grids.PANELS.items():
+        cell = both[both["dataset"].eq(dataset) & both["partition"].eq(partition)]
+        curve = cell.merge(pd.DataFrame({"clients": [2, 5, 15, 20]}), how="cross")
+        if few is not None:
+            moved = curve["clients"].eq(2) & curve["method"].eq("FedGAT")
+            curve.loc[moved, "percent"] += few - curve["reading"].map({"text": text, "code": code})
+        held[f"FG-F2{panel}"] = curve
     return lambda exhibit: held.get(exhibit, pd.DataFrame())
 
 
@@ -272,7 +272,22 @@ def test_claims_on_table_1_come_out_either_way(text: float, code: float, verdict
     """Tables where FedGAT is far above or far below the others decide the claims, in each reading by itself."""
     judged = judge(store(text, code))["verdict"]
     assert judged[["FG-C1", "FG-C2", "FG-C2-DistGAT", "FG-C3"]].tolist() == verdicts
-    assert set(judged[["FG-C2-clients", "FG-C5"]]) == {"cannot be checked here"}  # neither was varied
+    assert set(judged[["FG-C2-clients", "FG-C5"]]) == {"cannot be checked here"}  # neither has runs
+
+
+def test_one_number_of_clients_can_contradict_the_lead() -> None:
+    """FedGAT is above the others in Table 1, and below them with 2 clients in Figure 2."""
+    judged = judge(store(10, 10, few=-10))
+    assert judged.loc[["FG-C2-DistGAT", "FG-C3"], "verdict"].tolist() == ["mixed", "mixed"]
+    assert "Cora, non-iid, 2 clients, code, over DistGAT -1" in judged.loc["FG-C2-DistGAT", "evidence"]
+
+
+def test_the_margin_of_one_point_is_missed_by_four_printed_differences() -> None:
+    """In four of six cells of Table 1, FedGAT is more than a point below the central GAT, as FG-C1 and FG-Q13 say."""
+    printed = exhibits.published("fedgat").query("exhibit == 'FG-T1'").set_index(["method", "dataset", "setting"])
+    percent = 100 * printed["value_number"]
+    gaps = [percent["FedGAT", d, p] - percent["GAT", d, "central"] for d in DATASETS for p in ("non-iid", "iid")]
+    assert (len(gaps), sum(gap < -1 for gap in gaps)) == (6, 4)
 
 
 def in_both_readings(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -280,9 +295,12 @@ def in_both_readings(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([{**row, "reading": reading} for row in rows for reading in settings.READINGS])
 
 
-@pytest.mark.parametrize(("ours", "cut", "verdict"), [(0.0, 10.0, "holds"), (5.0, 10.0, "mixed"), (10.0, 0.0, "fails")])
+@pytest.mark.parametrize(
+    ("ours", "cut", "verdict"),
+    [(0.0, 10.0, "holds"), (5.0, 10.0, "mixed"), (10.0, -1.0, "fails"), (-5.0, -1.0, "mixed")],
+)
 def test_the_claim_about_clients_can_fail(ours: float, cut: float, verdict: str) -> None:
-    """FedGAT must keep its accuracy from 1 to 20 clients, and DistGAT must lose more."""
+    """FedGAT must keep its accuracy from 1 to 20 clients, and DistGAT must lose some, and more than FedGAT."""
     rows = [
         {"method": row, "clients": n, "seed": seed, "percent": 80 - fall * n / 20 + 0.01 * (seed * n % 3)}
         for row, fall in (("FedGAT", ours), ("DistGAT", cut))
@@ -291,6 +309,9 @@ def test_the_claim_about_clients_can_fail(ours: float, cut: float, verdict: str)
     ]
     frames = {f"FG-F2{panel}": in_both_readings(rows) for panel in grids.PANELS}
     assert judge_one("FG-C2-clients", frames) == verdict
+    evidence = claims.claims_table(claims.named(CLAIMS, ["FG-C2-clients"]), frames.__getitem__, "fedgat")["evidence"][0]
+    own = [part for part in evidence.split("; ") if "DistGAT's change" in part]
+    assert len(own) == 4 and all(("shown" if cut > 0 else "contradicted") in part for part in own)
 
 
 def degrees(gain: float, readings: Sequence[str] = tuple(settings.READINGS)) -> pd.DataFrame:
@@ -330,60 +351,6 @@ def test_a_claim_without_runs_cannot_be_checked() -> None:
     assert set(judge(lambda _: pd.DataFrame())["verdict"]) == {"cannot be checked here"}
 
 
-# -- claims on messages, checks and attacks ----------------------------------------------------------------------------
-
-
-def sent(power: float, iid: float, ratio: float, constant: float = 0.0) -> pd.DataFrame:
-    """Return a constant and counts that rise as a power of the clients, `iid` times as large in iid partitions."""
-    rows = []
-    for clients in (20, 50, 100):
-        for partition, factor in ((NON_IID, 1.0), (IID, iid)):
-            matrix = factor * (constant + 1e6 * clients**power)
-            row = {"dataset": "Cora", "partition": partition, "clients": clients, "seed": 0, "cross_client_edges": 1}
-            for name in ("matrix", "vector", "raw"):
-                size = matrix / (ratio if name == "vector" else 1.0)
-                row |= {f"{name}.scalars": size, f"{name}.bytes": 4 * size}
-            rows.append(row | {"theorem1.cubed": 1.0, "theorem1.squared": 1.0})
-    return pd.DataFrame(rows)
-
-
-def leak(matrix: float, vector: float) -> pd.DataFrame:
-    """Return an attack on each form that recovers these shares of ten nodes."""
-    rows = [
-        {"form": form, "exact": int(10 * share), "cross_client.recovered": share}
-        for form, share in (("matrix", matrix), ("vector", vector))
-    ]
-    return pd.DataFrame(rows).assign(lone="kept", **{"result.nodes": 10, "error.largest": 1e-12})
-
-
-def test_claims_on_cost_and_privacy_come_out_either_way() -> None:
-    """Claims 4, 6 and 8 hold, are mixed or fail as the counts and shares say."""
-    assert judge_one("FG-C4", {"FG-F4": sent(1.0, 1.2, 10)}) == "holds"
-    assert judge_one("FG-C4", {"FG-F4": sent(1.0, 1.2, 10, constant=1e8)}) == "holds"
-    assert judge_one("FG-C4", {"FG-F4": sent(0.5, 1.2, 10)}) == "mixed"
-    assert judge_one("FG-C4", {"FG-F4": sent(-0.5, 0.8, 10)}) == "fails"
-    part = pd.concat([sent(1.0, 1.01, 10).query("clients < 100"), sent(1.0, 0.99, 10).query("clients == 100")])
-    assert judge_one("FG-C4", {"FG-F4": part}) == "mixed"  # iid is not dearer everywhere
-    same = pd.DataFrame([{"matrix": 1e-12, "matrix_in_blocks": 1e-12, "vector": 1e-12}])
-    assert judge_one("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 10), "FG-I6": leak(0.0, 1.0)}) == "holds"
-    assert judge_one("FG-C6", {"FG-A3": same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "mixed"
-    assert judge_one("FG-C6", {"FG-A3": 1e9 * same, "FG-X1": sent(1.0, 1.2, 30), "FG-I6": leak(1.0, 1.0)}) == "fails"
-    assert judge_one("FG-C8", {"FG-I6": leak(0.0, 0.0)}) == "holds"
-    assert judge_one("FG-C8", {"FG-I6": leak(0.5, 0.0)}) == "fails"
-
-
-def test_the_claim_on_errors_counts_printed_and_corrected_bounds() -> None:
-    """With the checks of the theorems it is mixed; with all of them fulfilled it holds."""
-    from fedrepro.papers.fedgat.theory import theorems
-
-    checks = theorems.theorems(Run("check", "fedgat", "FedGAT-theorems"))["result"]["checks"]
-    assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": checks}])}) == "mixed"
-    told = {row["id"]: "corrected" in row["statement"] for row in checks}
-    assert told["FG-Th5-17"] and not told["FG-Th5-17-identity"]
-    fulfilled = [row | {"verdict": "holds"} for row in checks]
-    assert judge_one("FG-C7", {"FG-Th5": pd.DataFrame([{"checks": fulfilled}])}) == "holds"
-
-
 def test_every_data_set_of_the_table_is_judged() -> None:
     """The evidence of the first claim names each data set in both readings."""
     evidence = judge(store(10, 10)).loc["FG-C1", "evidence"]
@@ -394,7 +361,7 @@ def test_every_data_set_of_the_table_is_judged() -> None:
 def test_a_number_that_no_partition_changes_is_one_part() -> None:
     """FedGAT as coded and central models are one part for all partitions, FedGCN and DistGAT one for each."""
     judged = judge(store(10, 10))["evidence"]
-    assert judged["FG-C1"].startswith("9 shown") and judged["FG-C3"].startswith(f"{12 + 9 + 6} shown")
-    assert judged["FG-C2-DistGAT"].startswith("12 shown") and "iid, code, over GCN" not in judged["FG-C3"]
+    assert judged["FG-C1"].startswith("9 shown") and judged["FG-C3"].startswith(f"{12 + 9 + 6 + 32} shown")
+    assert judged["FG-C2-DistGAT"].startswith(f"{12 + 32} shown") and "iid, code, over GCN" not in judged["FG-C3"]
     evidence = judge(lambda name: degrees(0.0) if "F5" in name else pd.DataFrame()).loc["FG-C5", "evidence"]
     assert evidence.startswith("4 shown") and evidence.count(", code") == 1

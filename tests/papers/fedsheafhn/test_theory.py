@@ -94,6 +94,23 @@ def test_theorem_1_and_lemmas() -> None:
     assert curve["floor"] == [pytest.approx((c["L"] + 2) * c["b1"] ** 2 / 5)] * 3
 
 
+def test_the_printed_left_side_of_lemma_2_is_the_clients_moves() -> None:
+    """After one step without noise the ratio is that of |J^T grad f|^2 to 3 (L7 b3 b2)^2, whatever beta.
+
+    The form without the bracket keeps a part that does not depend on beta. The closed one holds where L7 is one.
+    """
+    problem = Problem(2, a=1.5, k=0.0, mu=0.05, sigma=0.0, local=2)
+    found = [convergence.lemma2(problem, beta, printed=True)[0] for beta in (0.05, 0.2)]
+    worst = 0.0
+    for state in range(8):
+        eta = 2 * random.normal((problem.size,), "state", problem.seed, state)
+        by_eta, _ = problem.gradients(eta, torch.zeros(problem.clients, problem.size, dtype=torch.float64))
+        worst = max(worst, float(by_eta.square().sum(-1).max()))
+    c = problem.constants
+    assert found == pytest.approx([worst / (3 * (c["L7"] * c["b3"] * c["b2"]) ** 2)] * 2)
+    assert found[0] > 1 > convergence.lemma2(Problem(), 0.05, printed=True)[0]
+
+
 def autodiff(problem: Problem, eta: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """Differentiate the printed objective automatically."""
     leaves = eta.clone().requires_grad_(), h.clone().requires_grad_()

@@ -38,6 +38,39 @@ def test_stability_needs_both_ends(low: tuple[int, ...], verdict: str) -> None:
     assert judge("FS-C6", get)[1] == verdict
 
 
+@pytest.mark.parametrize(("fall", "worst", "verdict"), [(20, 5, "holds"), (0, 5, "mixed"), (20, 0, "holds in part")])
+def test_more_clients_cost_fedsgd_and_fedpub(fall: float, worst: float, verdict: str) -> None:
+    """The claim FS-C6-clients holds if both fall and FedPub ends lowest; FS-C6 does not ask for it."""
+
+    def get(name: str) -> pd.DataFrame:
+        frame = stored(name, {})
+        pub = frame["method"].eq("FedPub")
+        many = frame["clients"].eq(50) & (pub | frame["method"].eq("FedSGD GNN"))
+        return frame.assign(percent=frame["percent"] - fall * many - worst * (pub & many))
+
+    evidence, found = judge("FS-C6-clients", get)
+    assert found == verdict and "FedPub minus FedGCN-2hop, 50 clients" in evidence
+    assert "FedPub" not in judge("FS-C6", get)[0]
+
+
+def test_stability_in_clients_tells_whose_it_is() -> None:
+    """The evidence of FS-C6 has a part for FedStruct and one for FedGCN, which claim and check name."""
+    (chosen,) = claims.named(CLAIMS, ["FS-C6"])
+    evidence, _ = chosen.judge(lambda name: stored(name, {}))
+    assert all(f"{row}, 50 minus 5 clients" in evidence for row in ("FedStruct (H2V)", "FedGCN-2hop"))
+    assert "FedGCN" in chosen.text and "FedGCN" in chosen.check
+
+
+def test_claims_judge_the_rows_and_settings_of_the_text() -> None:
+    """The claim FS-C1 has all numbers of clients of Figure 4(c), and FS-C8 has neither FedSGD nor Squirrel."""
+    evidence = {one.id: one.judge(lambda name: stored(name, {}))[0] for one in CLAIMS if one.id != "FS-C7"}
+    assert all(f"Chameleon, {count} clients" in evidence["FS-C1"] for count in (5, 20, 30, 40, 50))
+    assert "FedSGD" not in evidence["FS-C8"] and "Squirrel" not in evidence["FS-C8"]
+    assert "Chameleon, louvain, over FedPub" in evidence["FS-C8"]
+    assert "5% labelled, over FedSage+" in evidence["FS-C2"] and "5% labelled, over FedSGD" not in evidence["FS-C2"]
+    assert "louvain, over FedStruct (Deg)" in evidence["FS-C4a"]
+
+
 @pytest.mark.parametrize(("best", "verdict"), [(10, "holds"), (5, "mixed")])
 def test_the_structure_alone_peaks_where_the_paper_says(best: int, verdict: str) -> None:
     """The claim FS-C6-structure holds with the peak at 10 propagations, and is mixed with one at 5."""

@@ -149,3 +149,10 @@ def test_a_server_that_knows_the_graph_sends_embeddings_and_jacobians() -> None:
     assert seen["before"] == {}
     assert seen["training"]["down.structure embeddings"] == 2 * labelled * 3
     assert seen["training"]["down.structure jacobians"] == 2 * labelled * 3 * g
+
+
+def test_the_ledger_sends_s_down_where_the_server_knows_the_graph() -> None:
+    """With Hop2Vec all of S is among the weights sent down, which Algorithm 4 keeps at the server (FS-LEDGER)."""
+    _, _, seen, state = traffic({"structure": "H2V", "graph": "known"})
+    theta = sum(w[0].numel() for name, w in state.shared.items() if name != "structure")
+    assert seen["training"]["down.weights"] - 2 * 3 * theta == 2 * 3 * NODES * 6

@@ -1,10 +1,9 @@
-"""GFL's published numbers, and the tables, checks and claims built on runs."""
+"""GFL's published numbers, and the tables and checks built on runs."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gfl_frames import frames
 
 from fedrepro.papers.gfl import theory
 from fedrepro.papers.gfl.data import clients
 from fedrepro.papers.gfl.exhibits import CLAIMS, grids, tables
 from fedrepro.papers.gfl.exhibits import theory as gfl_theory
 from fedrepro.reporting import checks, compare, exhibits, readings
-from fedrepro.reporting.claims import claims_table
 from fedrepro.runs.run import Run
 
 SECOND = Path(__file__).with_name("second.csv")
@@ -42,6 +41,15 @@ def test_second_transcription_agrees() -> None:
     assert frame.exhibit.value_counts().to_dict() == {"GFL-T2": 36, "GFL-T1": 14, "GFL-F2a": 4, "GFL-I5": 3}
 
 
+def test_printed_intervals_are_those_of_the_public_code() -> None:
+    """A half-width of 1.96 population standard deviations over the root of 20 gives back the sample's (GFL-CI)."""
+    frame = exhibits.published("gfl")
+    assert set(frame[frame["spread"].ne("")]["spread_kind"]) == {"ci95 normal"}
+    scores = np.random.default_rng(0).normal(70, 1, 20)
+    half = 1.96 * np.sqrt(((scores - scores.mean()) ** 2).mean()) / np.sqrt(20)
+    assert compare.as_sd(half, "ci95 normal", 20) == pytest.approx(np.std(scores, ddof=1))
+
+
 def test_the_diagrams_are_counted() -> None:
     """A step's scalars are those of all clients, with one encoder for all and an aggregator for each (GFL-F1a, F1b)."""
     found = theory.algorithm(Run("check", "gfl", "gfl-algorithm", dataset="csbm-SC", options={"local_epochs": 1}))
@@ -55,81 +63,6 @@ def test_the_diagrams_are_counted() -> None:
     parts = gfl_theory.parts(frame).set_index("part")
     assert parts.scalars.to_dict() == {"encoder": model, "aggregator": 50}
     assert parts.different.to_dict() == {"encoder": 1, "aggregator": 50}
-
-
-def frames(better: float, runs: Callable[[], list[Run]] = grids.table) -> pd.DataFrame:
-    """Three repetitions a cell of GFL-T2, or of `runs`; GFL-APPNP's I = 10, 20, 50 lie `better` points above."""
-    rows = []
-    for run in runs():
-        if run.seed < 3:
-            o = run.options
-            lead = run.method == "GFL-APPNP" and "noise" not in o and "compensation" not in o and o["local_epochs"] > 1
-            score = 0.6 + 0.001 * run.seed + (better / 100 if lead else 0)
-            rows.append({**run.to_dict(), **o, tables.SCORE: score, "status": "ok", "seed": run.seed})
-    return pd.DataFrame(rows).drop(columns="options")
-
-
-@pytest.mark.parametrize(
-    ("better", "verdicts"),
-    [
-        (9.0, ["fails", "holds", "holds"]),
-        (6.0, ["fails", "holds", "mixed"]),
-        (1.0, ["holds", "holds", "mixed"]),
-        (-1.0, ["holds", "holds", "fails"]),
-        (-3.0, ["fails", "fails", "fails"]),
-        (20.0, ["fails", "holds", "mixed"]),
-        (-9.0, ["fails", "fails", "fails"]),
-    ],
-)
-def test_claims_come_out_either_way(better: float, verdicts: list[str]) -> None:
-    """Far above the rest GFL beats all baselines and no longer matches I = 1; far below it fails everything; 20 points
-    and 6 are not about 9. One point off still matches I = 1. One point below still rivals, 3 points do not.
-    """
-    frame = tables.prepare(frames(better, lambda: [*grids.table(), *grids.readings()]), "GFL-T2")
-    judged = claims_table(CLAIMS[:3], lambda _: frame, "gfl")
-    assert judged.verdict.tolist() == verdicts
-
-
-def test_local_updates_are_compared_at_one_rate() -> None:
-    """In the code's reading of DNC, I = 1 at the printed rate counts in GFL-C1, and I = 1 at its own rate does not."""
-    frame = tables.prepare(frames(0.5, lambda: [*grids.table(), *grids.readings()]), "GFL-T2")
-    first = frame["column"].eq("csbm-DNC") & frame["method"].eq("GFL-APPNP") & frame["setting"].eq("I=1")
-    for reading, verdict in (("code", "holds"), ("code, printed rate", "mixed")):
-        moved = frame.assign(percent=frame["percent"] + 9.0 * (first & frame["reading"].eq(reading)))
-        assert claims_table(CLAIMS[:1], lambda _, moved=moved: moved, "gfl").verdict.tolist() == [verdict]
-
-
-def test_claims_without_runs_cannot_be_checked() -> None:
-    """An empty store gives no verdict."""
-    judged = claims_table(CLAIMS, lambda _: pd.DataFrame(), "gfl")
-    assert set(judged.verdict) == {"cannot be checked here"}
-
-
-def by_degree(endings: tuple[str, ...], sign: float, spread: float) -> pd.DataFrame:
-    """Return runs on GFL-F2a's graphs, a point apart in the order of `sign`, with a spread between repetitions."""
-    rows = []
-    for ending in endings:
-        for place, degree in enumerate(grids.DEGREES):
-            for run in grids.cell(grids.TEN, f"csbm-d{degree}{ending}", "code", range(6)):
-                score = 0.9 - 0.01 * sign * place + spread * ((3 * run.seed + 2 * place) % 5 - 2)
-                rows.append({**run.to_dict(), **run.options, tables.SCORE: score})
-    return pd.DataFrame(rows).drop(columns="options")
-
-
-@pytest.mark.parametrize(
-    ("sign", "spread", "verdict"), [(1, 1e-4, "holds"), (1, 0.2, "undecided"), (-1, 1e-4, "fails")]
-)
-def test_connectivity_is_judged_on_graphs_drawn_anew(sign: float, spread: float, verdict: str) -> None:
-    """One graph a degree, on which each lead is sure, decides nothing about GFL-C5 and is told."""
-    held = {
-        "GFL-F2a": tables.prepare(by_degree(("",), 1, 1e-4), "GFL-F2a"),
-        "GFL-T2-redrawn": tables.prepare(by_degree((" redrawn",), sign, spread), "GFL-T2-redrawn"),
-    }
-    evidence, found = CLAIMS[4].judge(lambda name: held[name])
-    assert found == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
-    assert set(held["GFL-T2-redrawn"]["column"]) <= {run.dataset.removesuffix(" redrawn") for run in grids.redrawn()}
-    held["GFL-T2-redrawn"] = pd.DataFrame()
-    assert CLAIMS[4].judge(lambda name: held[name])[1] == "cannot be checked here"
 
 
 def with_scores(frame: pd.DataFrame, **cells: list[float]) -> pd.DataFrame:
@@ -165,6 +98,21 @@ def test_misprinted_cells_are_not_tested() -> None:
     by_row = words.groupby(["method", "setting"])["verdict"].agg(set)
     assert by_row["FedMLP", "I=50"] == by_row["MLPs", ""] == {"not tested"}
     assert "not tested" not in by_row["FedMLP", "I=10"]
+
+
+def test_mlps_as_coded_have_a_round_of_their_own() -> None:
+    """The code's reading of MLPs trains the variant of GFL-S, on redrawn graphs too; GFL-Q1 has one round for all."""
+    row = grids.MLP_ROWS[3]
+    used = {reading: {run.method for run in grids.cell(row, "csbm-SC", reading)} for reading in grids.READINGS}
+    assert used == {"text": {"MLPs"}, "code": {grids.OWN_ROUND}}
+    assert {run.method for run in grids.redrawn() if "MLPs" in run.method} == {grids.OWN_ROUND}
+    runs = [*frames(0.0, grids.table).to_dict("records"), *frames(0.0, grids.readings).to_dict("records")]
+    named = tables.prepare(pd.DataFrame(runs), "GFL-Q1")
+    sc = named[named["column"].eq("csbm-SC")].groupby(["method", "setting"])["reading"].agg(set)
+    assert sc["MLPs", ""] == {"text", "code", "one round for all clients"}
+    assert sc["GFL-APPNP", "I=10"] >= {"text", "code", "h of all samples"}
+    shown = tables.open_settings(named, named.iloc[:0])
+    assert set(shown[shown["method"].eq("MLPs")]["reading"]) == sc["MLPs", ""]
 
 
 def test_every_reading_has_its_own_runs() -> None:
@@ -316,6 +264,12 @@ def test_a_run_whose_numbers_are_nan_breaks_the_lemma_and_the_identities() -> No
     controls = [one["id"] for one in found if one["verdict"] == checks.MISSED]
     assert controls == ["GFL-I3-control", "GFL-I6-control"]
     assert {one["verdict"] for one in found if one["id"] not in controls} == {"fails"}
+
+
+@pytest.mark.parametrize("shorter", [1, 5])
+def test_a_run_of_the_rate_has_as_many_updates_as_it_counts(shorter: int) -> None:
+    """T is a multiple of I, as a run has whole rounds, and T stands in eta and in the bound's first term."""
+    assert all(run.options["updates"] % run.options["local_epochs"] == 0 for run in grids.rates(1, shorter))
 
 
 def rates(ratio: float, exponent: float, left: float = 0.1) -> pd.DataFrame:

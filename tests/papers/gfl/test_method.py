@@ -20,6 +20,7 @@ from fedrepro.engine.training import Trained, train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.gfl.clients import FIRST, SECOND, Trace, propagation, propagation_weights
 from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, CentralUnbiased, FedMLP, MLPs, U
+from fedrepro.papers.gfl.own_round import MLPsOwnRound
 
 
 def matrix(graph: Data, weights: list[float]) -> np.ndarray:
@@ -171,6 +172,39 @@ def test_mlps_send_nothing_and_stay_apart() -> None:
     second = trained.state.personal[SECOND]
     assert max(float((second[k] - ws[1]).abs().max()) for k, ws in enumerate(clients)) < 1e-10
     assert trained.fed.traffic.summary()["bytes"] == {"before": 0.0, "training": 0.0}
+
+
+def test_each_mlp_is_scored_in_its_own_best_round() -> None:
+    """The score is that of clients which each keep the model of their lowest validation loss, in a plain loop (GFL-S).
+
+    Training is that of `MLPs`, which have one round for all clients.
+    """
+    graph, options = data(), {"model": NET, "lr": 2.0, "local_epochs": 2}
+    y, node, rounds = graph.y, torch.arange(NODES * SAMPLES) // SAMPLES, []
+
+    class Watched(MLPs):
+        def aggregate(self, state, update):  # type: ignore[no-untyped-def]
+            state = super().aggregate(state, update)
+            rounds.append(state.more.received.logits.clone())
+            return state
+
+    common, own = (train(kind(**options), federate(graph), 12) for kind in (Watched, MLPsOwnRound))
+    kept = torch.zeros(len(y), CLASSES, dtype=torch.float64)
+    chosen = []
+    for k in range(NODES):
+        held = (node == k) & graph.val_mask
+        losses = [float(F.cross_entropy(logits[held], y[held])) for logits in rounds]
+        chosen.append(int(np.argmin(losses)))
+        kept[node == k] = rounds[chosen[-1]][node == k]
+    assert len(set(chosen)) > 1
+    test = graph.test_mask
+    expected = float((kept[test].argmax(1) == y[test]).double().mean())
+    score, other = (trained.history.result(0)["before"]["best_loss"] for trained in (own, common))
+    assert score["round"] == max(chosen) + 1 and score["test"] == pytest.approx(expected)
+    assert score["val_loss"] == pytest.approx(float(F.cross_entropy(kept[graph.val_mask], y[graph.val_mask])))
+    assert score["val_loss"] < other["val_loss"]
+    for name, w in own.state.personal.items():
+        assert torch.equal(w, common.state.personal[name])
 
 
 @pytest.mark.parametrize("kind", ["appnp", "truncated", "printed"])

@@ -106,7 +106,7 @@ def training(
         options: in addition to the row's options, or in place of them.
     """
     method, model = ROWS[row]["method"], ROWS[row]["options"]
-    # The GAT's own paper gives PubMed eight output heads.
+    # FedGAT's Appendix C gives PubMed eight output heads, as the GAT's own paper does.
     heads = {"output_heads": 8} if model["model"] == "GAT" and dataset == "PubMed" else {}
     given = {"rounds": ROUNDS, **model, **heads, **(point or chosen(row, dataset, partition)), **options}
     clients = 1 if partition == CENTRAL else clients

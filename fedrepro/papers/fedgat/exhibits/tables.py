@@ -165,10 +165,10 @@ def protocol_checks(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def worst_attacks(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the attack on the most nodes for each form, with lone cross-client neighbours kept."""
-    kept = frame[frame["lone"] == "kept"] if len(frame) else frame
-    return kept.loc[kept.groupby("form", sort=False)["result.nodes"].idxmax()] if len(kept) else kept
+def worst_attacks(frame: pd.DataFrame, lone: str = "kept") -> pd.DataFrame:
+    """Return the attack on the most nodes for each form, with lone cross-client neighbours `kept` or `dropped`."""
+    some = frame[frame["lone"] == lone] if len(frame) else frame
+    return some.loc[some.groupby("form", sort=False)["result.nodes"].idxmax()] if len(some) else some
 
 
 def revealed(run: Mapping[str, Any]) -> float:
@@ -187,7 +187,8 @@ def attack_checks(frame: pd.DataFrame) -> pd.DataFrame:
         form, id_ = run["form"], "FG-I6" if run["form"] == "matrix" else "FG-I6-vector"
         statement = (
             f"{form.capitalize()} messages reveal sums only (share of nodes all of whose neighbours are recovered, or "
-            f"of cross-client neighbours that are, the larger; {run['exact']:.0f} of {run['result.nodes']:.0f} nodes)"
+            f"of cross-client neighbours that are, the larger; {run['exact']:.0f} of {run['result.nodes']:.0f} nodes, "
+            "lone neighbours kept)"
         )
         rows.append(checks.row(id_, statement, revealed(run), 0.0))
         # The control must recover nothing, unlike other controls, whose measured number must exceed the bound.

@@ -27,6 +27,7 @@ EPSILONS, DELTAS = (0.01, 0.05, 0.2), (0.001, 0.01, 0.05)
 QUARTER = 0.25
 EQUAL = 1e-9  # what rounding may add to a ratio of two equal sides, of 0.001 and with 20 neighbours
 RADIUS = 4.0  # of the interval on which float32 is tried
+PROOFS_EPSILON = "the proof's epsilon (2 c kappa_psi delta, Appendix E), as printed there"
 
 
 def theorems(run: Run) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def _theorem2() -> list[Row]:
             variation = bounds.slope_variation(score, radius)
             ratio = worst_of(_theorem2_ratio(score, variation, p, radius=radius) for p in degrees)
             rate = bounds.rate(score, degrees[1:], radius)
-            # This would be the variation for k = 2 if the score had no kink.
+            # This would be an upper bound of the variation for k = 2 if the score had no kink, as exp has none.
             without_kink = _theorem2_ratio(score, 2 * radius**3 * math.exp(radius), 256, 2, radius)
             id, where = f"FG-Th2-{name}-{radius:.0f}", f"exp({name}) on [-{radius:.0f}, {radius:.0f}]"
             text = f"error of {where} falls as 1/p, no faster (exponent)"
@@ -200,18 +201,18 @@ def _theorem5(seed: int) -> list[Row]:
     for psi in PSI:
         ratios = largest(propagation_ratios(psi, delta, seed) for delta in DELTAS)
         by_psi.append(ratios)
-        text = f"Eq. 16, psi = {psi}, epsilon the error of the scores, as printed"
+        text = f"Eq. 16, psi = {psi}, the statement's epsilon (the error of the scores), as printed"
         rows.append(_bound(f"FG-Th5-15-{psi}", f"Eq. 15, psi = {psi}, as printed", ratios["scores"]))
         rows.append(_bound(f"FG-Th5-16-{psi}", text, ratios["attention measured"]))
         # Where no score changes, both sides of Eq. 17 are delta.
-        ratio, text = ratios["embeddings measured"], f"Eq. 17, psi = {psi}, epsilon the error of the scores, as printed"
+        ratio, text = ratios["embeddings measured"], text.replace("Eq. 16", "Eq. 17")
         within = ratio <= 1 + EQUAL
         rows.append(row(f"FG-Th5-17-{psi}", f"{text} (largest error over bound)", ratio, 1.0, holds=within))
     worst = largest(by_psi)
     for id, name, text in (
         ("FG-Th5-15", "scores corrected", "Eq. 15 with the factor exp(psi(x_ij)), any psi: corrected (FG-Q10)"),
-        ("FG-Th5-16", "attention", "Eq. 16 with epsilon = 2 c kappa_psi delta, any psi: corrected"),
-        ("FG-Th5-17", "embeddings", "Eq. 17 with epsilon = 2 c kappa_psi delta, any psi: corrected"),
+        ("FG-Th5-16", "attention", f"Eq. 16, any psi, {PROOFS_EPSILON}"),
+        ("FG-Th5-17", "embeddings", f"Eq. 17, any psi, {PROOFS_EPSILON}"),
     ):
         rows += [_bound(id, text, worst[name]), _control(id, worst[name])]
     after = bounds.after_layers(0.01, 2)
@@ -225,10 +226,10 @@ def propagation_ratios(psi: str, delta: float, seed: int = 0) -> dict[str, float
     """Return the largest ratios of error to bound in a layer whose input embeddings have an error of `delta`.
 
     Returns:
-        "scores" is Eq. 15 as printed, and "scores corrected" has the factor e_ij. "attention" is Eq. 16 with epsilon =
-        2 c kappa delta, and "attention measured" with epsilon the error of the scores, as Theorem 5 defines it.
-        "embeddings" and "embeddings measured" are Eq. 17 with the same two. "growth" is the largest factor by which the
-        error grew.
+        "scores" is Eq. 15 as printed, and "scores corrected" has the factor e_ij. "attention" is Eq. 16 with the
+        epsilon that the proof takes, 2 c kappa delta, and "attention measured" with that of the statement, the error of
+        the scores. "embeddings" and "embeddings measured" are Eq. 17 with the same two. "growth" is the largest factor
+        by which the error grew.
     """
     pairs = [pair for layer in random_layers(seed) for pair in _moved(layer, delta)]
     return largest(_one_layer(psi, delta, *pair) for pair in (*pairs, *_turned(delta)))
@@ -273,7 +274,8 @@ def _turned(delta: float) -> Iterator[tuple[Layer, Layer]]:
     """Yield pairs of opposed neighbours, and the same ones moved by `delta` in directions from b_2 to across it.
 
     Along b_2 they move to opposite sides, so that one score rises and one falls. Across it they move to one side, which
-    carries the embedding along. The identity as psi breaks Eq. 17 as printed between the two.
+    carries the embedding along. The identity as psi breaks Eq. 17 with the statement's
+    epsilon between the two.
     """
     layer = opposed_neighbours()
     inner = layer._replace(own=(1 - delta) * layer.own, near=(1 - delta) * layer.near)

@@ -243,8 +243,13 @@ def _is_list(run: Mapping[str, Any], name: str) -> bool:
 
 
 def over_clients(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean and the standard deviation over the clients of each run, in percent."""
-    return clients_of(frame).groupby([*CELL, "seed"], sort=False)["percent"].agg(["mean", "std"]).reset_index()
+    """Return the mean and the standard deviation over the clients of each run, in percent.
+
+    The standard deviation is that of all clients, with their number as divisor, as in the records (`client_sd` of
+    FedSheafHN).
+    """
+    each = clients_of(frame).groupby([*CELL, "seed"], sort=False)["percent"]
+    return pd.DataFrame({"mean": each.mean(), "std": each.std(ddof=0)}).reset_index()
 
 
 def spreads(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:

@@ -248,8 +248,8 @@ def counting(run: Run) -> dict[str, Any]:
 
     Returns:
         `equations`: c |V~_1| per query. `unknowns`: m c or m d_s. `prevented`: the text's condition, m > |V~_1| or
-        m d_s > c |V~_1|. `rank` and `nullity`: of the system. `error`: relative error of the least-squares
-        reconstruction. `recovered`: share of nodes that are known exactly.
+        m d_s > c |V~_1|; the second is printed as n d_s > c |V~_1| (FS-Q17). `rank` and `nullity`: of the system.
+        `error`: relative error of the least-squares reconstruction. `recovered`: share of nodes known exactly.
     """
     options = run.options
     observers, nodes = int(options.get("observers", 8)), int(options.get("unknowns", 12))

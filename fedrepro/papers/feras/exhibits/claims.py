@@ -7,13 +7,21 @@ rests on a theorem is also judged by the checks of that theorem.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from fedrepro.papers.feras.exhibits.curves import LATE, curves, epochs_saved, largest_effect
-from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, SAMPLERS, SHARED
-from fedrepro.papers.feras.exhibits.tables import CELL, GAINS, best_samplers, kappa_slopes, published_gains, real
+from fedrepro.papers.feras.exhibits.grids import FERAS, HOSTS, ISOLATED, METHODS, PERIODS, SHARED
+from fedrepro.papers.feras.exhibits.tables import (
+    CELL,
+    GAINS,
+    kappa_slopes,
+    published_gains,
+    random_walk,
+    real,
+    score_slopes,
+)
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import Derived, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
@@ -43,33 +51,8 @@ def held(rows: pd.DataFrame, *ids: str) -> dict[str, bool]:
 
 
 def table2(get: Get) -> pd.DataFrame:
-    """Return the runs of Table 2, each method at its best of the samplers that all methods of the cell have (FR-S2).
-
-    The paper compares in this way. Two methods of a cell may thus have different samplers, see `one_sampler`.
-    """
-    both = [get("FR-T2"), get("FR-T2-samplers")]
-    stored = [frame for frame in both if not frame.empty] or both[:1]
-    return best_samplers(pd.concat(stored, ignore_index=True))
-
-
-def one_sampler(get: Get, frame: pd.DataFrame, judge: Callable[[pd.DataFrame], tuple[str, str]]) -> str:
-    """Return which cells of `frame` compare two samplers, and what `judge` says of the random walk for all methods.
-
-    Args:
-        get: the store.
-        frame: what `table2` returns.
-        judge: returns evidence and verdict of such a frame.
-    """
-    apart = []
-    for (d, k, n), cell in real(frame).groupby(CELL, sort=False):
-        used = cell.groupby("method")["sampler"].first().map(SAMPLERS).reindex(METHODS).dropna()
-        if used.nunique() > 1:
-            apart.append(f"{d}, {k}%, N={n}: {', '.join(f'{method} {name}' for method, name in used.items())}")
-    if not apart:
-        return ""
-    text, verdict = judge(frames.select(get("FR-T2"), {"sampler": "rw"}))
-    where = f"Samplers differ in {len(apart)} cell{'s' * (len(apart) > 1)} ({' / '.join(apart)})"
-    return f". {where}. With the random walk for all methods: {text.partition(':')[0]}, {verdict}"
+    """Return the runs of Table 2 with the random walk for all methods (FR-S2)."""
+    return random_walk(get("FR-T2"))
 
 
 def ahead(frame: pd.DataFrame, value: str = "score") -> pd.DataFrame:
@@ -105,13 +88,21 @@ def lowest(cells: Sequence[pd.Series]) -> Interval | None:
 
 
 def convergence(get: Get) -> tuple[str, str]:
-    """Judge the constant of the contraction and that q does not matter from epoch 50 on."""
-    runs = between_periods(get, 1, -NEAR, NEAR)
+    """Judge the constant of the contraction, the rate for every q, and that scores hardly depend on q from epoch 50 on.
+
+    The rows of the rate are those under the printed conditions, under the corrected one, and between averages. FR-drift
+    is not among them, since the claim is about the rate and not about where it leads.
+    """
+    parts = Parts()
+    for dataset, late in late_by_q(get):
+        wide = late.pivot_table(index="seed", columns="q", values="F1-micro").reindex(columns=PERIODS)
+        parts |= {f"{dataset}, q={q} minus q=1": (common(wide[q], wide[1]), -NEAR, NEAR) for q in PERIODS[1:]}
     lemma = checks.collect(get("FR-L1"), "FR-L", "FR-Th")
     rates = checks.collect(get("FR-Th3"), "FR-Th", "FR-X")
     theorems = held(lemma, "FR-L1-layer1", "FR-L1-layer2", "FR-L2", "FR-Th2")
-    theorems |= held(rates, "FR-Th3", "FR-X1-q5", "FR-X1-q10")
-    return with_checks(runs, theorems)
+    of_rate = ("FR-Th3", "FR-X1-q5", "FR-X1-q10")
+    theorems |= held(rates, *(f"{id_}{kind}" for kind in ("-printed", "") for id_ in of_rate), "FR-X1-between")
+    return with_checks(judge_claim(parts, scale=POINTS), theorems)
 
 
 def looser(get: Get) -> tuple[str, str]:
@@ -142,18 +133,26 @@ def gains(gaps: pd.DataFrame) -> Parts:
 
 
 def better(get: Get) -> tuple[str, str]:
-    """Judge Feras's gain over isolation and shared weights, and the slope of the gain over the four kappas of FR-F4."""
+    """Judge Feras's gain over isolation and shared weights, and the slope of the gain over the four kappas of FR-F4.
+
+    All methods have the random walk (FR-S2).
+    """
     slopes: Parts = {}
     for (d, other), runs in kappa_slopes(real(get("FR-F4"))).groupby(["dataset", "over"], sort=False):
         slope = runs.set_index("seed")["slope"] / POINTS
         slopes[f"{d}, over {other}, per 10% of kappa"] = (over_zero(slope), 0.0, math.inf)
 
-    def judge(frame: pd.DataFrame) -> tuple[str, str]:
-        return judge_claim(gains(ahead(frame)) | slopes, scale=POINTS)
+    text, verdict = judge_claim(gains(ahead(table2(get))) | slopes, scale=POINTS)
+    return f"{text}. {printed_gains()}", verdict
 
-    best = table2(get)
-    text, verdict = judge(best)
-    return f"{text}{one_sampler(get, best, judge)}. {printed_gains()}", verdict
+
+def falling(get: Get) -> Parts:
+    """Return the slope of every method's score over the four kappas of FR-F4."""
+    slopes = score_slopes(real(get("FR-F4"))).groupby(["dataset", "method"], sort=False)
+    return {
+        f"{d}, {method}, per 10% of kappa": (over_zero(runs.set_index("seed")["slope"] / POINTS), -math.inf, 0.0)
+        for (d, method), runs in slopes
+    }
 
 
 def better_saint(get: Get) -> Parts:
@@ -196,13 +195,18 @@ def more_hosts(get: Get) -> tuple[str, str]:
     return f"{text}. Score of N=5 minus N=3 (points): {'; '.join(told)}" if told else text, verdict
 
 
+def close_periods(get: Get) -> tuple[str, str]:
+    """Judge that q = 10 is within a point of q = 1 and of q = 5 from epoch 50 on."""
+    return from_ten(get, (1, 5), -NEAR, NEAR)
+
+
 def longer_period(get: Get) -> tuple[str, str]:
     """Judge that q = 10 is more than a point above q = 15 from epoch 50 on."""
-    return between_periods(get, 15, NEAR, math.inf)
+    return from_ten(get, (15,), NEAR, math.inf)
 
 
-def between_periods(get: Get, other: int, low: float, high: float) -> tuple[str, str]:
-    """Judge q = 10 minus another q, the mean score from epoch 50 on, on each real graph of FR-F5.
+def from_ten(get: Get, others: Sequence[int], low: float, high: float) -> tuple[str, str]:
+    """Judge q = 10 minus each other q, the mean score from epoch 50 on, on each real graph of FR-F5.
 
     A graph on which every q, up to the largest, keeps within a point of q = 1 tests nothing. The score hardly depends
     on q there, so that a claim of close values holds and one of a gap fails, whatever the method does. Such a graph is
@@ -216,8 +220,8 @@ def between_periods(get: Get, other: int, low: float, high: float) -> tuple[str,
             largest = f"q={late['q'].max():.0f}"
             idle.append(f"{dataset} tests nothing: no curve, up to {largest}, is more than {most}")
         else:
-            wide = late.pivot_table(index="seed", columns="q", values="F1-micro").reindex(columns=[10, other])
-            parts[f"{dataset}, q=10 minus q={other}"] = (common(wide[10], wide[other]), low, high)
+            wide = late.pivot_table(index="seed", columns="q", values="F1-micro").reindex(columns=[10, *others])
+            parts |= {f"{dataset}, q=10 minus q={q}": (common(wide[10], wide[q]), low, high) for q in others}
     if idle and not parts:
         return "; ".join(idle), claims.NOT_TESTED
     text, verdict = judge_claim(parts, scale=POINTS)
@@ -247,13 +251,6 @@ def limited(frame: pd.DataFrame) -> tuple[str, str]:
     return f"{text}. On average {below} of {len(means)} cells are below 0, {above} above; {sure} surely above", verdict
 
 
-def limited_at_best(get: Get) -> tuple[str, str]:
-    """Judge the gain of shared weights in Table 2, each method at its best sampler, and tell it at one sampler."""
-    best = table2(get)
-    text, verdict = limited(best)
-    return f"{text}{one_sampler(get, best, limited)}", verdict
-
-
 def printed_gains() -> str:
     """Return what the paper's Table 2 says of Feras over the best isolated row (FR-Q1)."""
     cells = published_gains().query("gain == 'Feras over GraphSAINT'").dropna(subset=["published"])
@@ -274,10 +271,12 @@ CLAIMS = claims.read(
         "FR-H3": better,
         "FR-H3-saint": [Derived(better_saint)],
         "FR-H3-visible": [Derived(lambda get: gains(ahead(table2(get), "facts.test_seen")))],  # at the last round
-        "FR-H4": limited_at_best,
+        "FR-H4": lambda get: limited(table2(get)),
         "FR-H4-saint": lambda get: limited(get("FR-T2-saint")),
         "FR-H5": [Derived(smallest_kappa)],
         "FR-H6": more_hosts,
         "FR-H7": longer_period,
+        "FR-H8": close_periods,
+        "FR-H9": [Derived(falling)],
     },
 )

@@ -8,7 +8,7 @@ them, and a stand-in keeps its name.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,30 +74,15 @@ def with_lines(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(line=frame["method"] + ", N=" + frame["hosts"].astype(str))
 
 
-def best_samplers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs of the sampler with the highest mean validation score, for every cell and method.
-
-    All methods of a cell (graph, kappa, hosts) choose among the samplers that each of them has been run with, on as
-    many seeds (FR-S2). A method with four stored samplers is thus not compared at its best with one that has one. A
-    cell without a sampler that all its methods have is left out.
-    """
-    if not len(frame):
-        return frame
-    setting = [*CELL, "method", "sampler"]
-    runs = frame.groupby(setting, sort=False)["val"].agg(["size", "mean"]).reset_index()
-    of_sampler = runs.groupby([*CELL, "sampler"])
-    runs["fewest"] = of_sampler["size"].transform("min")  # of a method of the cell
-    methods = runs.groupby(CELL)["method"].transform("nunique")
-    common = runs[of_sampler["method"].transform("size").eq(methods)]
-    level = common[common["fewest"].eq(common.groupby(CELL)["fewest"].transform("max"))]
-    best = level.sort_values("mean", ascending=False, kind="stable").drop_duplicates([*CELL, "method"])
-    return frame.merge(best[setting])
+def random_walk(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the random walk, the one sampler that all methods have in all repetitions (FR-S2)."""
+    return frame[frame["sampler"].eq("rw")] if len(frame) else frame
 
 
 def main_reading(frame: pd.DataFrame, exhibit: str) -> pd.DataFrame:
-    """Return the runs of Table 2: the isolated ones with three hosts (FR-Q5), the others with their best sampler."""
-    isolated, best = frame[frame["method"].eq(ISOLATED)], best_samplers(frame)
-    return pd.concat([isolated[isolated["hosts"].eq(3)], best[best["method"].ne(ISOLATED)]])
+    """Return the runs of Table 2: isolated ones with three hosts (FR-Q5), the others with the random walk (FR-S2)."""
+    isolated, shared = frame[frame["method"].eq(ISOLATED)], random_walk(frame[frame["method"].ne(ISOLATED)])
+    return pd.concat([isolated[isolated["hosts"].eq(3)], shared])
 
 
 def printed_rows(paper: pd.DataFrame) -> pd.DataFrame:
@@ -269,8 +254,11 @@ GAINS = [(METHODS[2], METHODS[0]), (METHODS[2], METHODS[1]), (METHODS[1], METHOD
 
 
 def gains_by_seed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the gain of each method that shares over isolation, in points, per graph, kappa, hosts and seed."""
-    scores = best_samplers(frame).pivot_table(index=[*CELL, "seed"], columns="method", values="score", sort=False)
+    """Return the gain of each method that shares over isolation, in points, per graph, kappa, hosts and seed.
+
+    All methods have the random walk (FR-S2).
+    """
+    scores = random_walk(frame).pivot_table(index=[*CELL, "seed"], columns="method", values="score", sort=False)
     scores = scores.reindex(columns=METHODS)
     gains = 100 * scores[list(METHODS[1:])].sub(scores[ISOLATED], axis=0)
     return gains.stack().rename("gain").reset_index()
@@ -280,11 +268,11 @@ def gains(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the gains of Feras over isolation and shared weights, and of these over isolation (FR-Q1).
 
     Ours are means over common seeds with an interval; the printed ones have the root of the summed squared spreads.
-    Every method counts with its best sampler: ours by validation, among those that all methods of the cell have
-    (FR-S2); the paper's by the printed score of the isolated rows, which have no number of hosts.
+    Ours are with the random walk for all methods (FR-S2). The paper's are over the isolated row of the highest printed
+    score, which has no number of hosts.
     """
     keys = ["dataset", "setting", "hosts", "gain"]
-    ours = paired_gains(best_samplers(frame), CELL, "score")
+    ours = paired_gains(random_walk(frame), CELL, "score")
     ours = ours.assign(setting="kappa=" + ours["kappa"].astype(str) + "%").rename(columns={"mean": "ours"})
     return ours[[*keys, "ours", "low", "high", "runs"]].merge(published_gains(), how="outer", on=keys, sort=False)
 
@@ -309,15 +297,36 @@ def kappa_slopes(frame: pd.DataFrame) -> pd.DataFrame:
     of kappa. A seed counts only if it has every kappa and number of hosts that the graph has.
     """
     rows = []
-    for dataset, runs in frame.groupby("dataset", sort=False) if len(frame) else ():
-        scores = 100 * runs.pivot_table(index="seed", columns=["method", "kappa", "hosts"], values="score")
+    for dataset, scores in _by_kappa(frame):
         for other in METHODS[:2]:
             if {FERAS, other} <= set(scores.columns.get_level_values("method")):
-                gains = (scores[FERAS] - scores[other]).dropna().T.groupby(level="kappa").mean()  # [kappas, seeds]
-                if len(gains) > 1 and gains.size:
-                    slopes = np.polyfit(gains.index.to_numpy(dtype=float) / 10, gains.to_numpy(dtype=float), 1)[0]
-                    rows += [[dataset, other, seed, slope] for seed, slope in zip(gains.columns, slopes)]
+                rows += [[dataset, other, *slope] for slope in _slopes(scores[FERAS] - scores[other])]
     return pd.DataFrame(rows, columns=["dataset", "over", "seed", "slope"])
+
+
+def score_slopes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return how each method's own score changes with kappa, as `kappa_slopes` does for the gain."""
+    rows = []
+    for dataset, scores in _by_kappa(frame):
+        for method in METHODS:
+            if method in scores.columns.get_level_values("method"):
+                rows += [[dataset, method, *slope] for slope in _slopes(scores[method])]
+    return pd.DataFrame(rows, columns=["dataset", "method", "seed", "slope"])
+
+
+def _by_kappa(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each graph with its scores in points, one row a seed, by method, kappa and number of hosts."""
+    for dataset, runs in frame.groupby("dataset", sort=False) if len(frame) else ():
+        yield dataset, 100 * runs.pivot_table(index="seed", columns=["method", "kappa", "hosts"], values="score")
+
+
+def _slopes(values: pd.DataFrame) -> list[tuple[int, float]]:
+    """Return each seed with the slope per 10% of kappa of its mean over hosts; seeds that lack a value are left out."""
+    means = values.dropna().T.groupby(level="kappa").mean()  # [kappas, seeds]
+    if len(means) < 2 or not means.size:
+        return []
+    slopes = np.polyfit(means.index.to_numpy(dtype=float) / 10, means.to_numpy(dtype=float), 1)[0]
+    return list(zip(means.columns, slopes))
 
 
 def slope_table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -34,6 +34,7 @@ MLP_ROWS: list[Row] = [*(("FedMLP", f"I={i}") for i in (10, 20, 50)), ("MLPs", "
 VARIANTS = [row for row in GFL_ROWS if row[0] == "GFL-APPNP"]
 ABLATED = [*GFL_ROWS[4:], VARIANTS[1]]
 TEN = VARIANTS[1]  # I = 10
+OWN_ROUND = "MLPs (own round)"  # the method behind MLPs in the code's reading (GFL-S)
 
 TABLES = paths.read_toml(folder("gfl") / "settings.toml")
 CENTRAL = TABLES["central"]
@@ -75,6 +76,7 @@ def cell(row: Row, dataset: str, reading: str, seeds: Sequence[int] = range(REPE
     options |= {"rounds": max(1, updates // local), **more}
     clients = CLIENTS["csbm-d" if base.startswith("csbm-d") else base]
     name = method if method in ("FedMLP", "MLPs") else "GFL-APPNP"
+    name = OWN_ROUND if name == "MLPs" and reading == "code" else name
     return sweep(task="train", paper="gfl", method=name, partition="blocks", clients=clients, options=options, **graph)
 
 
@@ -144,13 +146,16 @@ def small_table(runs: Callable[[], list[Run]], columns: Sequence[str] = SMALL) -
 def readings() -> list[Run]:
     """Return Eq. 13b and the features' noise as printed, and the initialization of central models (GFL-Q1, Q2, B).
 
-    For DNC at I = 1 the public code has a separate rate, so its propagation is run at the printed rate too.
+    For DNC at I = 1 the public code has a separate rate, so its propagation is run at the printed rate too. On SC the
+    mean h_j is taken over all samples of a client (GFL-Q7), and MLPs as coded have one round for all clients (GFL-S).
     """
     runs = [run for name in COLUMNS for run in cell(TEN, name, "text", propagation="printed")]
     runs += [run for name in COLUMNS if name != "subCora" for run in cell(TEN, f"{name} Z/p", "text")]
     runs += cell(GFL_ROWS[0], "csbm-DNC", "text", propagation="truncated")
     for row in CENTRAL_ROWS:
         runs += cell(row, "csbm-DNC", "text", torch_init=not CENTRAL[row[0]]["options"].get("torch_init", False))
+    runs += cell(TEN, "csbm-SC", "text", share="all")
+    runs += [run.replace(method="MLPs") for run in cell(MLP_ROWS[3], "csbm-SC", "code")]
     return runs + cell(MLP_ROWS[0], "csbm-SC Z/p", "text")
 
 
@@ -228,7 +233,8 @@ def rates(seeds: int = 5, shorter: int = 1) -> list[Run]:
     for dataset, options in points:
         if shorter > 1:
             local = min(4, options["local_epochs"])
-            options = {**options, "updates": options["updates"] // shorter, "local_epochs": local}
+            updates = options["updates"] // shorter // local * local
+            options = {**options, "updates": updates, "local_epochs": local}
         runs += check(method="gfl-rate", dataset=dataset, seed=range(seeds), options=options)
     return list(dict.fromkeys(runs))
 

@@ -22,7 +22,7 @@ SCORE = "before.best_loss.test"  # of the averaged model, in the round of lowest
 KEY = ["dataset", "method", "setting"]  # of a published cell
 
 TRAINED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task == "train"}
-OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init")
+OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init", "share")
 
 
 # The mark of a printed lambda_max, which has a place on the x axis alone.
@@ -41,6 +41,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     frame = frame.assign(**{name: None for name in (*OPTIONS, "dataset", "method", "seed", SCORE) if name not in frame})
     frame["dataset"] = frame["dataset"].astype(str)
     frame["reading"] = _readings(frame)
+    frame["method"] = frame["method"].replace(grids.OWN_ROUND, "MLPs")
     without = frame["method"].isin(["CentralUnbiased", "MLPs"])
     frame["setting"] = _settings(frame).mask(without, "")
     ours, central = frame["method"].eq("GFL-APPNP"), frame["method"].eq("CentralUnbiased")
@@ -60,8 +61,13 @@ def _readings(frame: pd.DataFrame) -> pd.Series:
     """Return which reading each training run belongs to, by its options."""
     dataset, propagation = frame["dataset"], frame["propagation"]
     code = propagation.eq("truncated") | dataset.str.endswith("as coded")
-    code |= frame["lr"].eq(frame["method"].map({"FedMLP": 0.08, "MLPs": 0.05}))
+    rates = {name: lr for name, (lr, _) in grids.TABLES["mlps"]["code"].items()}
+    coded = frame["lr"].eq(frame["method"].map(rates))
+    code |= frame["method"].eq(grids.OWN_ROUND) | coded
     reading = code.map({True: "code", False: "text"}).mask(propagation.eq("printed"), "Eq. 13b")
+    reading = reading.mask(coded & frame["method"].eq("MLPs"), "one round for all clients")
+    supervised = dataset.map(grids.base_name).eq("csbm-SC")
+    reading = reading.mask(supervised & frame["share"].eq("all"), "h of all samples")
     first = dataset.eq("csbm-DNC") & _settings(frame).eq("I=1") & frame["lr"].eq(grids.TABLES["printed"]["csbm-DNC"][0])
     reading = reading.mask(first & propagation.eq("truncated"), "code, printed rate")
     reading = reading.mask(dataset.str.endswith(" Z/p"), "Z/p").mask(dataset.str.endswith(" redrawn"), "redrawn")
@@ -203,8 +209,9 @@ def open_settings(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
         frame: the runs of GFL-Q1.
         main: those of Table 2.
     """
-    both = pd.concat([frame, main[main["method"].isin(["GFL-APPNP", "FedMLP", *CENTRAL])]])
+    both = pd.concat([frame, main[main["method"].isin(["GFL-APPNP", "FedMLP", "MLPs", *CENTRAL])]])
     asked = both["setting"].eq("I=10") | (both["column"].eq("csbm-DNC") & both["setting"].isin(["I=1", ""]))
+    asked |= both["method"].eq("MLPs")
     printed = published("gfl").query("exhibit == 'GFL-T2'").set_index(KEY)["value_number"]
     rows = []
     by = ["column", "method", "setting", "reading"]
