@@ -331,7 +331,7 @@ def verify_(
     number: Annotated[int | None, typer.Option("-n", metavar="N", help="how many; 5, or with --budget all")] = None,
     seed: Annotated[int, typer.Option(help="seed of the random sample")] = 0,
     cheapest: Annotated[bool, typer.Option("--cheapest", help="begin with the runs that cost least")] = False,
-    budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes after which nothing is started")] = None,
+    budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes; what does not fit is left out")] = None,
     device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
 ) -> int:
     """Recompute stored runs, stale ones first, and compare.

@@ -46,7 +46,7 @@ def canvas(axes: Axes | None, title: str, xlabel: str, ylabel: str) -> Iterator[
     """Give the axes to draw into. A new figure is closed, so that a notebook shows it once."""
     with style():
         ax = plt.subplots(figsize=(5.2, 3.4))[1] if axes is None else axes
-        # Now, and hidden where the ticks have none: for that seaborn would make all ticks of axes without labels.
+        # Seaborn would create all ticks to set these labels. They are hidden where tick labels are.
         ax.set_xlabel(xlabel, visible=ax.xaxis.get_tick_params().get("labelbottom", True))
         ax.set_ylabel(ylabel, visible=ax.yaxis.get_tick_params().get("labelleft", True))
         try:

@@ -124,6 +124,10 @@ def verified(frame: DataFrame) -> int:
         1 if a run was found to differ, failed, was lost or damaged, or if none could be compared, else 0.
     """
     verdicts = set(frame["verdict"])
+    if left := frame.attrs.get("left", 0):
+        print(f"{left} run{'s were' if left > 1 else ' was'} left out, which the budget does not hold", file=sys.stderr)
+        if not verdicts:
+            return 1
     if not verdicts:
         print("the store has no runs to verify")
         return 0

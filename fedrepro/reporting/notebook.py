@@ -192,13 +192,13 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
     from papermill.iorw import write_ipynb
 
     class SavedOnce(NBClientEngine):  # type: ignore[misc]
-        """The engine of papermill, without its copies of what is not finished: papermill writes one of what is."""
+        """The engine of papermill without its unfinished copies; papermill saves the finished one."""
 
         @classmethod
         def execute_notebook(cls, nb: Any, kernel_name: str, output_path: str, **more: Any) -> Any:
             try:
                 return super().execute_notebook(nb, kernel_name, None, **more)
-            except Exception:  # of which papermill writes nothing, such as a kernel that has died
+            except Exception:  # papermill writes nothing after such an error, for example of a kernel that died
                 write_ipynb(nb, output_path)
                 raise
 

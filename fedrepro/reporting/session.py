@@ -153,12 +153,14 @@ class Notebook:
         return self._frames[exhibit_id]
 
     def published(self, exhibit_id: str = "", reading: str = "") -> DataFrame:
-        """Return the numbers that the paper prints, of one exhibit or of all; of a main table, as a reading has them.
+        """Return the numbers that the paper prints, of one exhibit or of all, or `flagged` for one of its readings.
 
-        A reading has them with the flag of `readings.flagged`.
+        Raises:
+            ArgumentError: a reading that is not listed, or one without an exhibit.
         """
         from fedrepro.reporting import readings
 
+        require(bool(exhibit_id) or not reading, "reading", "given together with an exhibit", reading)
         frame = exhibits.published(self.paper)
         frame = frame[frame["exhibit"].eq(exhibit_id)] if exhibit_id else frame
         return readings.flagged(frame, reading) if reading else frame

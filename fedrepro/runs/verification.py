@@ -163,8 +163,8 @@ def verify(
         n: how many; None verifies all.
         seed: of the sample.
         cheapest: take the records that took the fewest seconds first, instead of random ones.
-        budget: minutes after which nothing new is started. Nor are runs started that, with those beside them, took
-            longer than what is left when they were stored; shorter ones are, in their place.
+        budget: minutes after which nothing new is started. Nor is a run started that, with those beside it, took more
+            time when it was stored than is left now; shorter ones take its place.
         progress, workers: as for `execute`.
         device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
             them there. Without a GPU records of one are computed on the CPU, which a warning says.
@@ -212,7 +212,9 @@ def verify(
     _store_findings(store, _judge_means(in_order))
     rows = [finding.row() | {"stale": finding.old["key"] in old} for finding in in_order]
     columns = ["key", "task", "method", "dataset", "seed", "stale", "verdict", "difference", "field", "error"]
-    return pd.DataFrame(rows, columns=columns)
+    frame = pd.DataFrame(rows, columns=columns)
+    frame.attrs["left"] = len(wanted) - len(findings)
+    return frame
 
 
 def _store_findings(store: Store, findings: Iterable[Finding]) -> None:

@@ -10,7 +10,7 @@ from fake_tasks import fill, runs
 
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
-from fedrepro.reporting import state
+from fedrepro.reporting import listing, state
 from fedrepro.runs import execute as engine
 from fedrepro.runs import provenance, tolerances, verification
 from fedrepro.runs.index import Index
@@ -227,7 +227,7 @@ def test_budget(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         verification.verify(store, 1, budget=0)
 
 
-def test_no_run_is_started_that_the_budget_cannot_hold(store: Store) -> None:
+def test_no_run_is_started_that_the_budget_cannot_hold(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs that took longer than the whole budget, with those beside them, are left out; shorter ones are computed."""
     records = fill(store, runs(seeds=4))
     long = [
@@ -238,6 +238,8 @@ def test_no_run_is_started_that_the_budget_cannot_hold(store: Store) -> None:
     left_out = {record["key"] for record in long}
     checked = verification.verify(store, None, budget=1, workers=1)
     assert set(checked["key"]) == {record["key"] for record in records} - left_out
+    assert checked.attrs["left"] == 2 and listing.verified(checked) == 0
+    assert listing.verified(checked[:0]) == 1 and "2 runs were left out" in capsys.readouterr().err
     assert left_out <= set(verification.verify(store, None, budget=2, workers=1)["key"])
 
 

@@ -52,10 +52,19 @@ class MLPsOwnRound(MLPs):
         state = super().aggregate(state, update)
         logits, client = state.more.received.logits, fed.batch.batch
         loss = validation_loss(fed, logits)
-        better = ~(loss >= before.lowest)  # true for NaN too, the loss of no samples or of weights that diverged
+        better = improves(loss, before.lowest)
         kept = torch.where(better[client, None], logits, before.received.logits)
         received, lowest = replace(state.more.received, logits=kept), torch.where(better, loss, before.lowest)
         return replace(state, more=replace(state.more, received=received, lowest=lowest))
+
+
+def improves(loss: Tensor, lowest: Tensor) -> Tensor:
+    """Return which clients take their new model, `[clients]`: one of a lower loss, or any until a loss is finite.
+
+    A client without validation samples, whose loss is NaN, thus keeps its last model. One whose weights diverge keeps
+    the best of those before.
+    """
+    return (loss < lowest) | ~lowest.isfinite()
 
 
 def validation_loss(fed: Federation, logits: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from fedrepro.engine.training import Trained, train
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.gfl.clients import FIRST, SECOND, Trace, propagation, propagation_weights
 from fedrepro.papers.gfl.method import GFLAPPNP, RECEIVED, CentralUnbiased, FedMLP, MLPs, U
-from fedrepro.papers.gfl.own_round import MLPsOwnRound
+from fedrepro.papers.gfl.own_round import MLPsOwnRound, improves
 
 
 def matrix(graph: Data, weights: list[float]) -> np.ndarray:
@@ -351,3 +351,10 @@ def test_wrong_options_are_errors(options: dict[str, object], words: str) -> Non
     """An error names an option that the method does not know or cannot follow."""
     with pytest.raises(ArgumentError, match=words):
         GFLAPPNP(model=NET, **options)
+
+
+def test_a_client_keeps_its_best_model_when_its_weights_diverge() -> None:
+    """A NaN loss takes the place of no finite one; without any finite loss the last model is kept."""
+    nan, inf = torch.nan, torch.inf
+    loss, lowest = torch.tensor([nan, 0.5, nan, 1.0, 0.8]), torch.tensor([0.4, inf, nan, 0.9, 0.9])
+    assert improves(loss, lowest).tolist() == [False, True, True, False, True]

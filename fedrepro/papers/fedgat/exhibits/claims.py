@@ -178,7 +178,8 @@ def cost_of_pretraining(get: Get) -> Finding:
 def vector_against_matrix(get: Get) -> Finding:
     """Judge whether both forms give one layer, how much less the Vector form sends, and which reveals more.
 
-    The paper gives its ratio for no setting. A graph's part is shown if one of its counts with `FEW` clients has it.
+    The paper gives its ratio for no setting. A graph's part is shown if at least one of its
+    counts with fewer than `FEW` clients lies in the range.
     """
     layers, cost, worst = get("FG-A3"), get("FG-X1"), worst_attacks(get("FG-I6"))
     if layers.empty or cost.empty or worst.empty:
@@ -187,8 +188,8 @@ def vector_against_matrix(get: Get) -> Finding:
     few = ratio[ratio.index.get_level_values("clients") < FEW].groupby("dataset", sort=False)
     error = layers[["matrix", "matrix_in_blocks", "vector"]].to_numpy().max()
     shares = worst.set_index("form")["cross_client.recovered"]
-    near = [bool(group.between(8, 12).any()) for _, group in few]
-    parts = [error < EXACT, *near, bool(shares["vector"] > shares["matrix"])]
+    in_range = [bool(group.between(8, 12).any()) for _, group in few]
+    parts = [error < EXACT, *in_range, bool(shares["vector"] > shares["matrix"])]
     times = ", ".join(f"{group.min():.1f} to {group.max():.1f} on {name}" for name, group in few)
     text = (
         f"layers differ by at most {error:.1e}; Matrix over Vector scalars with fewer than {FEW} clients: {times} "

@@ -2,7 +2,7 @@
 
 The layers satisfy Assumptions 2 to 4 (`trials.random_layers`). A row has the largest ratio of an error to its bound
 over all layers, so a bound holds if the ratio is at most 1. Its negative control compares the same errors with a
-quarter of the corrected bound, which must fail.
+quarter of the bound that holds, which must fail.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _bound(id: str, statement: str, ratio: float) -> Row:
 
 
 def _control(id: str, ratio: float) -> Row:
-    return control(id, "the same errors against a quarter of the corrected bound", ratio / QUARTER, 1.0)
+    return control(id, "the same errors against a quarter of the bound that holds", ratio / QUARTER, 1.0)
 
 
 # -- Theorem 1, the cost before training ------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _theorem2() -> list[Row]:
             variation = bounds.slope_variation(score, radius)
             ratio = worst_of(_theorem2_ratio(score, variation, p, radius=radius) for p in degrees)
             rate = bounds.rate(score, degrees[1:], radius)
-            # This would be an upper bound of the variation for k = 2 if the score had no kink, as exp has none.
+            # This would be an upper bound of the variation for k = 2 if the score were smooth, as exp is.
             without_kink = _theorem2_ratio(score, 2 * radius**3 * math.exp(radius), 256, 2, radius)
             id, where = f"FG-Th2-{name}-{radius:.0f}", f"exp({name}) on [-{radius:.0f}, {radius:.0f}]"
             text = f"error of {where} falls as 1/p, no faster (exponent)"
@@ -274,8 +274,8 @@ def _turned(delta: float) -> Iterator[tuple[Layer, Layer]]:
     """Yield pairs of opposed neighbours, and the same ones moved by `delta` in directions from b_2 to across it.
 
     Along b_2 they move to opposite sides, so that one score rises and one falls. Across it they move to one side, which
-    carries the embedding along. The identity as psi breaks Eq. 17 with the statement's
-    epsilon between the two.
+    carries the embedding along. In directions between these, psi = identity
+    breaks Eq. 17 with the statement's epsilon.
     """
     layer = opposed_neighbours()
     inner = layer._replace(own=(1 - delta) * layer.own, near=(1 - delta) * layer.near)
