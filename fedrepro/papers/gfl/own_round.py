@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedrepro.engine.federation import Federation
 from fedrepro.engine.method import State, Update
+from fedrepro.engine.nn.sparse import groups_of, sum_groups
 from fedrepro.papers.gfl.method import Memory, MLPs
 
 
@@ -71,4 +72,4 @@ def validation_loss(fed: Federation, logits: Tensor) -> Tensor:
     """Return each client's mean cross-entropy over its validation samples, `[clients]`; NaN for a client without."""
     rows, _ = fed.rows("val")
     losses = F.cross_entropy(logits[rows], fed.batch.y[rows], reduction="none")
-    return losses.new_zeros(fed.clients).index_add_(0, fed.batch.batch[rows], losses) / fed.count("val")
+    return sum_groups(losses, groups_of(fed.batch.batch[rows], fed.clients)) / fed.count("val")

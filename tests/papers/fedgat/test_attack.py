@@ -176,7 +176,8 @@ def test_recovery_on_cora(form: str) -> None:
 def test_one_neighbour_that_is_missed_does_not_save_the_claim(exact: float, cross: float, verdict: str) -> None:
     """Checks and claim hold only if no node or crossing edge is recovered, however large the largest error is."""
     shared = {"lone": "kept", "result.nodes": 10, "exact": 10 * exact, "error.largest": 1e6, "control": 0.0}
-    frame = pd.DataFrame([{"form": form, "cross_client.recovered": cross, **shared} for form in ("matrix", "vector")])
+    forms = [{"form": form, "cross_client.recovered": cross, **shared} for form in ("matrix", "vector")]
+    frame = pd.DataFrame([*forms, *(form | {"lone": "dropped"} for form in forms)])
     rows = tables.attack_checks(frame).set_index("id")
     assert rows.loc[["FG-I6", "FG-I6-vector"], "verdict"].tolist() == [verdict] * 2
     assert claims.features_revealed(lambda _: frame)[1] == verdict
