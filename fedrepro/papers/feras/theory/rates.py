@@ -106,8 +106,8 @@ def _averaged_steps(maps: list[Array], adds: list[Array], q: int, w: Array) -> A
 def largest_between(maps: list[Array], adds: list[Array], q: int, start: Array, steps: int, constant: float) -> float:
     """Return the largest of the hosts' mean distance to the fixed point of q, over the Remark's bound.
 
-    All iterations T up to `steps` count. The bound is the distance at the start times `constant`^T. The mean distance
-    is the Wasserstein distance W_1 of the hosts' weights to the point.
+    All iterations T up to `steps` count. The bound is the distance at the start times the T-th power of `constant`. The
+    mean distance is the Wasserstein distance W_1 of the hosts' weights to the point.
     """
     point, hosts = fixed_point(maps, adds, q), [start] * len(maps)
     bound, worst = float(np.linalg.norm(start - point)), 0.0
