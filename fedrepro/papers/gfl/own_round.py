@@ -1,8 +1,8 @@
 """Train MLPs of which each client keeps the model of its own lowest validation loss (GFL-S).
 
-The paper keeps the model of the lowest validation loss, and does not say whose loss that is where every client has a
-model of its own. `method.MLPs` has one round for all clients, that of their lowest pooled loss. In the public code each
-client keeps the model of the round in which its own loss is lowest.
+GFL-APPNP's paper (Appendix A.2.2) keeps the model of the lowest validation loss, and does not say whose loss that is
+where every client has a model of its own. `method.MLPs` has one round for all clients, that of their lowest pooled
+loss. In the public code each client keeps the model of the round in which its own loss is lowest.
 """
 
 from __future__ import annotations

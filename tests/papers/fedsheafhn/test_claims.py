@@ -221,10 +221,8 @@ def test_the_price_of_a_round_is_held_against_the_promise(seconds: float, verdic
 def test_only_statements_of_the_paper_count_for_its_guarantees() -> None:
     """A quantity of ours or of a proof that fails changes nothing, and each printed statement that fails does."""
     other = ("SH-L2", "SH-L4-corrected", "SH-Th2-trained", "SH-Th2-N", "SH-Th2-optimism", "SH-Th2-heads")
-    other += (
-        claims.REMARK,
-        "SH-Th2-heads-printed",
-    )  # the name of a check of former records, which was of the gap's ratio over N
+    # The second is the name of a check of former records, which was of the gap's ratio over N.
+    other += (claims.REMARK, "SH-Th2-heads-printed")
 
     def judge(*failing: str) -> tuple[str, str]:
         rows = [checks.row(id_, "s", float(id_ in failing), 0.5) for id_ in (*claims.STATED, *other)]
