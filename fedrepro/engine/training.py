@@ -2,6 +2,10 @@
 
 Clients are processed in chunks small enough for their weights to stay in cache. A chunk of one is the plain loop over
 clients. Chunks change no result beyond rounding, since clients share nothing within a round.
+
+A local step never waits for a GPU, so a CUDA graph could capture it. None does: the clock and Adam's count are numbers
+of Python, and each round makes its tensors of updated weights and logits anew. On an H100 the kernels of small clients
+take less than a tenth of a round (EN-GPU), and several processes on one GPU use what is left (`FEDREPRO_PER_GPU`).
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from fedrepro.engine.traffic import Traffic
 from fedrepro.errors import one_of, require
 
 # Bytes of stacked weights of one chunk on a CPU. Small chunks cost more calls, and large ones do not fit into the
-# caches: with 100 clients and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4).
+# caches: with 100 clients and 64 hidden units 10 MB ran a tenth faster than 6 MB (EN-4). Activations are not counted:
+# where they are large, on PubMed and Computers, a chunk of one client is slower than all ten at a time (EN-5).
 CHUNK_BYTES = 10_000_000
 
 

@@ -89,7 +89,7 @@ def _check_runs(runs: Sequence[Run]) -> None:
 
 
 def _placed(runs: Sequence[Run], device: str) -> str:
-    """Return the device on which runs of one method compute when `device` is asked for."""
+    """Return the device on which runs of one method compute when `device` is asked for, whatever the graph's size."""
     run = runs[0]
     return device if run.task == "train" or registry.find(run.task, run.method).on_device else "cpu"
 

@@ -143,6 +143,8 @@ class MLP(Model):
 class GCN(Model):
     """A graph convolutional network (Kipf and Welling 2017)."""
 
+    # Only the propagation leaves out what no wanted output depends on. ReLU, dropout and the products with weights take
+    # all rows of the focus. With fewer rows a weight's gradient would be summed in another order, and round otherwise.
     def _layer(self, fed: Federation, h: Tensor | Sparse, weights: Weights, i: int) -> Tensor:
         reach = self.layers - i
         return layers.gcn(fed, h, weights[f"layer{i}.weight"], weights[f"layer{i}.bias"], reach=reach)
