@@ -4,6 +4,7 @@ The page, `figures/engine/EN-GPU.md`, says how long a round takes on the GPU and
 time, how much memory training takes, how far every method is from the CPU, whether two runs on the GPU have the same
 bits, whether stored results are met again, how long the profile `paper` would take, and whether every notebook runs
 under the profile `smoke`. `EN-GPU.csv` has the seconds of a round. Nothing is downloaded, and the store is left alone.
+Nothing is begun once ten minutes are over, and the page says what was not measured for that reason.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 import torch
 
 from fedrepro import paths
+from fedrepro.data import sources
 from fedrepro.data.shapes import SHAPES
 from fedrepro.errors import ArgumentError, one_of
 from fedrepro.papers.engine import bench
 from fedrepro.papers.engine import exhibits as engine
 from fedrepro.reporting import exhibits, files, notebook
-from fedrepro.runs import derived, executors, process, provenance, verification
+from fedrepro.runs import derived, executors, process, provenance, tasks, verification
 from fedrepro.runs import records as records_
 from fedrepro.runs.execute import compute, compute_all, execute
 from fedrepro.runs.lines import Record, cell_of
@@ -38,22 +40,27 @@ from fedrepro.runs.store import Store
 ROUNDS = 10
 GOOD = {"identical", "close"}
 MIB = 2**20
-MINUTES = 1.0  # for stored results, and for the hours of the profile `paper`
-NOTEBOOK_MINUTES = 6.0
+SECONDS = 600.0  # for the whole page
+MINUTES = 1.0  # of these at most for stored results, and for the hours of the profile `paper`
+LATE = "Not measured, since the time was over"
 DEAREST = 60.0  # seconds of a stored result that is computed again
 PAIRS = 14  # of method and graph, whose training is timed to tell what the profile `paper` would take
 
+T = TypeVar("T")
 
-def write(short: bool = False, only: Sequence[str] = ()) -> tuple[Path, bool]:
-    """Write the page, section by section; return its path, and whether everything held.
+
+def write(short: bool = False, only: Sequence[str] = (), seconds: float = SECONDS) -> tuple[Path, bool]:
+    """Write the page, section by section; return its path, and whether everything that was measured held.
 
     Args:
         short: try the page itself, with one notebook, three methods and the smallest graphs.
         only: titles of the sections to measure again; the page keeps the others. All by default.
+        seconds: how long after the call something may still be begun. The page names what is not measured then.
 
     Raises:
         ArgumentError: there is no GPU, no checkout, or no section of such a title.
     """
+    until = time.monotonic() + seconds
     for title in only:
         one_of("only", title, tuple(SECTIONS))
     paths.require_checkout("gpu-report")
@@ -63,12 +70,12 @@ def write(short: bool = False, only: Sequence[str] = ()) -> tuple[Path, bool]:
     well = True
     for title in only or SECTIONS:
         print(f"{time.strftime('%H:%M:%S')} {title}", flush=True)
-        begun = records_.now()
+        begun, late = records_.now(), time.monotonic() >= until
         try:
-            told, held = SECTIONS[title](short)
+            told, held = (f"{LATE}.", True) if late else SECTIONS[title](short, until)
         except (RuntimeError, MemoryError) as error:  # the GPU broke; what comes before is worth reading
             told, held = f"This section ended early: {records_.describe(error)}", False
-        kept[title] = f"Begun {begun} on one {torch.cuda.get_device_name()}.\n\n{told.strip()}"
+        kept[title] = told if late else f"Begun {begun} on one {torch.cuda.get_device_name()}.\n\n{told.strip()}"
         well &= held
         body = "\n\n".join(f"## {title}\n\n{kept[title]}" for title in SECTIONS if title in kept)
         text = f"# A GPU, tried\n\n`make gpu-report` writes this page.\n\n{body}\n"
@@ -82,7 +89,21 @@ def _sections(page: Path) -> dict[str, str]:
     return {title: told.strip() for title, _, told in (part.partition("\n") for part in parts)}
 
 
-def _machine(short: bool) -> tuple[str, bool]:
+def _in_time(steps: Mapping[str, T], until: float, late: list[str]) -> Iterator[T]:
+    """Yield steps as long as there is time; the names of the others go to `late`."""
+    for name, step in steps.items():
+        if time.monotonic() < until:
+            yield step
+        else:
+            late.append(name)
+
+
+def _missing(late: list[str]) -> str:
+    """Return a paragraph on the steps for which there was no time, or nothing."""
+    return f"\n\n{LATE}: {', '.join(late)}." if late else ""
+
+
+def _machine(short: bool, until: float) -> tuple[str, bool]:
     with process.restored():
         process.settle("cuda")
         described = provenance.environment("cuda")
@@ -90,9 +111,9 @@ def _machine(short: bool) -> tuple[str, bool]:
     return files.table(["item", "value"], rows), True
 
 
-def _notebooks(short: bool) -> tuple[str, bool]:
+def _notebooks(short: bool, until: float) -> tuple[str, bool]:
     names = ["engine/2-your-graph"] if short else ["all"]
-    ends, until = [], time.monotonic() + 60 * NOTEBOOK_MINUTES
+    ends = []
     asked = notebook.run_all(names, {"profile": "smoke", "device": "cuda"}, jobs=executors.at_once("cuda"))
     for end in asked:
         ends.append(end)
@@ -118,26 +139,29 @@ def methods() -> list[Run]:
     return [runs[name] for name in sorted(runs)]
 
 
-def _methods(short: bool) -> tuple[str, bool]:
+def _methods(short: bool, until: float) -> tuple[str, bool]:
     runs = methods()[:: 15 if short else 1]
     with tempfile.TemporaryDirectory() as folder:
         places = {"cpu": "cpu", "once": "cuda", "twice": "cuda"}
-        cpu, once, twice = (_computed(runs, Path(folder) / name, at, short) for name, at in places.items())
+        cpu, once, twice = (_computed(runs, Path(folder) / name, at, short, until) for name, at in places.items())
     rows = [_row(run, cpu[run.key], once[run.key], twice[run.key]) for run in runs]
     table = pd.DataFrame(rows).fillna("")
-    held = set(table["against the CPU"]) <= GOOD and set(table["a second time"]) == {"identical"}
+    measured = table[table["against the CPU"] != "not measured"]
+    held = set(measured["against the CPU"]) <= GOOD and set(measured["a second time"]) <= {"identical"}
     told = f"Each method trains {ROUNDS} rounds on a small graph, once on the CPU and twice on the GPU. "
     told += "`close` means that no score differs by more than `fedrepro verify` allows between devices; losses are"
     told += " not compared."
     return f"{told}\n\n{files.table(list(table), table.to_numpy().tolist())}", held
 
 
-def _computed(runs: list[Run], folder: Path, device: str, short: bool) -> dict[str, dict[str, Any]]:
-    """Return a record for each run, by key, from the processes that a sweep has: those that broke say so."""
-    store = Store(folder)
-    frame = execute(runs, store=store, file="gpu", device=device, workers=1 if short else None, quiet=True)
+def _computed(runs: list[Run], folder: Path, device: str, short: bool, until: float) -> dict[str, dict[str, Any]]:
+    """Return a record for each run, by key, from the processes that a sweep has: those that broke or wait say so."""
+    store, workers = Store(folder), 1 if short else None
+    minutes = max(0.0, until - time.monotonic()) / 60
+    frame = execute(runs, store=store, file="gpu", device=device, workers=workers, budget=minutes, quiet=True)
     told = {trouble["key"]: {"status": "lost", **trouble} for trouble in frame.attrs["failed"]}
-    return {run.key: store.get(run.key) or store.failure(run.key) or told[run.key] for run in runs}
+    late = {"status": "not measured", "error": "the time was over"}
+    return {run.key: store.get(run.key) or store.failure(run.key) or told.get(run.key, late) for run in runs}
 
 
 def _row(run: Run, cpu: dict[str, Any], once: dict[str, Any], twice: dict[str, Any]) -> dict[str, Any]:
@@ -151,9 +175,10 @@ def _row(run: Run, cpu: dict[str, Any], once: dict[str, Any], twice: dict[str, A
     return row | {"against the CPU": there.verdict, "a second time": again.verdict, **moved, **seconds}
 
 
-def _speed(short: bool) -> tuple[str, bool]:
-    rows = []
-    for run in _benches(short):
+def _speed(short: bool, until: float) -> tuple[str, bool]:
+    rows: list[tuple[Any, ...]] = []
+    late: list[str] = []
+    for run in _in_time({f"{run.clients} clients": run for run in _benches(short)}, until, late):
         here, there = (compute([run], device)[0] for device in ("cpu", "cuda"))
         for record in (here, there):
             if record["status"] != "ok":
@@ -162,10 +187,12 @@ def _speed(short: bool) -> tuple[str, bool]:
             cpu, gpu = (1000 * record["result"][way]["timing"]["seconds_per_round"] for record in (here, there))
             rows.append((run.clients, way, f"{cpu:.2f}", f"{gpu:.2f}", f"{cpu / gpu:.2f}"))
     heads = ["clients", "way", "ms a round on the CPU", "ms on the GPU", "GPU is faster by"]
-    if not short:
+    if rows and not short:
         files.save("engine", "EN-GPU", pd.DataFrame(rows, columns=heads))
-    several = _side_by_side(2 if short else 10, 2 if short else 50)
-    return f"{files.table(heads, rows)}\n\n{several}", True
+    told = files.table(heads, rows)
+    for seeds in _in_time({"seeds side by side": 2 if short else 10}, until, late):
+        told += f"\n\n{_side_by_side(seeds, 2 if short else 50)}"
+    return told + _missing(late), True
 
 
 def _benches(short: bool) -> list[Run]:
@@ -176,9 +203,11 @@ def _benches(short: bool) -> list[Run]:
     return [run.replace(dataset="Cora~standin", options={**run.options, **fewer}) for run in chosen]
 
 
-def _kernels(short: bool) -> tuple[str, bool]:
+def _kernels(short: bool, until: float) -> tuple[str, bool]:
     graphs = {"Cora~standin": 64} if short else {"Cora~standin": 64, "PubMed~standin": 128}
-    return "\n\n".join(_profiled(dataset, hidden, 1 if short else 5) for dataset, hidden in graphs.items()), True
+    late: list[str] = []
+    timely = _in_time({graph: (graph, hidden) for graph, hidden in graphs.items()}, until, late)
+    return "\n\n".join(_profiled(*graph, 1 if short else 5) for graph in timely) + _missing(late), True
 
 
 def _profiled(dataset: str, hidden: int, rounds: int) -> str:
@@ -218,25 +247,43 @@ def _side_by_side(seeds: int, rounds: int) -> str:
     return f"{seeds} seeds side by side take {all_ / one:.2f} times as long as one ({one:.2f} s for {rounds} rounds)."
 
 
-def _memory(short: bool) -> tuple[str, bool]:
+def _memory(short: bool, until: float) -> tuple[str, bool]:
     rows, held = [], True
+    late: list[str] = []
     graphs = ["Cora~standin"] if short else ["Cora~standin", "PubMed~standin", "Physics~standin"]
+    models = {"FedAvg": "GCN", "DistGAT": "GAT", "FedGCN": "GCN", "FedGAT": "GAT"}
+    runs = [_train(method, graph, 10, model=models[method], rounds=2) for graph in graphs for method in models]
     compute([_train("FedAvg", "Cora~standin", 10, rounds=1)], "cuda")  # the first product has cuBLAS take its workspace
-    for dataset in graphs:
-        for method, model in (("FedAvg", "GCN"), ("DistGAT", "GAT"), ("FedGCN", "GCN"), ("FedGAT", "GAT")):
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            (record,) = compute([_train(method, dataset, 10, model=model, rounds=2)], "cuda")
-            peak, left = torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
-            told = record["error"] or ""
-            held &= record["status"] == "ok" and left <= 0
-            rows.append((dataset, method, record["chunk"], f"{peak / MIB:.1f}", f"{left / MIB:.1f}", told))
-    heads = ["graph", "method", "clients at a time", "peak MiB", "MiB kept", "error"]
-    told = "Ten clients train two rounds. Memory that a finished run keeps is a fault."
-    return f"{told}\n\n{files.table(heads, rows)}", held
+    for run in _in_time({f"{run.method} on {run.dataset}": run for run in runs}, until, late):
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        (record,) = compute([run], "cuda")
+        peak, left = torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+        held &= record["status"] == "ok" and left <= 0
+        stacked = f"{record['chunk'] * _client_bytes(run) / MIB:.1f}" if record["chunk"] else ""
+        sizes = (stacked, f"{peak / MIB:.1f}", f"{left / MIB:.1f}")
+        rows.append((run.dataset, run.method, record["chunk"], *sizes, record["error"] or ""))
+    heads = ["graph", "method", "clients at a time", "MiB of stacked weights", "peak MiB", "MiB kept", "error"]
+    told = "Ten clients train two rounds. The rule for clients at a time counts nothing but their stacked weights. "
+    told += "Memory that a finished run keeps is a fault."
+    return f"{told}\n\n{files.table(heads, rows)}{_missing(late)}", held
 
 
-def _stored(short: bool) -> tuple[str, bool]:
+def _client_bytes(run: Run) -> int:
+    """Return the bytes of one client's weights, which `training.chunk_size` counts."""
+    shape = SHAPES[run.dataset.removesuffix("~standin")]
+    model = tasks.method(run, shape.features, len(shape.classes))[0].model
+    return sum(weight.nbytes for weight in model.init([run.seed]).values())
+
+
+def _at_hand(dataset: str) -> bool:
+    """Return whether a graph can be had without a download."""
+    name = "Cora" if dataset.startswith("subCora") else dataset  # of which subCora is cut
+    real = name in sources.SOURCES or name in sources.INCOMPLETE
+    return not real or sources.locate(sources.source_of(name)) is not None
+
+
+def _stored(short: bool, until: float) -> tuple[str, bool]:
     """Compute stored results again, one of each method and graph in random order, as far as time and data go."""
     store = Store(paths.store())
     cells: dict[tuple[str, ...], Record] = {}
@@ -244,7 +291,7 @@ def _stored(short: bool) -> tuple[str, bool]:
     random.Random(0).shuffle(records)
     for record in records:
         alone, cheap = len(record["batch"]["seeds"]) == 1, record["seconds"] < (0.1 if short else DEAREST)
-        if alone and cheap:
+        if alone and cheap and _at_hand(record["run"]["dataset"]):
             cells.setdefault(cell_of(record), record)
     old = set(map(id, verification.stale(store, cells.values())))
     chosen = {record["key"]: record for record in cells.values() if id(record) not in old}
@@ -254,7 +301,10 @@ def _stored(short: bool) -> tuple[str, bool]:
         found.extend(verification.Finding(chosen[record["key"]], record) for record in new)
 
     batches = [[Run.from_dict(record["run"])] for record in list(chosen.values())[: 2 if short else None]]
-    compute_all(batches, keep, device="cuda", workers=1, progress=False, deadline=time.monotonic() + 60 * MINUTES)
+    deadline = min(until, time.monotonic() + 60 * MINUTES)
+    compute_all(batches, keep, device="cuda", workers=1, progress=False, deadline=deadline)
+    if batches and not found:
+        return f"{LATE}.", True
     computed = [finding for finding in found if finding.verdict not in ("unavailable", "damaged")]
     if not computed:
         return "None was computed again, since there is no stored result of a graph that is here.", True
@@ -278,19 +328,20 @@ def _stored(short: bool) -> tuple[str, bool]:
     return f"{told} The largest differences:\n\n{files.table(heads, rows)}", set(verdicts) <= GOOD
 
 
-def _hours(short: bool) -> tuple[str, bool]:
+def _hours(short: bool, until: float) -> tuple[str, bool]:
     """Estimate what the training of profile `paper` takes on this GPU, from the pairs that cost most in the store."""
     wanted: defaultdict[tuple[str, ...], dict[str, Run]] = defaultdict(dict)
     for exhibit in exhibits.registered().values():
         for run in exhibit.runs("paper"):
-            if run.task == "train" and run.dataset != "subCora":  # which is cut from a graph that may not be here
+            if run.task == "train" and not run.dataset.startswith("subCora"):  # cut from a graph that may not be here
                 wanted[run.task, run.method, run.dataset][run.key] = run
     like = derived.means(Store(paths.store()))
     means = {cell: next((like[level] for level in derived.levels(cell) if level in like), 0.0) for cell in wanted}  # type: ignore[arg-type]
     hours = {cell: len(runs) * means[cell] / 3600 for cell, runs in wanted.items()}
     dearest = sorted(hours, key=lambda cell: -hours[cell])
     dearest = dearest[-1:] if short else dearest[:PAIRS]
-    rows, there, timed, until = [], 0.0, [], time.monotonic() + 60 * MINUTES
+    rows, there, timed = [], 0.0, []
+    until = min(until, time.monotonic() + 60 * MINUTES)
     for cell in dearest:
         if time.monotonic() > until:
             break
@@ -299,6 +350,8 @@ def _hours(short: bool) -> tuple[str, bool]:
         seconds = statistics.fmean(_whole(runs[0], [int(run.options.get("rounds", 100)) for run in runs]))
         there += len(runs) * seconds / 3600
         rows.append((*cell[1:], len(runs), f"{hours[cell]:.2f}", f"{len(runs) * seconds / 3600:.2f}"))
+    if not timed:
+        return f"{LATE}.", True
     all_, here = sum(hours.values()), sum(hours[cell] for cell in timed)
     told = f"The training runs of the profile `paper` take {all_:.0f} hours of one core by the seconds of the store. "
     told += f"The pairs below are {here:.0f} of these. On this GPU they would take {there:.1f} hours, estimated from "
@@ -322,14 +375,15 @@ def _whole(run: Run, rounds: list[int]) -> Iterator[float]:
     yield from (seconds[1] + (count - 1) * a_round for count in rounds)
 
 
-SECTIONS: dict[str, Callable[[bool], tuple[str, bool]]] = {
+# Cheap and important ones come first; notebooks get the time that is left.
+SECTIONS: dict[str, Callable[[bool, float], tuple[str, bool]]] = {
     "The machine": _machine,
     "Milliseconds a round": _speed,
-    "Kernels": _kernels,
     "Memory": _memory,
     "Every method against the CPU": _methods,
-    "Stored results, computed again": _stored,
     "Hours of the profile `paper`": _hours,
+    "Kernels": _kernels,
+    "Stored results, computed again": _stored,
     "Every notebook": _notebooks,
 }
 
@@ -340,5 +394,5 @@ if __name__ == "__main__":
         where, all_held = write(short="--short" in sys.argv[1:], only=given)
     except ArgumentError as error:
         sys.exit(f"gpu-report: {error}")
-    print(f"{where}: {'everything held' if all_held else 'not everything held, see there'}")
+    print(f"{where}: {'what was measured held' if all_held else 'not everything held, see there'}")
     sys.exit(0 if all_held else 1)
