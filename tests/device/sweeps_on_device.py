@@ -15,9 +15,10 @@ import pytest
 import torch
 from device import simulated
 
-from fedrepro import registry
+from fedrepro import paths, registry
 from fedrepro.errors import ArgumentError
 from fedrepro.papers.engine import gpu
+from fedrepro.reporting import notebook
 from fedrepro.runs import provenance
 from fedrepro.runs.execute import compute, execute
 from fedrepro.runs.run import Run
@@ -27,6 +28,8 @@ from fedrepro.runs.verification import verify
 # On this device an operation comes as its `out` form, which says this of a loss averaged over nodes.
 pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning")
 TOY = {"dataset": "Cora~standin", "prepare": "unit-norm", "split": "public", "partition": "random", "clients": 3}
+# Beside that of the report: one with a method of its own, and one of a paper. They take least time of those that train.
+NOTEBOOKS = ("engine/3-your-method", "fedsheafhn/4.4-discussion")
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +101,20 @@ def test_several_processes_share_a_gpu(store: Store, tmp_path: Path, monkeypatch
         )
 
 
+def test_a_worker_of_dask_computes_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of Dask, a process of its own, finds the device, and training gives there what it gives here."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not tried: the extra 'dask' is not installed")
+    there = Run("check", "p", "on device")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        monkeypatch.setenv("FEDREPRO_ADDRESS", cluster.scheduler_address)
+        frame = execute([there, trained()], store=store, file="a", executor="dask", device="auto", progress=False)
+    assert not frame.attrs["failed"]
+    records = {record["key"]: record for record in store}
+    places = [store.environments[records[run.key]["environment"]]["device"] for run in (there, trained())]
+    assert places == [simulated.NAME] * 2 and records[there.key]["result"]["process"] != os.getpid()
+    assert records[trained().key]["result"] == compute([trained()], "cuda")[0]["result"]
+
+
 def test_memory_that_ends_is_no_record(store: Store) -> None:
     """A run for which memory ends is told as failed, is not stored, and is computed once there is memory."""
     simulated.limit(torch.cuda.memory_allocated() + 10_000)
@@ -141,6 +158,15 @@ def test_verified_where_it_was_computed(store: Store) -> None:
     execute([trained()], store=store, file="a", device="cuda", progress=False)
     found = [verify(store, 1, device=device, progress=False)["verdict"].item() for device in ("own", "cuda", "cpu")]
     assert found == ["identical", "identical", "close"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_trains_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook runs by papermill under `--profile smoke --device cuda`, and shows that its runs trained there."""
+    monkeypatch.setattr(paths, "smoke", lambda: tmp_path)  # where the figures go
+    copy = notebook.run(name, profile="smoke", device="cuda", output=tmp_path / "copy.ipynb")
+    assert f"{simulated.NAME} (" in copy.read_text(encoding="utf-8")
+    assert any(tmp_path.glob("figures/*/*.csv"))
 
 
 def test_the_report_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
