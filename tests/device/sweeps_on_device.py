@@ -5,7 +5,6 @@ As `on_device.py`, it is started by `test_device.py`.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +16,7 @@ import torch
 from device import simulated
 
 from fedrepro import registry
-from fedrepro.engine import training
-from fedrepro.engine.federation import Federation
-from fedrepro.engine.method import Method, State
 from fedrepro.errors import ArgumentError
-from fedrepro.papers.engine import gpu
 from fedrepro.runs import provenance
 from fedrepro.runs.execute import compute, execute
 from fedrepro.runs.run import Run
@@ -102,6 +97,20 @@ def test_several_processes_share_a_gpu(store: Store, tmp_path: Path, monkeypatch
         )
 
 
+def test_a_worker_of_dask_computes_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of Dask, a process of its own, finds the device, and training gives there what it gives here."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not tried: the extra 'dask' is not installed")
+    there = Run("check", "p", "on device")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        monkeypatch.setenv("FEDREPRO_ADDRESS", cluster.scheduler_address)
+        frame = execute([there, trained()], store=store, file="a", executor="dask", device="auto", progress=False)
+    assert not frame.attrs["failed"]
+    records = {record["key"]: record for record in store}
+    places = [store.environments[records[run.key]["environment"]]["device"] for run in (there, trained())]
+    assert places == [simulated.NAME] * 2 and records[there.key]["result"]["process"] != os.getpid()
+    assert records[trained().key]["result"] == compute([trained()], "cuda")[0]["result"]
+
+
 def test_memory_that_ends_is_no_record(store: Store) -> None:
     """A run for which memory ends is told as failed, is not stored, and is computed once there is memory."""
     simulated.limit(torch.cuda.memory_allocated() + 10_000)
@@ -145,47 +154,3 @@ def test_verified_where_it_was_computed(store: Store) -> None:
     execute([trained()], store=store, file="a", device="cuda", progress=False)
     found = [verify(store, 1, device=device, progress=False)["verdict"].item() for device in ("own", "cuda", "cpu")]
     assert found == ["identical", "identical", "close"]
-
-
-def test_the_report_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make gpu-report` in its short form says where everything stands; a section that breaks is told, and counts."""
-    page, well = gpu.write(short=True, seconds=7200)  # this device is slow, and perhaps others use the machine
-    text = page.read_text(encoding="utf-8")
-    assert well and all(f"\n## {title}\n" in text for title in gpu.SECTIONS)
-    assert simulated.NAME in text and "1 of 1 notebooks run" in text and "| identical |" in text
-    assert {run.method for run in gpu.methods()} >= {
-        "FedAvg",
-        "FedGAT",
-        "FedStruct",
-        "GFL-APPNP",
-        "Feras",
-        "FedSheafHN",
-    }
-
-    def breaks(short: bool, until: float) -> tuple[str, bool]:
-        raise RuntimeError("CUDA error")
-
-    monkeypatch.setattr(gpu, "SECTIONS", {"Memory": breaks})
-    assert gpu.write(short=True)[1] is False
-    assert "ended early: RuntimeError: CUDA error" in page.read_text(encoding="utf-8")
-    page.unlink()
-
-
-def test_memory_against_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report's table of memory has the bytes that the rule for clients at a time counted as they were trained."""
-    counted: list[float] = []
-
-    def counts(method: Method, fed: Federation, state: State) -> int:
-        stack = {**fed.broadcast(state.shared), **state.personal}.values()
-        chunk = chunk_size(method, fed, state)
-        counted.append(chunk / fed.clients * sum(w.numel() * w.element_size() for w in stack) / 2**20)
-        return chunk
-
-    chunk_size = training.chunk_size
-    monkeypatch.setattr(training, "chunk_size", counts)
-    told, held = gpu._memory(True, math.inf)
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines() if line.startswith("|")]
-    place, rows = cells[0].index("MiB of stacked weights"), cells[2:]
-    assert held and [row[1] for row in rows] == ["FedAvg", "DistGAT", "FedGCN", "FedGAT"]
-    assert [row[place] for row in rows] == [f"{size:.1f}" for size in counted[1:]], "the first run only warms up"
-    assert all(float(row[place]) < float(row[cells[0].index("peak MiB")]) for row in rows)
