@@ -245,8 +245,8 @@ def _in_set_order(adjacency: sp.csr_matrix, drawn: Array, train: Array) -> Array
     start = next(node for node in left if node in set(train))
     component, level = {start}, [start]
     while level:
-        found = dict.fromkeys(near for node in level for near in graph[node] if near in left and near not in component)
-        level = list(found)
+        fresh = dict.fromkeys(near for node in level for near in graph[node] if near in left and near not in component)
+        level = list(fresh)
         component.update(level)
     trees = (networkx.bfs_tree(graph, node, depth_limit=2) for node in list(component))
     return np.array(list({near for tree in trees for near in tree} - component))

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.papers.fedgat.exhibits import CLAIMS, tables
-from fedrepro.papers.fedgat.exhibits.settings import IID, NON_IID
+from fedrepro.papers.fedgat.exhibits.grids import IID, NON_IID
 from fedrepro.reporting import claims
 from fedrepro.runs.run import Run
 
@@ -44,8 +44,8 @@ def leak(matrix: float, vector: float, kept: float | None = None) -> pd.DataFram
     rows = [
         {"form": form, "lone": lone, "exact": int(10 * share), "cross_client.recovered": share}
         for lone in ("kept", "dropped")
-        for form, own in (("matrix", matrix), ("vector", vector))
-        for share in [own if lone == "dropped" or kept is None else kept]
+        for form, dropped in (("matrix", matrix), ("vector", vector))
+        for share in [dropped if lone == "dropped" or kept is None else kept]
     ]
     return pd.DataFrame(rows).assign(**{"result.nodes": 10, "error.largest": 1e-12})
 

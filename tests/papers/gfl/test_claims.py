@@ -72,9 +72,9 @@ def by_degree(endings: tuple[str, ...], sign: float, spread: float) -> pd.DataFr
     """Return runs on GFL-F2a's graphs, a point apart in the order of `sign`, with a spread between repetitions."""
     rows = []
     for ending in endings:
-        for place, degree in enumerate(grids.DEGREES):
+        for rank, degree in enumerate(grids.DEGREES):
             for run in grids.cell(grids.TEN, f"csbm-d{degree}{ending}", "code", range(6)):
-                score = 0.9 - 0.01 * sign * place + spread * ((3 * run.seed + 2 * place) % 5 - 2)
+                score = 0.9 - 0.01 * sign * rank + spread * ((3 * run.seed + 2 * rank) % 5 - 2)
                 rows.append({**run.to_dict(), **run.options, tables.SCORE: score})
     return pd.DataFrame(rows).drop(columns="options")
 
@@ -88,8 +88,8 @@ def test_connectivity_is_judged_on_graphs_drawn_anew(sign: float, spread: float,
         "GFL-F2a": tables.prepare(by_degree(("",), 1, 1e-4), "GFL-F2a"),
         "GFL-T2-redrawn": tables.prepare(by_degree((" redrawn",), sign, spread), "GFL-T2-redrawn"),
     }
-    evidence, found = CLAIMS[4].judge(lambda name: held[name])
-    assert found == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
+    evidence, judged = CLAIMS[4].judge(lambda name: held[name])
+    assert judged == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
     assert set(held["GFL-T2-redrawn"]["column"]) <= {run.dataset.removesuffix(" redrawn") for run in grids.redrawn()}
     held["GFL-T2-redrawn"] = pd.DataFrame()
     assert CLAIMS[4].judge(lambda name: held[name])[1] == "cannot be checked here"

@@ -60,9 +60,9 @@ def test_cells_of_table_2_train_as_printed() -> None:
     for reading in ("text", "code"):
         for dataset, (name, setting) in CELLS:
             cell = grids.cell((name, setting), dataset, reading)
-            method, found = built(cell[0])
+            method, steps = built(cell[0])
             printed = PRINTED[dataset, name]
-            assert found == (CODED.get((dataset, name, setting), printed) if reading == "code" else printed)
+            assert steps == (CODED.get((dataset, name, setting), printed) if reading == "code" else printed)
             assert method.local_epochs == int(setting.removeprefix("I=") or 1)
             assert [run.seed for run in cell] == list(range(20))
             listed |= set(cell)
@@ -100,8 +100,8 @@ def test_figure_2a_trains_as_printed() -> None:
     runs = grids.connectivity()
     assert {(run.dataset, run.seed) for run in runs} == {(f"csbm-d{d}", s) for d in (25, 15, 10, 5) for s in range(20)}
     for run in runs:
-        method, found = built(run)
-        assert found == (0.5, 1500, 5) and method.local_epochs == 10 and method.share == "train"
+        method, steps = built(run)
+        assert steps == (0.5, 1500, 5) and method.local_epochs == 10 and method.share == "train"
 
 
 def test_the_score_is_that_of_the_lowest_validation_loss() -> None:
@@ -133,8 +133,8 @@ def test_graphs_have_the_printed_degree_and_strength(name: str) -> None:
     one = int(graph.y.sum())
     within = (one * (one - 1) + (nodes - one) * (nodes - one - 1)) / 2 * (d + lam * d**0.5)
     share = within / (within + one * (nodes - one) * (d - lam * d**0.5))
-    found = float((graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).double().mean())
-    assert abs(found - share) < 4 * (share * (1 - share) / (graph.edge_index.shape[1] / 2)) ** 0.5
+    homophily = float((graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).double().mean())
+    assert abs(homophily - share) < 4 * (share * (1 - share) / (graph.edge_index.shape[1] / 2)) ** 0.5
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -145,6 +145,6 @@ def test_features_have_the_printed_signal(name: str) -> None:
     for seed in range(repetitions):
         data = datasets.assemble(name, "", "public", seed)
         along.append((2 * data.y.numpy() - 1) * (data.x.double().numpy() @ u) / (u @ u))
-    found, signal = np.concatenate(along), (mu / nodes) ** 0.5
-    error = 1 / (10 * float(np.linalg.norm(u)) * len(found) ** 0.5)  # of noise of variance 1 / p, p = 100
-    assert 4 * error < 0.05 * signal and abs(float(found.mean()) - signal) < 4 * error
+    strength, signal = np.concatenate(along), (mu / nodes) ** 0.5
+    error = 1 / (10 * float(np.linalg.norm(u)) * len(strength) ** 0.5)  # of noise of variance 1 / p, p = 100
+    assert 4 * error < 0.05 * signal and abs(float(strength.mean()) - signal) < 4 * error

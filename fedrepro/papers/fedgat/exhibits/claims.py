@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.papers.fedgat.exhibits import settings
-from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, PANELS
-from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, LABELS, NON_IID, READINGS
+from fedrepro.papers.fedgat.exhibits import grids
+from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, DATASETS, IID, LABELS, NON_IID, PANELS, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, revealed, worst_attacks
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts
@@ -37,11 +36,11 @@ def above(row: str, points: float) -> list[Difference]:
 
     As coded, FedGAT does not depend on the partition (FG-Q12c), nor does a central model. Their difference is one part.
     """
-    central = settings.ROWS[row]["method"] == "Central"
-    partition = {"partition": settings.CENTRAL} if central else {}
+    central = grids.ROWS[row]["method"] == "Central"
+    partition = {"partition": grids.CENTRAL} if central else {}
     parts = []
     for reading in READINGS:
-        once = central and reading == settings.CODE_READING
+        once = central and reading == grids.CODE_READING
         parts.append(
             Difference(
                 "FG-T1",
@@ -75,7 +74,7 @@ def above_at(row: str) -> list[Difference]:
 # FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
 OWN_STEPS = Difference(
     "FG-T1",
-    ours(settings.TEXT_READING),
+    ours(grids.TEXT_READING),
     minus={"method": "FedGCN"},
     minus_exhibit="FG-Q12b",
     per={"dataset": DATASETS, "partition": (NON_IID, IID)},
@@ -103,8 +102,8 @@ def near(
 def by_degree() -> list[Difference]:
     """Return FedGAT's change from degree 16 to 8 for each beta; as coded it depends on no beta, and is one part."""
     few, many = {"degree": 8}, {"degree": 16}
-    once = near("FG-F5a", few, many, "any beta", [settings.CODE_READING])
-    return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [settings.TEXT_READING])]
+    once = near("FG-F5a", few, many, "any beta", [grids.CODE_READING])
+    return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [grids.TEXT_READING])]
 
 
 def by_clients(panel: str) -> list[Difference | Derived]:
@@ -132,7 +131,7 @@ def by_clients(panel: str) -> list[Difference | Derived]:
             for reading in READINGS
         }
 
-    cut = {"method": "DistGAT", "reading": settings.TEXT_READING}
+    cut = {"method": "DistGAT", "reading": grids.TEXT_READING}
     fall = Difference(
         f"FG-F2{panel}", {**cut, **many}, {**cut, **few}, below=0.0, name=f"{where}, DistGAT's change, text"
     )

@@ -212,10 +212,10 @@ def identity_checks(frame: pd.DataFrame) -> list[Row]:
     """
     rows = []
     for name, method in IDENTITIES.items():
-        found, column = frame[frame["method"].eq(method)], identity_error(name)
-        rows.append(checks.row(name, column.replace("_", " "), found[column].max(skipna=False), 1e-10))
+        runs, column = frame[frame["method"].eq(method)], identity_error(name)
+        rows.append(checks.row(name, column.replace("_", " "), runs[column].max(skipna=False), 1e-10))
         if name in CONTROLS:
-            rows.append(checks.control(name, CONTROLS[name], found["control"].min(skipna=False), 1e-10))
+            rows.append(checks.control(name, CONTROLS[name], runs["control"].min(skipna=False), 1e-10))
     cosine = frame.loc[frame["method"].eq(IDENTITIES["GFL-I2"]), "printed_cosine"].max(skipna=False)
     return [*rows, checks.row("GFL-Q3", "cosine of the printed step to the gradient", cosine, 1, holds=cosine >= 0)]
 
