@@ -1,7 +1,7 @@
 """Train FedGAT, and DistGAT, the baseline of its paper.
 
 "FedGAT: A Privacy-Preserving Federated Approximation Algorithm for Graph Attention Networks", Siddharth Ambekar,
-Yuhang Yao, Ryan Li and Carlee Joe-Wong, 2024.
+Yuhang Yao, Ryan Li and Carlee Joe-Wong, 2024, https://arxiv.org/abs/2412.16144.
 
 The clients train a GAT of two layers. The first layer needs the features of neighbours at other clients, weighted by
 scores e_ij that change with every step. FedGAT replaces the score by a polynomial p of fixed degree. The server then
@@ -127,9 +127,10 @@ class FedGAT(DistGAT):
         return chebyshev.coefficients(scaled, self.degree)
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Return the clients after the exchange of Algorithm 1, and the initial weights.
+        """Return the clients after the exchange of Algorithm 1 (lines 1 to 3), and the initial weights.
 
-        Each client can then compute layer 1 at its nodes and at their neighbours.
+        Each client can then compute layer 1 at its nodes and at their neighbours. The matrices of line 2 are counted
+        and not built, since the edge form gives the same layer.
         """
         dropped = self.lone_neighbour == "dropped"
         extended = fed.halo(2, [without_lone_neighbours(source) for source in fed.sources] if dropped else None)
@@ -140,7 +141,7 @@ class FedGAT(DistGAT):
         return extended, state
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Return the logits `[nodes, classes]`: layer 1 by Eq. 7, layer 2 an exact GAT layer."""
+        """Return the logits `[nodes, classes]` (Algorithm 2, line 3), with layer 1 by Eq. 7 and layer 2 as in a GAT."""
         h, score, edges = self._first(weights, fed)
         heads = attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
         return self.model.second_layer(weights, fed, heads)
@@ -229,7 +230,7 @@ def without_lone_neighbours(source: Source) -> Data:
 
 
 def _count_exchange(fed: Federation, extended: Federation) -> None:
-    """Count the exchange of Algorithm 1 as if the matrices were sent.
+    """Count the exchange of Algorithm 1 (lines 1 and 3) as if the matrices were sent.
 
     The clients send all features. The server sends M1(s), M2(s), K1 and K2 for every node whose layer 1 a client
     computes. If a node has g neighbours, itself among them, these are 2 d matrices of (2g)^2, a vector of 2g and a
@@ -254,11 +255,11 @@ def _count_exchange(fed: Federation, extended: Federation) -> None:
 
 
 def attend(edges: Edges, score: Tensor, h: Tensor) -> Tensor:
-    """Return what `layers.attend` returns (Eq. 1 and 2), `[nodes, heads, width]`.
+    """Return the mean of the neighbours' `h`, weighted by `score` (Eq. 1 and 2), `[nodes, heads, width]`.
 
     Args:
-        score: `[edges, heads]`.
-        h: `[nodes, heads, width]`.
+        score: e_ij, not yet divided by its sum over the neighbours, `[edges, heads]`.
+        h: W h_j, `[nodes, heads, width]`.
     """
     if not kernels.compiled(h, score.numel()):
         return layers.attend(edges, score, h)

@@ -29,7 +29,7 @@ def test_cells_are_those_of_table_1(runs: list[grids.Run]) -> None:
 
 
 def test_networks_are_those_of_the_appendix() -> None:
-    """A GAT has 8 heads of 8 units, and 8 output heads on PubMed alone; FedGAT's degree is 16; there is no dropout."""
+    """A GAT has 8 heads of 8 units, and 8 output heads only on PubMed; FedGAT's degree is 16; there is no dropout."""
     for run in [*RUNS, *LITERAL]:
         method, _ = tasks.method(run, features=20, classes=4)
         assert (method.model.dropout, method.model.first_dropout) == (0, 0)

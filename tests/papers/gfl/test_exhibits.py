@@ -93,7 +93,7 @@ def test_a_cell_is_explained_by_a_reading_that_fits_it() -> None:
 
 
 def test_misprinted_cells_are_not_tested() -> None:
-    """FedMLP at I = 50 and MLPs print another row's number, so that neither reading is held against it."""
+    """FedMLP at I = 50 and MLPs print another row's number, so that neither reading is compared with it."""
     words = judged(tables.prepare(frames(0.0), "GFL-T2")).query("dataset == 'csbm-SC' and reading in ('main', 'text')")
     by_row = words.groupby(["method", "setting"])["verdict"].agg(set)
     assert by_row["FedMLP", "I=50"] == by_row["MLPs", ""] == {"not tested"}

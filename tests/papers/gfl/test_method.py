@@ -240,7 +240,7 @@ def test_clients_without_labels_share_one_slice_that_never_moves() -> None:
 
 
 def test_runs_side_by_side_equal_runs_alone() -> None:
-    """Noise and batches are functions of seed, client and round: two runs stacked give what each gives alone."""
+    """Noise and batches are functions of seed, client and round: two runs stacked give what each gives by itself."""
     method = GFLAPPNP(model=NET, lr=0.2, local_epochs=3, noise=1.0, batch=1, update="pass", share="train")
     alone = [train(method, federate(data(seed), seed), 3) for seed in (0, 1)]
     both = train(method, Federation.stack([federate(data(seed), seed) for seed in (0, 1)]), 3)

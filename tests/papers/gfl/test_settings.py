@@ -34,7 +34,7 @@ PRINTED: dict[tuple[str, str], tuple[float, int, int]] = {
     ("csbm-DNC", "GraphSAGE"): (0.02, 5000, 0),
     ("subCora", "GraphSAGE"): (0.01, 4000, 0),
 }
-# What the authors' public code has instead (GFL-Q11).
+# The authors' public code has these instead (GFL-Q11).
 CODED: dict[tuple[str, str, str], tuple[float, int, int]] = {
     ("csbm-DNC", "GFL-APPNP", "I=1"): (0.2, 3000, 0),
     ("csbm-SC", "GFL-APPNP-V1", "I=10"): (0.2, 2500, 5),
@@ -71,7 +71,7 @@ def test_cells_of_table_2_train_as_printed() -> None:
 
 @pytest.mark.parametrize(("dataset", "row"), [cell for cell in CELLS if cell[1] in ROWS])
 def test_gfl_has_the_printed_network_and_variants(dataset: str, row: tuple[str, str]) -> None:
-    """Section 6.1: two layers, 64 units, alpha 0.1, M 10. A.2.5: V1 adds standard normal noise. V2 sends h alone.
+    """Section 6.1: two layers, 64 units, alpha 0.1, M 10. A.2.5: V1 adds standard normal noise. V2 sends only h.
 
     The mean h_j is over training samples in supervised classification, and over all samples elsewhere (GFL-Q7).
     """

@@ -71,7 +71,7 @@ def above_at(row: str) -> list[Difference]:
     ]
 
 
-# FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
+# FedGAT in the reading *text* minus FedGCN with the steps of FedGCN's paper.
 OWN_STEPS = Difference(
     "FG-T1",
     ours(grids.TEXT_READING),
@@ -100,14 +100,14 @@ def near(
 
 
 def by_degree() -> list[Difference]:
-    """Return FedGAT's change from degree 16 to 8 for each beta; as coded it depends on no beta, and is one part."""
+    """Return FedGAT's change from degree 16 to 8 for each beta. As coded it depends on no beta, so it is one part."""
     few, many = {"degree": 8}, {"degree": 16}
     once = near("FG-F5a", few, many, "any beta", [grids.CODE_READING])
     return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [grids.TEXT_READING])]
 
 
 def by_clients(panel: str) -> list[Difference | Derived]:
-    """Return the parts of a panel of Figure 2: both rows' changes over the clients, and how much further DistGAT falls.
+    """Return both rows' changes over the clients in a panel of Figure 2, and how much further DistGAT falls.
 
     FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. As coded, FedGAT does not change
     (FG-Q12c), so that DistGAT's two losses are one part.
@@ -138,8 +138,8 @@ def by_clients(panel: str) -> list[Difference | Derived]:
     return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), fall, Derived(further_fall)]
 
 
-def verdict(parts: Sequence[bool]) -> str:
-    """Return the verdict of a claim whose parts hold or do not."""
+def combine(parts: Sequence[bool]) -> str:
+    """Return the verdict of a claim from its parts, each of which holds or does not."""
     return "holds" if all(parts) else MIXED if any(parts) else "fails"
 
 
@@ -171,7 +171,7 @@ def cost_of_pretraining(get: Get) -> Finding:
         parts.append(more == len(wide))
         ends = f"from {clients[middle]} to {clients[-1]} clients as from {clients[0]} to {clients[middle]}"
         texts.append(f"{exhibit}: {' and '.join(told)} {ends}, iid dearer at {more} of {len(wide)} numbers of clients")
-    return "; ".join(texts), verdict(parts)
+    return "; ".join(texts), combine(parts)
 
 
 def vector_against_matrix(get: Get) -> Finding:
@@ -195,7 +195,7 @@ def vector_against_matrix(get: Get) -> Finding:
         f"(with any number at most {ratio.max():.1f}); "
         f"features recovered: Matrix {100 * shares['matrix']:.0f}%, Vector {100 * shares['vector']:.0f}%"
     )
-    return text, verdict(parts)
+    return text, combine(parts)
 
 
 def bounded_errors(get: Get) -> Finding:
@@ -217,13 +217,14 @@ def bounded_errors(get: Get) -> Finding:
         f"Eq. 16 and 17 with the statement's epsilon; with the proof's epsilon, for any psi, {holds[proof].sum()} of "
         f"{proof.sum()}; as corrected {holds[corrected].sum()} of {corrected.sum()}"
     )
-    return text, verdict([*printed, *holds[proof]])
+    return text, combine([*printed, *holds[proof]])
 
 
 def features_revealed(get: Get) -> Finding:
     """Judge whether one client recovers a neighbour's features from its messages.
 
-    The paper's guarantee asks that lone cross-client neighbours are dropped. The attack with them kept is only told.
+    The paper's guarantee asks that lone cross-client neighbours are dropped. The evidence also names the attack that
+    keeps them, which judges nothing.
     """
     attacks = get("FG-I6")
     worst = worst_attacks(attacks, "dropped")

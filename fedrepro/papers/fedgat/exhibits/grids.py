@@ -10,7 +10,7 @@ The reading *code* is what public code does (FG-Q12c), scored at its last round:
     GCN                     not in that code. The settings of the GCN's own paper (Kipf and Welling 2017): rate 0.01,
                             decay 0.0005, 200 rounds, feature rows divided by their sums. We leave out its dropout, as
                             FedGAT's paper says, and decay both layers, where it decays the first.
-    FedGCN                  the public code of its own paper: gradient descent at 0.5, decay 0.0005, three local steps,
+    FedGCN                  the public code of FedGCN's paper: gradient descent at 0.5, decay 0.0005, three local steps,
                             100 rounds, dropout 0.5 between the layers, features as they are. Ours sends exact sums,
                             where that code sends raw features, see `fedrepro.baselines.fedgcn`.
 
@@ -76,15 +76,15 @@ _attack = partial(fedgat_sweep, task="attack", dataset="Cora", partition=NON_IID
 
 
 def tried(row: str) -> tuple[Point, ...]:
-    """Return the six points tried for a row: the pairs, of which FedGCN's own paper replaces the public code's."""
+    """Return the six points tried for a row. FedGCN has the steps of its paper instead of the public code's pair."""
     return (*(pair for pair in PAIRS if pair != PAIRS[1]), OWN_PAPER[row]) if row in OWN_PAPER else PAIRS
 
 
 def chosen(row: str, dataset: str, partition: str) -> Point:
-    """Return the point of `chosen.csv` for a cell of Table 1; partly i.i.d. labels take that of i.i.d. ones.
+    """Return the point of `chosen.csv` for a cell of Table 1. Partly i.i.d. labels take that of i.i.d. ones.
 
-    It has the highest validation accuracy in the stored tuning runs, and is the first of equals. A test recomputes the
-    file from the store.
+    The point has the highest validation accuracy in the stored tuning runs, and is the first of equals. A test
+    recomputes the file from the store.
     """
     return _chosen()[dataset, row, IID if partition == PARTLY_IID else partition]
 
@@ -175,7 +175,7 @@ def both_readings() -> list[Run]:
 
 
 def table1_code() -> list[Run]:
-    """Return FedGAT and DistGAT in the code's reading (FG-Q12c): averaged gradients, Adam at the server, one head."""
+    """Return FedGAT and DistGAT with averaged gradients, Adam at the server and one output head (FG-Q12c)."""
     runs = [
         training(row, dataset, partition, CODE[dataset], output_heads=1, **score)
         for dataset in DATASETS
@@ -203,7 +203,7 @@ def code_steps() -> list[Run]:
 
 
 def tuning() -> list[Run]:
-    """Return all points tried: six a row of Table 1, for 30 rounds, with one seed."""
+    """Return the runs of all points tried, six for each cell of Table 1, with 30 rounds and one seed."""
     runs = [training(*cell, point, rounds=TUNING_ROUNDS) for cell in cells() for point in tried(cell[0])]
     return seeded(runs, [TUNING_SEED])
 
@@ -272,7 +272,7 @@ def edges() -> list[Run]:
 
 
 def small_traffic() -> list[Run]:
-    """Return the smoke runs of all counts: two numbers of clients, since a curve needs two."""
+    """Return the smoke runs of all counts. They have two numbers of clients, since a curve needs two."""
     return smallest(traffic(["Cora"], (2, 5)), ("partition", "clients"), {})
 
 

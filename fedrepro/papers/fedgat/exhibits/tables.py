@@ -50,7 +50,7 @@ def _name_in_table1(run: dict[str, Any]) -> str:
 
 
 def main_reading(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
-    """Return the runs of a main table that stand first: those of the reading *code*."""
+    """Return the runs of a main table that come first, which are those of the reading *code*."""
     return frames.select(frame, {"reading": CODE_READING})
 
 
@@ -125,7 +125,7 @@ def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None,
 
 
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the validation accuracy of the tuning runs: one row a cell of Table 1, one column a point tried."""
+    """Return the validation accuracy of the tuning runs, one row a cell of Table 1 and one column a point tried."""
     point = "lr " + frame["lr"].astype(str) + ", decay " + frame["weight_decay"].astype(str)
     if "optimizer" in frame:  # the pairs leave it at its default
         point = point.mask(frame["optimizer"].eq("sgd"), "its own paper's")
@@ -216,7 +216,10 @@ def cost_checks(frame: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def counterexamples(record: pd.Series) -> pd.DataFrame:
-    """Return error and corrected bound as multiples of the printed bound: case, multiple, what."""
+    """Return error and corrected bound as multiples of the printed bound.
+
+    The columns are the case, the multiple, and what it is a multiple of.
+    """
     cases = {
         "attention": "Theorem 3:\n20 neighbours,\nLeakyReLU",
         "embedding": "Theorem 4:\ntwo neighbours,\nidentity",

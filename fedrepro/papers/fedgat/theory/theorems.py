@@ -204,7 +204,7 @@ def _theorem5(seed: int) -> list[Row]:
         text = f"Eq. 16, psi = {psi}, the statement's epsilon (the error of the scores), as printed"
         rows.append(_bound(f"FG-Th5-15-{psi}", f"Eq. 15, psi = {psi}, as printed", ratios["scores"]))
         rows.append(_bound(f"FG-Th5-16-{psi}", text, ratios["attention measured"]))
-        # Where no score changes, both sides of Eq. 17 are delta.
+        # Both sides of Eq. 17 are delta if no score changes.
         ratio, text = ratios["embeddings measured"], text.replace("Eq. 16", "Eq. 17")
         within = ratio <= 1 + EQUAL
         rows.append(row(f"FG-Th5-17-{psi}", f"{text} (largest error over bound)", ratio, 1.0, holds=within))
@@ -274,8 +274,7 @@ def _turned(delta: float) -> Iterator[tuple[Layer, Layer]]:
     """Yield pairs of opposed neighbours, and the same ones moved by `delta` in directions from b_2 to across it.
 
     Along b_2 they move to opposite sides, so that one score rises and one falls. Across it they move to one side, which
-    carries the embedding along. In directions between these, psi = identity
-    breaks Eq. 17 with the statement's epsilon.
+    carries the embedding along. In directions between these, psi = identity breaks Eq. 17 with the statement's epsilon.
     """
     layer = opposed_neighbours()
     inner = layer._replace(own=(1 - delta) * layer.own, near=(1 - delta) * layer.near)
