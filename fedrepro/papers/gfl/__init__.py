@@ -5,7 +5,7 @@ clients share), `clients` and `data` (a client's samples, and the graphs they co
 by line), `theory`, `attack`, `exhibits`.
 
 Validation chooses no hyper-parameter here. Rates and updates are those of the paper and of its public code
-(`settings.toml`), so this folder has no `chosen.csv`. Validation only chooses the round that is scored (Appendix A.2.2).
+(`settings.toml`), so there is no `chosen.csv`. Validation only chooses the round that is scored (Appendix A.2.2).
 """
 
 NAME = "GFL-APPNP"
