@@ -1,8 +1,8 @@
-"""Train MLPs of which each client keeps the model of its own lowest validation loss (GFL-S).
+"""Train MLPs of which each client keeps the model of its lowest validation loss (GFL-S).
 
 GFL-APPNP's paper (Appendix A.2.2) keeps the model of the lowest validation loss, and does not say whose loss that is
 where every client has a separate model. `method.MLPs` has one round for all clients, that of their lowest pooled
-loss. In the public code each client keeps the model of the round in which its own loss is lowest.
+loss. In the public code each client keeps the model of the round in which its loss is lowest.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def subcora_statistics(run: Run) -> dict[str, Any]:
 def gradient_split(run: Run) -> dict[str, Any]:
     """Compare the gradient of one client's loss by Eq. 15b with automatic differentiation (GFL-I2, GFL-Q3).
 
-    With the printed sign (y - y^) the cosine to the gradient is -1: such a step ascends.
+    A step of the printed sign (y - y^) ascends, since its cosine to the gradient is -1.
     """
     fed, method = setting(run)
     fed, state = method.start(fed)

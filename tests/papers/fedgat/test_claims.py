@@ -51,7 +51,7 @@ def leak(matrix: float, vector: float, kept: float | None = None) -> pd.DataFram
 
 
 def test_the_attack_is_judged_by_the_form() -> None:
-    """Recovered features fail the claim, and a control that recovers something is told."""
+    """Recovered features fail the claim, and a control that recovers something is reported."""
     attacks = leak(1.0, 0.5).assign(control=[0.0, 0.5, 0.0, 0.0])
     checks = tables.attack_checks(attacks).set_index("id")["verdict"]
     assert checks["FG-I6"] == checks["FG-I6-vector"] == "fails"

@@ -217,7 +217,7 @@ def test_a_round_can_cost_too_much(seconds: float, memory: float | None, verdict
 
 @pytest.mark.parametrize(("error", "verdicts"), [(1e-12, ["holds", "fails, as it must"]), (1.0, ["fails"])])
 def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[str]) -> None:
-    """One layer that differs fails the algorithm, and a control that does not differ is told."""
+    """One layer that differs fails the algorithm, and a control that does not differ is reported."""
     good = {"matrix": 1e-13, "matrix_in_blocks": 1e-13, "vector": 1e-13, "matrix_control": 1.0, "vector_control": 1.0}
     shared: dict[str, Any] = {"dataset": "Cora", "whole": 5, "in_blocks": 1}
     frame = pd.DataFrame([shared | good, shared | good | {"matrix": error}])

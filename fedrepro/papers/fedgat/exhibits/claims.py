@@ -34,7 +34,7 @@ def ours(reading: str, **where: Any) -> dict[str, Any]:
 def above(row: str, points: float) -> list[Difference]:
     """Return FedGAT minus another row of Table 1 in each cell, code with code and text with text, above `points`.
 
-    As coded, FedGAT does not depend on the partition (FG-Q12c), nor does a central model. Their difference is one part.
+    FedGAT as coded does not depend on the partition (FG-Q12c), nor does a central model. Their difference is one part.
     """
     central = grids.ROWS[row]["method"] == "Central"
     partition = {"partition": grids.CENTRAL} if central else {}
@@ -100,7 +100,7 @@ def near(
 
 
 def by_degree() -> list[Difference]:
-    """Return FedGAT's change from degree 16 to 8 for each beta. As coded it depends on no beta, so it is one part."""
+    """Return FedGAT's change from degree 16 to 8 for each beta. FedGAT as coded depends on no beta and is one part."""
     few, many = {"degree": 8}, {"degree": 16}
     once = near("FG-F5a", few, many, "any beta", [grids.CODE_READING])
     return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [grids.TEXT_READING])]
@@ -109,7 +109,7 @@ def by_degree() -> list[Difference]:
 def by_clients(panel: str) -> list[Difference | Derived]:
     """Return both rows' changes over the clients in a panel of Figure 2, and how much further DistGAT falls.
 
-    FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. As coded, FedGAT does not change
+    FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. FedGAT as coded does not change
     (FG-Q12c), so that DistGAT's two losses are one part.
     """
     dataset, partition = PANELS[panel]

@@ -97,7 +97,7 @@ def with_new_graphs(
     Args:
         printed: rows of `exhibits.published`.
         stored: returns the runs of an exhibit, here of GFL-T2-redrawn.
-        reading: one of `other_readings`, or "main". With votes the scores by votes count.
+        reading: one of `other_readings`, or "main". Readings with votes take the scores by votes.
     """
     anew = stored("GFL-T2-redrawn")
     runs = main_reading(_votes(anew) if "votes" in reading else anew, "GFL-T2", "redrawn")
