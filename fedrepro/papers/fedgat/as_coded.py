@@ -53,7 +53,7 @@ class _TwoSoftmaxes:
 
 @dataclass(frozen=True, kw_only=True)
 class DistGATAsCoded(_TwoSoftmaxes, DistGATSGD):
-    """DistGAT as the authors' public code trains it; with one client, the code's central GAT."""
+    """DistGAT as the authors' public code trains it. With one client it is the code's central GAT."""
 
 
 @dataclass(frozen=True, kw_only=True)

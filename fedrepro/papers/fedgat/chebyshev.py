@@ -47,7 +47,7 @@ def least_squares(f: Callable[[np.ndarray], np.ndarray], degree: int, points: in
 
 
 class _Series(torch.autograd.Function):
-    """The sum of c_n T_n(t), with a derivative of its own.
+    """The sum of c_n T_n(t), with its derivative written out.
 
     One pass of the recurrence gives value and derivative. Only the derivative is kept for the backward pass, where
     automatic differentiation would keep every T_n.

@@ -51,12 +51,12 @@ def recovered(neighbours: int = 3, noise: float = 0.0, seed: int = 0) -> pd.Data
     h = pictures.normal(neighbours, pictures.FEATURES, seed=seed)
     (sent,) = protocol.matrix_messages(0, h[0], h, seed)
     noisy = {
-        name: getattr(sent, name) + noise * pictures.normal(*getattr(sent, name).shape, seed=place)
-        for place, name in enumerate(("m1", "m2", "k1", "k2"))
+        name: getattr(sent, name) + noise * pictures.normal(*getattr(sent, name).shape, seed=number)
+        for number, name in enumerate(("m1", "m2", "k1", "k2"))
     }
     message = protocol.MatrixMessage(node=0, first=0, **noisy)
-    found = attack.match(attack.recover(lambda: iter([message]), h[0]), h)
+    guesses = attack.match(attack.recover(lambda: iter([message]), h[0]), h)
     names = [f"feature {number}" for number in range(pictures.FEATURES)]
     rows = [f"node {row}" for row in range(neighbours)]
-    parts = {"true": pd.DataFrame(h.numpy(), rows, names), "recovered": pd.DataFrame(found.numpy(), rows, names)}
+    parts = {"true": pd.DataFrame(h.numpy(), rows, names), "recovered": pd.DataFrame(guesses.numpy(), rows, names)}
     return pd.concat(parts, axis=1).round(3)

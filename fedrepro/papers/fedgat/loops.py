@@ -1,4 +1,4 @@
-"""The loop of `fedrepro.papers.fedgat.attention`, compiled by Numba. It is the plain reading of its formula."""
+"""The loop of `fedrepro.papers.fedgat.method.attend`, compiled by Numba. It is the plain reading of its formula."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numba
 
 @numba.njit(cache=True, nogil=True)
 def mix(ptr, edge, other, score, rows, out):  # type: ignore[no-untyped-def]
-    """See `attention._mix`; `out` holds zeros."""
+    """Add into `out`, which holds zeros, what `method._mix` describes."""
     for i in range(len(ptr) - 1):
         for at in range(ptr[i], ptr[i + 1]):
             e = edge[at]

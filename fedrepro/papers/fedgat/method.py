@@ -1,7 +1,7 @@
 """Train FedGAT, and DistGAT, the baseline of its paper.
 
 "FedGAT: A Privacy-Preserving Federated Approximation Algorithm for Graph Attention Networks", Siddharth Ambekar,
-Yuhang Yao, Ryan Li and Carlee Joe-Wong, 2024.
+Yuhang Yao, Ryan Li and Carlee Joe-Wong, 2024, https://arxiv.org/abs/2412.16144.
 
 The clients train a GAT of two layers. The first layer needs the features of neighbours at other clients, weighted by
 scores e_ij that change with every step. FedGAT replaces the score by a polynomial p of fixed degree. The server then
@@ -57,10 +57,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
 from fedrepro.engine.client_graphs import Source
@@ -68,11 +70,13 @@ from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation, Weights
 from fedrepro.engine.fedsgd import FedSGD
 from fedrepro.engine.method import State
-from fedrepro.engine.nn import layers, random
+from fedrepro.engine.nn import kernels, layers, random
 from fedrepro.engine.nn.models import GAT
 from fedrepro.engine.nn.sparse import Edges
 from fedrepro.errors import one_of, require
-from fedrepro.papers.fedgat import attention, chebyshev
+from fedrepro.papers.fedgat import chebyshev
+
+BLOCK = 4096  # edges whose gradients are computed at once, which then stay in a core's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +127,10 @@ class FedGAT(DistGAT):
         return chebyshev.coefficients(scaled, self.degree)
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Return the clients after the exchange of Algorithm 1, and the initial weights.
+        """Return the clients after the exchange of Algorithm 1 (lines 1 to 3), and the initial weights.
 
-        Each client can then compute layer 1 at its nodes and at their neighbours.
+        Each client can then compute layer 1 at its nodes and at their neighbours. The matrices of line 2 are counted
+        and not built, since the edge form gives the same layer.
         """
         dropped = self.lone_neighbour == "dropped"
         extended = fed.halo(2, [without_lone_neighbours(source) for source in fed.sources] if dropped else None)
@@ -136,9 +141,9 @@ class FedGAT(DistGAT):
         return extended, state
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Return the logits `[nodes, classes]`: layer 1 by Eq. 7, layer 2 an exact GAT layer."""
+        """Return the logits `[nodes, classes]` (Algorithm 2, line 3), with layer 1 by Eq. 7 and layer 2 as in a GAT."""
         h, score, edges = self._first(weights, fed)
-        heads = attention.attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
+        heads = attend(edges, chebyshev.evaluate(score / self.interval, self.series), h)
         return self.model.second_layer(weights, fed, heads)
 
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
@@ -225,7 +230,7 @@ def without_lone_neighbours(source: Source) -> Data:
 
 
 def _count_exchange(fed: Federation, extended: Federation) -> None:
-    """Count the exchange of Algorithm 1 as if the matrices were sent.
+    """Count the exchange of Algorithm 1 (lines 1 and 3) as if the matrices were sent.
 
     The clients send all features. The server sends M1(s), M2(s), K1 and K2 for every node whose layer 1 a client
     computes. If a node has g neighbours, itself among them, these are 2 d matrices of (2g)^2, a vector of 2g and a
@@ -239,3 +244,57 @@ def _count_exchange(fed: Federation, extended: Federation) -> None:
     nodes = torch.bincount(fed.run[fed.batch.batch], minlength=fed.runs).cpu().numpy()
     fed.traffic.send("up", "features", fed.features * nodes)
     fed.traffic.send("down", "matrices", down.cpu().numpy())
+
+
+# -- the weighted sum of a layer ---------------------------------------------------------------------------------------
+#
+# A client of FedGAT scores every edge of its extended graph in every head. Ten clients of Squirrel have millions of
+# edges together, each with a message of 64 numbers in `layers.attend`. On a CPU one compiled loop gathers, weighs and
+# sums instead, and stores no message per edge. It rounds each product and adds in the order of the edges, as the torch
+# operations do, so that all digits are those of `layers.attend`.
+
+
+def attend(edges: Edges, score: Tensor, h: Tensor) -> Tensor:
+    """Return the mean of the neighbours' `h`, weighted by `score` (Eq. 1 and 2), `[nodes, heads, width]`.
+
+    Args:
+        score: e_ij, not yet divided by its sum over the neighbours, `[edges, heads]`.
+        h: W h_j, `[nodes, heads, width]`.
+    """
+    if not kernels.compiled(h, score.numel()):
+        return layers.attend(edges, score, h)
+    total = edges.sum(score)
+    mixed: Tensor = _Mixed.apply(score, h, edges)  # type: ignore[no-untyped-call]
+    return mixed / torch.where(total == 0, 1.0, total)[..., None]
+
+
+class _Mixed(torch.autograd.Function):
+    """The sum over the edges of each target node of the score times the source's `h`."""
+
+    @staticmethod
+    def forward(ctx: Any, score: Tensor, h: Tensor, edges: Edges) -> Tensor:
+        ctx.edges = edges
+        ctx.save_for_backward(score, h)
+        return _mix(edges._by_target.ptr_t, edges._by_target.order, edges.source, score, h)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (score, h), edges = ctx.saved_tensors, ctx.edges
+        grad_score, by = torch.empty_like(score), edges._by_source
+        at_target, at_source = h.new_empty(2, BLOCK, *h.shape[1:]).unbind()
+        for out, source, target in zip(*(part.split(BLOCK) for part in (grad_score, edges.source, edges.target))):
+            product = torch.index_select(grad, 0, target, out=at_target[: len(out)])
+            product.mul_(torch.index_select(h, 0, source, out=at_source[: len(out)]))
+            torch.sum(product, -1, out=out)
+        return grad_score, _mix(by.ptr_t, by.order, edges.target, score, grad), None
+
+
+def _mix(ptr: Tensor, edge: Tensor, other: Tensor, score: Tensor, rows: Tensor) -> Tensor:
+    """Return for each node the sum over its edges of `score[e] * rows[other[e]]`, in the order of `edge`."""
+    from fedrepro.papers.fedgat import loops  # Numba takes half a second to import
+
+    out = torch.zeros_like(rows, memory_format=torch.contiguous_format)
+    values = [part.detach().contiguous().numpy() for part in (score, rows)]
+    loops.mix(ptr.numpy(), edge.numpy(), other.numpy(), values[0], values[1], out.numpy())
+    return out

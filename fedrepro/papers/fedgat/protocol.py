@@ -85,7 +85,10 @@ class Message:
 class MatrixMessage(Message):
     """A message of Algorithm 1, whole or in parts.
 
-    Shapes: m1, m2 `[features, 2g, 2g]`, k1 `[2g]` in the first part and empty in the others, k2 `[2g, features]`.
+    Args:
+        m1, m2: `[features, 2g, 2g]`.
+        k1: `[2g]` in the first part, and empty in the others.
+        k2: `[2g, features]`.
     """
 
     m1: Tensor
@@ -98,7 +101,11 @@ class MatrixMessage(Message):
 class VectorMessage(Message):
     """A message of Vector FedGAT, always whole.
 
-    Shapes: m1, m2 `[features, 2g]`, k1 `[2g, features]`, k2 `[2g, 2g]`, k3 `[2g]`.
+    Args:
+        m1, m2: `[features, 2g]`.
+        k1: `[2g, features]`.
+        k2: `[2g, 2g]`.
+        k3: `[2g]`.
     """
 
     m1: Tensor
@@ -155,7 +162,7 @@ def message_parts(
 def matrix_messages(
     node: int, own: Tensor, h: Tensor, seed: int = 0, *, block: int | None = None, limit: int = LIMIT
 ) -> Iterator[MatrixMessage]:
-    """Return the message of Algorithm 1 about one node, whole or in parts of `block` features.
+    """Return the message of Algorithm 1 about one node (line 3), whole or in parts of `block` features.
 
     Args:
         node: number of the node. With `seed` it decides the orthonormal vectors and r.
@@ -185,7 +192,7 @@ def _matrix_parts(node: int, own: Tensor, h: Tensor, seed: int, block: int) -> I
 
 
 def projectors(g: int, seed: int, node: int) -> tuple[Tensor, Tensor]:
-    """Return u_1j `[g, 2g]`, from a QR decomposition, and U_j `[g, 2g, 2g]` of Eq. 9, with r drawn from (1/2, 2)."""
+    """Return u_1j `[g, 2g]`, from a QR decomposition, and U_j `[g, 2g, 2g]` (line 2, Eq. 9), with r from (1/2, 2)."""
     q = torch.linalg.qr(random.normal((2 * g, 2 * g), "orthonormal", seed, node)).Q.T
     u1, u2 = q[:g], q[g:]
     r = 2.0 ** float(2 * random.uniform((1,), "r", seed, node) - 1)
@@ -241,7 +248,7 @@ def _check_limit(node: int, form: str, g: int, features: int, size: int, limit: 
 
 
 def layer(messages: Iterable[Message], weights: Weights, series: np.ndarray, interval: float) -> Tensor:
-    """Return a node's first layer before bias and activation (Eq. 7), `[heads, hidden]`, from its message alone.
+    """Return a node's first layer before bias and activation (Eq. 7), `[heads, hidden]`, from its message only.
 
     Args:
         messages: all parts of the node's message.
@@ -320,7 +327,7 @@ Mailbox = dict[tuple[int, int], Message]  # (client, node) -> the client's messa
 
 
 def exchange(fed: Federation, form: str = "matrix", limit: int = LIMIT) -> Mailbox:
-    """Return the messages that every client receives before training, and count them in `fed.traffic`.
+    """Return the messages that every client receives before training (lines 1 and 4), and count them in `fed.traffic`.
 
     The clients send their features. The server sends a client one message about each node that it evaluates.
 
@@ -364,13 +371,13 @@ class FedGATProtocol(FedGAT):
         one_of("score", self.score, ("paper",))
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Run Algorithm 1. Return the federation and the initial weights with the messages."""
+        """Run Algorithm 1 (lines 1 to 4). Return the federation and the initial weights with the messages."""
         mailbox = exchange(fed, self.form, self.limit)
         extended, state = DistGAT.start(self, fed.halo(2))
         return extended, State(state.shared, state.personal, mailbox)
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
-        """Return the logits `[nodes, classes]`: layer 1 from the messages, layer 2 an exact GAT layer (Algorithm 2)."""
+        """Return the logits `[nodes, classes]`, layer 1 from the messages (Algorithm 2) and layer 2 as in a GAT."""
         slices = [{name: w[i] for name, w in weights.items()} for i in range(fed.slices)]
         heads = list(weights["layer1.weight"].new_zeros(fed.nodes, self.model.heads, self.model.hidden))
         for n in sorted(set(fed.attention_edges(1).target.tolist())):

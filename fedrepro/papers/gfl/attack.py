@@ -50,9 +50,10 @@ Pairs = list[tuple[Tensor, Tensor]]
 def reconstruct(run: Run) -> dict[str, Any]:
     """Return the cosine between a client's x and what an honest-but-curious party rebuilds after a whole training.
 
-    The victim is a leaf of a star. A curious centre is scored on the leaf that is closest to its guess. Options: party
-    ("server", or "client" for the centre), neighbours (of the centre), local_epochs I, updates T (so that T / I rounds
-    are seen), noise (V1 has 1).
+    The victim is a leaf of a star. A curious centre is scored on the leaf that is closest to its guess.
+
+    The option `party` is "server", or "client" for the centre. `neighbours` are those of the centre. `local_epochs` is
+    I and `updates` is T, so that T / I rounds are seen. `noise` is a standard deviation, of which V1 has 1.
     """
     server = one_of("party", run.options["party"], PARTIES) == "server"
     x, weight, averages = _train_on_star(run)
@@ -68,7 +69,8 @@ def reconstruct(run: Run) -> dict[str, Any]:
 def tell_apart(run: Run) -> dict[str, Any]:
     """Return the largest cosine, up to sign, between the shortest difference and any neighbour's x.
 
-    The centre of a star attacks its leaves after a whole training. Options: those of `reconstruct` but the party.
+    The centre of a star attacks its leaves after a whole training. The options are those of `reconstruct` without the
+    party.
     """
     x, weight, averages = _train_on_star(run)
     gradients = [gradient for _, gradient in _messages(run, x, weight, averages)]
@@ -140,8 +142,8 @@ def from_h(averages: Pairs, messages: Pairs, guess: Tensor) -> Tensor:
     """Return the x near a guess of its direction that fits one client's h in every round, `[features]`.
 
     The fit is MINPACK's (Levenberg and Marquardt). Each equation counts by the inverse length of its gradient without
-    ReLU, as late rounds have large weights and would count alone. A short first step keeps the fit near the guess. If
-    the rounds have fewer equations than x has features the guess is returned, as many x fit.
+    ReLU, as late rounds have large weights and would outweigh all others. A short first step keeps the fit near the
+    guess. If the rounds have fewer equations than x has features the guess is returned, as many x fit.
     """
     parts = [list(part) for part in zip(*averages)] + [[sums for sums, _ in messages]]
     first, second, h = (torch.stack(part).double().numpy() for part in parts)

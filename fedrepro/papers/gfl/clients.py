@@ -164,30 +164,30 @@ class Graph:
 
     @property
     def trained(self) -> slice:
-        """The run's training clients among the slices of the batch."""
+        """Return the run's training clients among the slices of the batch."""
         return slice(self.clients.start, self.clients.start + len(self.train))
 
     @cached_property
     def held(self) -> Tensor | slice:
-        """The samples that make up the means h_j."""
+        """Return the samples that make up the means h_j, as an index of the run's samples."""
         used = self.share > 0
         return slice(None) if bool(used.all()) else used.nonzero().squeeze(1)
 
     @cached_property
     def by_node(self) -> Pattern:
-        """The samples at `held`, grouped by their node."""
+        """Return the samples at `held`, grouped by their node."""
         return groups_of(self.node[self.held], len(self.a))
 
     @cached_property
     def x_held(self) -> Tensor | Sparse:
-        """The features of the samples that make up the means."""
+        """Return the features of the samples that make up the means, `[held samples, features]`."""
         if isinstance(self.held, slice):
             return self.x
         return self.x.rows(self.held) if isinstance(self.x, Sparse) else self.x[self.held]
 
     @cached_property
     def transposed(self) -> Tensor | Sparse:
-        """The transpose of `x_held`."""
+        """Return the transpose of `x_held`."""
         x = self.x_held
         if isinstance(x, Sparse):
             return Sparse.of(x.pattern.col, x.pattern.row, x.value, (x.shape[1], x.shape[0]))
@@ -195,14 +195,14 @@ class Graph:
 
     @cached_property
     def off(self) -> Tensor:
-        """The rows of A at the training clients with a zero diagonal, `[training clients, nodes]`."""
+        """Return the rows of A at the training clients with a zero diagonal, `[training clients, nodes]`."""
         out = self.a[self.train].clone()
         out[torch.arange(len(self.train)), self.train] = 0
         return out
 
     @cached_property
     def mix(self) -> Tensor:
-        """The product off off^T, float64, on the CPU: `[training clients, training clients]`."""
+        """Return the product off off^T in float64 on the CPU, `[training clients, training clients]`."""
         off = self.off.double().cpu()
         return off @ off.T
 

@@ -6,7 +6,7 @@ the graph joins the first samples of its two nodes.
 
     csbm-DNC           200 nodes with one sample each, split 10/10/80
     csbm-SNC           200 nodes with 40 samples each that have the node's label; nodes are split 10/10/80
-    csbm-SC            50 nodes with 120 samples each that have labels of their own; samples are split 10/10/100
+    csbm-SC            50 nodes with 120 samples each, whose labels may differ; samples are split 10/10/100
     csbm-d25 to -d5    40 nodes of mean degree 25, 15, 10, 5 with samples as csbm-SC, other lambda and mu (GFL-Q6)
     csbm-n40           40 nodes of mean degree 5 with 10 training samples each, for rates
     csbm-n10x40 ...    10, 20, 40 and 80 nodes of mean degree 5 with 40 training samples each, for rates against N
@@ -58,7 +58,7 @@ class Task:
     Args:
         nodes, degree, lam, mu: parameters of the block model, see `synthetic.csbm`.
         samples: number per node.
-        supervised: True gives every sample a label of its own, +1 with probability 0.7 if the node's tag is +1 and 0.3
+        supervised: True draws a label for every sample, +1 with probability 0.7 if the node's tag is +1 and 0.3
             otherwise, and splits samples. False gives a sample its node's label, and splits nodes.
         split: numbers of training, validation and test samples of each node, or of nodes.
     """
@@ -124,7 +124,7 @@ def _adjacency(graph: Data, dtype: type) -> sp.csr_matrix:
 
 @cache
 def topology(name: str, number: int = 0) -> Data:
-    """Return the graph of a task: the first draw that resembles the published one (GFL-G).
+    """Return the graph of a task, which is the first draw that resembles the published one (GFL-G).
 
     The graph is connected and has the printed mean degree within 5%. If nodes are split, its two classes are equal
     within 2% of the nodes. The paper states less: SC's graph is connected, and so is the training set of DNC and SNC.
@@ -245,8 +245,8 @@ def _in_set_order(adjacency: sp.csr_matrix, drawn: Array, train: Array) -> Array
     start = next(node for node in left if node in set(train))
     component, level = {start}, [start]
     while level:
-        found = dict.fromkeys(near for node in level for near in graph[node] if near in left and near not in component)
-        level = list(found)
+        fresh = dict.fromkeys(near for node in level for near in graph[node] if near in left and near not in component)
+        level = list(fresh)
         component.update(level)
     trees = (networkx.bfs_tree(graph, node, depth_limit=2) for node in list(component))
     return np.array(list({near for tree in trees for near in tree} - component))

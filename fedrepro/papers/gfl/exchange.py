@@ -8,9 +8,10 @@ The gradient of C_kc by the first layer is M_k diag(W2[:, c]) with M_k = sum_{j 
 which hidden units of j are on. The local steps use M_k only in products with samples (`Received.projected`), and the
 server's average uses a sum over clients that needs the m_j (`Received.on`). M_k itself is never stored.
 
-The noise of V1. Neighbour j adds E_j, `[classes, features, hidden]`, to the gradient that it uploads: standard normal
-numbers times `std`. So client k receives N_k = sum_{j != k} A_kj E_j. These N_k are normal with covariance
-`mix = std^2 A_off A_off^T` over the clients, equal for every entry. They can be drawn without the E_j (`draw`).
+The noise of V1. Neighbour j adds E_j, `[classes, features, hidden]`, to the gradient that it uploads. Its entries are
+standard normal numbers times `std`. So client k receives N_k = sum_{j != k} A_kj E_j. These N_k are normal with
+covariance `mix = std^2 A_off A_off^T` over the clients, equal for every entry. They can be drawn without the E_j
+(`draw`).
 
 If every client trains on one sample x_k, training uses less of the noise: x_k^T N_k in the local steps, and the sum
 sum_kc w_kc N_kc when the server averages. The w_kc depend on x_k^T N_k only, and both are jointly normal. We therefore
@@ -104,7 +105,7 @@ class Received:
 def exchange(
     fed: Federation, graphs: list[Graph], samples: Samples, shared: Weights, t: int, compensation: bool, std: float
 ) -> Received:
-    """Compute h_j, C_k and grad C_k under the server's average before round `t`.
+    """Compute h_j, C_k and grad C_k under the server's average before round `t` (Algorithm 1, lines 2, 3).
 
     Args:
         graphs: one per run.

@@ -1,9 +1,9 @@
 """Train GFL-APPNP and the methods that GFL compares it with: FedMLP, MLPs, and central models without biases.
 
 "Graph Federated Learning with Hidden Representation Sharing", Shuang Wu, Mingxuan Zhang, Yuantong Li, Carl Yang and
-Pan Li, CIKM Workshop 2022.
+Pan Li, CIKM Workshop 2022, https://arxiv.org/abs/2212.12158.
 
-Every client is a node of a graph and has samples of its own. All clients train one encoder, a two-layer MLP. They share
+Every client is a node of a graph and holds separate samples. All clients train one encoder, a two-layer MLP. They share
 hidden representations h, not samples. The server mixes these along the graph with a fixed matrix A (Eq. 13, 15):
 
     h_k = MLP(x_k; W)      C_k = sum_{j != k} A_kj h_j      prediction of k = softmax(A_kk h_k + C_k)
@@ -91,7 +91,7 @@ class Memory:
         graphs: one per run.
         samples: the clients' training samples.
         average: the weights under which the last exchange took place, `[runs, ...]`.
-        received: what that exchange gave.
+        received: the result of that exchange.
         trace: the losses so far.
     """
 
@@ -152,7 +152,7 @@ class GFLAPPNP(Method):
     # -- the hooks of a round ---------------------------------------------------------------------------------------
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Give each training client a slice of the stacked weights, and perform the first exchange."""
+        """Give each training client a slice of the stacked weights, and perform the first exchange (lines 2, 3)."""
         fed, nodes = group_untrained(fed)
         samples, graphs = Samples.of(fed), []
         # A round of one step never returns to the samples after its first move.
@@ -166,7 +166,7 @@ class GFLAPPNP(Method):
         return fed, State(shared, {}, Memory(graphs, samples, shared, received, Trace()))
 
     def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """Return local weights equal to the server's average: u = 0 and w = 0."""
+        """Return local weights equal to the server's average (line 4): u = 0 and w = 0."""
         memory: Memory = state.more
         if self.propagation != "none":
             count_messages(fed, memory.graphs, state.shared, t, self.compensation)
@@ -176,7 +176,7 @@ class GFLAPPNP(Method):
         return {BASE1: base, U: u, RECEIVED: w, SECOND: second, BASE2: second}
 
     def local_steps(self, fed: Federation, state: State, t: int) -> Iterator[Step]:
-        """Yield the steps of I updates."""
+        """Yield the steps of I updates (line 5)."""
         for step in range(self._steps(state.more.samples)):
             yield Step((U, RECEIVED, SECOND), partial(self.local_loss, fed=fed.at(t, step), state=state, t=t))
 
@@ -217,7 +217,7 @@ class GFLAPPNP(Method):
         return torch.where(trained, received.diagonal[client, None] * h + received.c[client], received.logits)
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Average the weights of the clients that trained, and exchange h under the average."""
+        """Average the weights of the clients that trained (line 1), and exchange h under the average (lines 2, 3)."""
         fed, memory, after = update.fed, state.more, update.after
         samples, received = memory.samples_of(fed), memory.received
         by = update.by.to(after[U].dtype)
@@ -228,7 +228,7 @@ class GFLAPPNP(Method):
             u, w = mean[:, None, None] * after[U][part], mean[:, None] * after[RECEIVED][part]
             move = samples.x[part].flatten(0, 1).T @ u.flatten(0, 1)
             if self.compensation:
-                # sum_k M_k diag(W2 w_k), with the sum over clients taken before that over samples
+                # This is sum_k M_k diag(W2 w_k). The sum over clients comes before that over samples.
                 at_node = graph.off.T @ (w @ state.shared[SECOND][run].T)
                 rows = at_node.index_select(0, graph.node[graph.held])
                 rows.mul_(graph.share[graph.held, None]).mul_(received.on[run])
@@ -300,7 +300,7 @@ def _zero(w: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class FedMLP(GFLAPPNP):
-    """FedAvg of the encoder with SGD on batches (Section 6.3): GFL with the identity for A (Remark 1)."""
+    """FedAvg of the encoder with SGD on batches (Section 6.3). It is GFL with the identity for A (Remark 1)."""
 
     propagation: str = "none"
     compensation: bool = False
@@ -314,7 +314,7 @@ class FedMLP(GFLAPPNP):
 
 @dataclass(frozen=True, kw_only=True)
 class MLPs(FedMLP):
-    """FedMLP without averages: every client trains an MLP from common initial weights and sends nothing."""
+    """FedMLP without averages. Every client trains an MLP from common initial weights and sends nothing."""
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
         """Give every client the initial weights."""
@@ -322,7 +322,7 @@ class MLPs(FedMLP):
         return fed, State({}, super().begin_round(fed, state, 0), state.more)
 
     def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
-        """Return the weights that each client ended the last round with."""
+        """Return the weights with which each client ended the last round."""
         return state.personal
 
     def aggregate(self, state: State, update: Update) -> State:

@@ -1,8 +1,8 @@
-"""Train MLPs of which each client keeps the model of its own lowest validation loss (GFL-S).
+"""Train MLPs of which each client keeps the model of its lowest validation loss (GFL-S).
 
 GFL-APPNP's paper (Appendix A.2.2) keeps the model of the lowest validation loss, and does not say whose loss that is
-where every client has a model of its own. `method.MLPs` has one round for all clients, that of their lowest pooled
-loss. In the public code each client keeps the model of the round in which its own loss is lowest.
+where every client has a separate model. `method.MLPs` has one round for all clients, that of their lowest pooled
+loss. In the public code each client keeps the model of the round in which its loss is lowest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MLPsOwnRound(MLPs):
 
 
 def improves(loss: Tensor, lowest: Tensor) -> Tensor:
-    """Return which clients take their new model, `[clients]`: one of a lower loss, or any until a loss is finite.
+    """Return which clients take their new model, `[clients]`. They need a lower loss, or no finite loss so far.
 
     A client without validation samples, whose loss is NaN, thus keeps its last model. One whose weights diverge keeps
     the best of those before.

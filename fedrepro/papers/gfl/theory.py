@@ -132,7 +132,7 @@ def subcora_statistics(run: Run) -> dict[str, Any]:
 def gradient_split(run: Run) -> dict[str, Any]:
     """Compare the gradient of one client's loss by Eq. 15b with automatic differentiation (GFL-I2, GFL-Q3).
 
-    With the printed sign (y - y^) the cosine to the gradient is -1: such a step ascends.
+    A step of the printed sign (y - y^) ascends, since its cosine to the gradient is -1.
     """
     fed, method = setting(run)
     fed, state = method.start(fed)
@@ -146,7 +146,7 @@ def gradient_split(run: Run) -> dict[str, Any]:
     split = (method.first_layers(steps, fed, state)[0] - state.shared[FIRST][0], steps[SECOND][0])
     error = worst_of(float((a - b).abs().max() / b.abs().max()) for a, b in zip(split, exact))
     norm = float(torch.cat([part.flatten() for part in exact]).norm())
-    # The second layer's part of Eq. 15b as printed
+    # This is the second layer's part of Eq. 15b as printed.
     hidden = F.relu(samples.x[0] @ first)
     logits = received.diagonal[0] * (hidden @ second) + received.c[0]
     residual = (F.one_hot(fed.batch.y[samples.rows[0]], fed.classes) - logits.softmax(1)).detach()
@@ -160,7 +160,8 @@ def one_local_step(run: Run) -> dict[str, Any]:
     """Compare rounds with gradient steps of central APPNP, by the largest difference of weights (GFL-I3).
 
     Returns:
-        `largest_difference`: of rounds of I = 1 and one step each. `control`: of rounds of I = 2 and two steps each.
+        `largest_difference` is that of rounds of I = 1 and one step each. `control` is that of rounds of I = 2 and two
+        steps each.
     """
     rounds = int(run.options.get("rounds", 20))
     one, two = (_beside_central(run, local, rounds) for local in (1, 2))
@@ -190,7 +191,7 @@ def identity_aggregator(run: Run) -> dict[str, Any]:
     """Compare GFL with FedAvg in a plain loop, by the largest difference of weights after training (GFL-I6).
 
     Returns:
-        `largest_difference`: of GFL with A = identity. `control`: of GFL with the graph's A.
+        `largest_difference` is that of GFL with A = identity. `control` is that of GFL with the graph's A.
     """
     lr, local, rounds = 0.2, 5, 4
     fed, with_graph = setting(run, lr=lr, local_epochs=local)
@@ -251,8 +252,8 @@ def compensation_error(run: Run) -> dict[str, Any]:
 
     h^ uses the average of the last exchange, h the client's current weights. rho_h is the largest norm of the Jacobian
     of h by the weights, at any sample and any client's weights (Assumption 5). Delta is the largest squared norm of a
-    gradient that was followed (Assumption 6). The result holds the largest error over all pairs j != k and updates; a
-    client estimates its own h by its own weights (Eq. 18), so that the left side is zero at j = k. Weights are seen as
+    gradient that was followed (Assumption 6). The result holds the largest error over all pairs j != k and updates. A
+    client computes its h by its current weights (Eq. 18), so that the left side is zero at j = k. Weights are seen as
     each local step finds them, so what the last step before an exchange adds is not measured. Take the constants of a
     bound from other runs than the one it is for.
     """
@@ -315,8 +316,8 @@ def rate(run: Run) -> dict[str, Any]:
     """Measure the mean of `||grad F(W)||^2` at the averages before each round (GFL-Th1, GFL-Th2).
 
     F is the clients' mean loss. Next to the mean are the theorem's `first_term`, `2 (F(W^0) - lowest F) / (eta T)`, and
-    its `condition`, `13 I eta^2 rho_f^2`, which must be below 1. Options: updates T, local_epochs I, lr (0 means
-    sqrt(N/T)), error (added to each h_j), batch, ascend (the printed sign).
+    its `condition`, `13 I eta^2 rho_f^2`, which must be below 1. The option `updates` is T,
+    `local_epochs` is I, and `lr` 0 means sqrt(N/T). `error` is added to each h_j. `ascend` takes the printed sign.
     """
     options = run.options
     updates, local = int(options["updates"]), int(options["local_epochs"])

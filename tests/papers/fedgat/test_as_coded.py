@@ -83,21 +83,21 @@ def test_distgat_trains_pygs_gat_with_two_softmaxes(clients: int) -> None:
     """One client trains the central GAT, four train on the edges inside them; one softmax gives other weights."""
     data, method = graph(), DistGATAsCoded(model=MODEL, **RATES)
     fed = Federation.of(data, parts(clients), dtype=torch.float64)
-    first, made = method.start(fed)[1].shared, train(method, fed, 4).state.shared
+    first, trained = method.start(fed)[1].shared, train(method, fed, 4).state.shared
     edges = inner_edges(data, clients)
-    assert furthest(made, trained_by_hand(first, data, edges, None, twice=True)) < 1e-8
-    assert furthest(made, trained_by_hand(first, data, edges, None, twice=False)) > 1e-2
+    assert furthest(trained, trained_by_hand(first, data, edges, None, twice=True)) < 1e-8
+    assert furthest(trained, trained_by_hand(first, data, edges, None, twice=False)) > 1e-2
 
 
 def test_fedgat_trains_the_public_codes_layer() -> None:
     """Four clients train the code's first layer on the whole graph; it has no bias, and W starts on (-1, 1)."""
     data, method = graph(2), FedGATAsCoded(model=MODEL, degree=6, **RATES)
     fed = Federation.of(data, parts(4), seed=3, dtype=torch.float64)
-    first, made = method.start(fed)[1].shared, train(method, fed, 4).state.shared
+    first, trained = method.start(fed)[1].shared, train(method, fed, 4).state.shared
     coefficients = np.polynomial.chebyshev.cheb2poly(method.series) / method.interval ** np.arange(7)
     expected = trained_by_hand(first, data, data.edge_index, coefficients, twice=True)
-    assert furthest(made, expected) < 1e-8
-    assert "layer1.bias" not in made and made["layer2.bias"].abs().max() > 0
+    assert furthest(trained, expected) < 1e-8
+    assert "layer1.bias" not in trained and trained["layer2.bias"].abs().max() > 0
     drawn = first["layer1.weight"]
     assert 0.9 < drawn.abs().max() <= 1 and abs(float(drawn.mean())) < 0.2 and 0.4 < drawn.std() < 0.8
 
@@ -137,15 +137,15 @@ def test_the_first_layer_can_start_as_a_gats() -> None:
 def test_fedgat_as_coded_does_not_see_the_partition() -> None:
     """Since gradients are averaged and no edge is missing, 1 and 8 clients train the same weights."""
     feds = [Federation.of(graph(4), parts(k), dtype=torch.float64) for k in (1, 8)]
-    made = [train(FedGATAsCoded(model=MODEL, **RATES), fed, 5) for fed in feds]
-    assert furthest(made[0].state.shared, made[1].state.shared) < 1e-8
+    histories = [train(FedGATAsCoded(model=MODEL, **RATES), fed, 5) for fed in feds]
+    assert furthest(histories[0].state.shared, histories[1].state.shared) < 1e-8
 
 
 def test_centred_features_are_the_public_codes() -> None:
     """A row less its mean has mean zero and norm 1; a row of zeros stays zero."""
     x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 0.0, 0.0]])
     data = Data(x=x, y=torch.zeros(3, dtype=torch.long), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    made = prepare(data, "centred-norm").x
+    centred = prepare(data, "centred-norm").x
     expected = x - x.mean(1, keepdim=True)
-    assert torch.allclose(made[[0, 2]], expected[[0, 2]] / expected[[0, 2]].norm(dim=1, keepdim=True))
-    assert made[1].abs().max() == 0
+    assert torch.allclose(centred[[0, 2]], expected[[0, 2]] / expected[[0, 2]].norm(dim=1, keepdim=True))
+    assert centred[1].abs().max() == 0

@@ -40,9 +40,9 @@ def send(form: str, h: Tensor, seed: int = 0, block: int | None = None) -> Itera
     return iter([protocol.vector_message(1, h[0], h, seed)])
 
 
-def error(found: Tensor, h: Tensor) -> float:
+def error(guesses: Tensor, h: Tensor) -> float:
     """Return the largest distance from a true row to its nearest recovered one, and the other way round."""
-    distance = torch.cdist(h, found)
+    distance = torch.cdist(h, guesses)
     return float(torch.maximum(distance.min(0).values.max(), distance.min(1).values.max()))
 
 
@@ -73,8 +73,8 @@ def test_blocks_give_the_same_secrets() -> None:
 def test_the_attack_sees_what_is_in_the_message(form: str) -> None:
     """With other features in the message, a negative control, the attack returns those and not the true ones."""
     h, other = bags(5, 0), bags(5, 99)
-    found = attacks.recover(lambda: send(form, other), other[0])
-    assert error(found, other) < 1e-8 < 0.1 < error(found, h)
+    guesses = attacks.recover(lambda: send(form, other), other[0])
+    assert error(guesses, other) < 1e-8 < 0.1 < error(guesses, h)
 
 
 def test_noise_hides_and_is_repeatable() -> None:
@@ -87,16 +87,16 @@ def test_noise_hides_and_is_repeatable() -> None:
     assert abs(float((one.m2 - sent.m2).std()) - 0.3) < 0.02
     shares = []
     for sigma in (0.0, 1e-4, 0.3):
-        found = attacks.match(attacks.recover(lambda s=sigma: [attacks.noisy(sent, s, 0)], h[0]), h)
-        shares.append(float(attacks.recovered_words(found, h).mean()))
+        guesses = attacks.match(attacks.recover(lambda s=sigma: [attacks.noisy(sent, s, 0)], h[0]), h)
+        shares.append(float(attacks.recovered_words(guesses, h).mean()))
     assert shares[0] == shares[1] == 1.0 and shares[2] < 0.7
 
 
 def test_words_found_by_hand() -> None:
     """Two of three words among the three largest entries are two thirds."""
     truth = torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]])
-    found = torch.tensor([[0.9, 0.8, -0.5, 0.7, 0.1]])
-    assert abs(float(attacks.recovered_words(found, truth)) - 2 / 3) < 1e-12
+    guesses = torch.tensor([[0.9, 0.8, -0.5, 0.7, 0.1]])
+    assert abs(float(attacks.recovered_words(guesses, truth)) - 2 / 3) < 1e-12
 
 
 def test_the_one_neighbour_rule() -> None:
@@ -133,10 +133,10 @@ def test_shares_on_a_graph(ring: str, form: str) -> None:
     shares = {}
     for lone in attacks.LONE:
         run = Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4, options={"form": form, "lone": lone})
-        found = registry.load("attack", "FedGAT")(run)["result"]
-        shares[lone] = found["cross_client"]
-        assert found["exact"] == found["nodes"] > 0 and found["error"]["largest"] < 1e-8
-        assert found["control"] == 0.0 and found["words"] == 1.0
+        result = registry.load("attack", "FedGAT")(run)["result"]
+        shares[lone] = result["cross_client"]
+        assert result["exact"] == result["nodes"] > 0 and result["error"]["largest"] < 1e-8
+        assert result["control"] == 0.0 and result["words"] == 1.0
     here = attacks.scene(Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4))
     away = [int((here.owner[ids] != here.owner[node]).sum()) for node, ids in enumerate(here.full)]
     assert shares["kept"]["pairs"] == shares["dropped"]["pairs"] == sum(away)
@@ -149,11 +149,11 @@ def test_a_node_is_recovered_in_full_or_not_at_all(ring: str, monkeypatch: pytes
     error = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
     monkeypatch.setattr(attacks, "_measure", lambda send, own, truth: (truth, error))
     run = Run("attack", "fedgat", "FedGAT", ring, "", "", "random", 4)
-    here, found = attacks.scene(run), attacks.attack(run)["result"]
-    assert (found["nodes"], found["exact"], found["control"]) == (40, 0, 0.4)
+    here, result = attacks.scene(run), attacks.attack(run)["result"]
+    assert (result["nodes"], result["exact"], result["control"]) == (40, 0, 0.4)
     cross = [here.owner[ids] != here.owner[node] for node, ids in enumerate(here.full)]
     share = sum(int(away[:2].sum()) for away in cross) / sum(int(away.sum()) for away in cross)
-    assert found["cross_client"]["recovered"] == pytest.approx(share) and 0 < share < 1
+    assert result["cross_client"]["recovered"] == pytest.approx(share) and 0 < share < 1
 
 
 @pytest.mark.skipif(
@@ -164,9 +164,9 @@ def test_recovery_on_cora(form: str) -> None:
     """All neighbours of 50 nodes of Cora are recovered to 1e-8."""
     cell = ("Cora", "unit-norm", "public", "dirichlet(beta=1)", 10)
     run = Run("attack", "fedgat", "FedGAT", *cell, options={"form": form, "nodes": 50})
-    found = registry.load("attack", "FedGAT")(run)["result"]
-    assert found["nodes"] == found["exact"] == 50 and found["error"]["largest"] < 1e-8
-    assert found["cross_client"]["recovered"] == 1.0 and found["control"] == 0.0
+    result = registry.load("attack", "FedGAT")(run)["result"]
+    assert result["nodes"] == result["exact"] == 50 and result["error"]["largest"] < 1e-8
+    assert result["cross_client"]["recovered"] == 1.0 and result["control"] == 0.0
 
 
 @pytest.mark.parametrize(

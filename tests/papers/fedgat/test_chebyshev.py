@@ -37,9 +37,9 @@ def test_evaluation_leaves_its_argument_alone_and_keeps_its_shape() -> None:
     """A `[edges, heads]` tensor of float32 gives one of the same shape and type, and is not changed."""
     t = torch.linspace(-1, 1, 12).view(6, 2)
     given = t.clone()
-    made = chebyshev.evaluate(t, np.array([1.0, 2.0, 3.0]))
+    value = chebyshev.evaluate(t, np.array([1.0, 2.0, 3.0]))
     assert torch.equal(t, given)
-    assert made.shape == (6, 2) and made.dtype == torch.float32
+    assert value.shape == (6, 2) and value.dtype == torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -64,7 +64,7 @@ def test_blocks_change_no_digit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("f", [np.exp, score, lambda t: np.abs(t)], ids=["smooth", "kinked score", "absolute value"])
 def test_coefficients_are_the_integrals_of_the_series(f: Callable[[np.ndarray], np.ndarray]) -> None:
     """A coefficient is 2 / pi times the integral of f T_n / sqrt(1 - x^2), half of it for n = 0."""
-    made = chebyshev.coefficients(f, 8)
+    series = chebyshev.coefficients(f, 8)
 
     def integral(n: int) -> float:
         # with x = cos(theta); the kink at theta = pi / 2 is an end of both halves
@@ -75,21 +75,21 @@ def test_coefficients_are_the_integrals_of_the_series(f: Callable[[np.ndarray], 
         return 2 / np.pi * sum(halves) * (0.5 if n == 0 else 1.0)
 
     expected = np.array([integral(n) for n in range(9)])
-    assert np.abs(made - expected).max() < 1e-6
+    assert np.abs(series - expected).max() < 1e-6
 
 
 def test_a_polynomial_is_its_own_series() -> None:
     """The series of a polynomial of the same degree has its coefficients, to machine precision."""
     given = np.array([0.5, -1.0, 2.0, 0.25])
-    made = chebyshev.coefficients(lambda t: numpy_chebyshev.chebval(t, given), 6)
-    assert np.abs(made - np.pad(given, (0, 3))).max() < 1e-13
+    series = chebyshev.coefficients(lambda t: numpy_chebyshev.chebval(t, given), 6)
+    assert np.abs(series - np.pad(given, (0, 3))).max() < 1e-13
 
 
 def test_least_squares_fit_is_numpys() -> None:
     """The fitted series minimizes the squared error on equidistant points (normal equations)."""
-    made = chebyshev.least_squares(score, 5, 500)
+    series = chebyshev.least_squares(score, 5, 500)
     t = np.linspace(-1, 1, 500)
-    residual = numpy_chebyshev.chebvander(t, 5).T @ (numpy_chebyshev.chebval(t, made) - score(t))
+    residual = numpy_chebyshev.chebvander(t, 5).T @ (numpy_chebyshev.chebval(t, series) - score(t))
     assert np.abs(residual).max() < 1e-9
 
 

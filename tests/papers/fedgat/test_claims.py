@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.papers.fedgat.exhibits import CLAIMS, tables
-from fedrepro.papers.fedgat.exhibits.settings import IID, NON_IID
+from fedrepro.papers.fedgat.exhibits.grids import IID, NON_IID
 from fedrepro.reporting import claims
 from fedrepro.runs.run import Run
 
@@ -44,14 +44,14 @@ def leak(matrix: float, vector: float, kept: float | None = None) -> pd.DataFram
     rows = [
         {"form": form, "lone": lone, "exact": int(10 * share), "cross_client.recovered": share}
         for lone in ("kept", "dropped")
-        for form, own in (("matrix", matrix), ("vector", vector))
-        for share in [own if lone == "dropped" or kept is None else kept]
+        for form, dropped in (("matrix", matrix), ("vector", vector))
+        for share in [dropped if lone == "dropped" or kept is None else kept]
     ]
     return pd.DataFrame(rows).assign(**{"result.nodes": 10, "error.largest": 1e-12})
 
 
 def test_the_attack_is_judged_by_the_form() -> None:
-    """Recovered features fail the claim, and a control that recovers something is told."""
+    """Recovered features fail the claim, and a control that recovers something is reported."""
     attacks = leak(1.0, 0.5).assign(control=[0.0, 0.5, 0.0, 0.0])
     checks = tables.attack_checks(attacks).set_index("id")["verdict"]
     assert checks["FG-I6"] == checks["FG-I6-vector"] == "fails"
@@ -71,7 +71,7 @@ def test_the_claim_on_cost_comes_out_either_way() -> None:
     assert verdict(sent(0.5, 1.2, 10)) == "mixed"
     assert verdict(sent(-0.5, 0.8, 10)) == "fails"
     part = pd.concat([sent(1.0, 1.01, 10).query("clients < 100"), sent(1.0, 0.99, 10).query("clients == 100")])
-    assert verdict(part) == "mixed"  # iid is not dearer everywhere
+    assert verdict(part) == "mixed"  # iid does not cost more everywhere
     assert verdict(straight, sent(0.5, 1.2, 10, clients=(1, 2, 10, 20))) == "mixed"  # two figures are not straight
     assert judge("FG-C4", {"FG-F4": straight})[1] == claims.NOT_CHECKED
     alone = sent(1.0, 1.0, 10, clients=(1,))  # all partitions are one for one client
@@ -108,7 +108,7 @@ def test_the_vector_form_is_compared_in_the_attack_on_the_most_nodes() -> None:
 
 
 def test_the_claim_on_privacy_is_judged_with_lone_neighbours_dropped() -> None:
-    """The paper's guarantee drops them; the attack with them kept is told and decides nothing."""
+    """The paper's guarantee drops them; the attack with them kept is reported and decides nothing."""
     assert judge("FG-C8", {"FG-I6": leak(0.0, 0.0)})[1] == "holds"
     assert judge("FG-C8", {"FG-I6": leak(0.5, 0.0)})[1] == "fails"
     evidence, verdict = judge("FG-C8", {"FG-I6": leak(0.0, 0.0, kept=1.0)})

@@ -152,14 +152,14 @@ def test_trajectory_converges_to_the_central_gat(clients: int) -> None:
 def test_client_gradients_add_up_to_those_of_one_client() -> None:
     """The clients' gradients, weighted by training nodes, sum to the gradient of one client that holds everything."""
     data, method = graph(7), From(model=gat())
-    found = []
+    gradients = []
     for clients in (1, 6):
         fed, state = method.start(federate(data, clients))
         count = fed.count("train").double()
         gradient = client_gradients(method, fed, state)
-        found.append({name: torch.tensordot(count, g, 1) for name, g in gradient.items()})
-    assert all((found[1][name] - g).abs().max() < 1e-10 for name, g in found[0].items())
-    assert all(g.abs().max() > 1e-3 for g in found[0].values())
+        gradients.append({name: torch.tensordot(count, g, 1) for name, g in gradient.items()})
+    assert all((gradients[1][name] - g).abs().max() < 1e-10 for name, g in gradients[0].items())
+    assert all(g.abs().max() > 1e-3 for g in gradients[0].values())
 
 
 # -- aggregated gradients, as in the public code ----------------------------------------------------------------------
@@ -199,11 +199,11 @@ def test_aggregated_gradients_train_one_central_gat(kind: type[DistGAT] | str) -
     if kind is DistGATSGD:
         method = DistGATSGD(model=gat(), **more)
     else:
-        own = {"score": "code", "interval": 5.0} if kind == "code" else {"interval": 3.0}
-        method = FedGATSGD(model=gat(), degree=6, **own, **more)
+        score = {"score": "code", "interval": 5.0} if kind == "code" else {"interval": 3.0}
+        method = FedGATSGD(model=gat(), degree=6, **score, **more)
     fed = federate(data, 4)
     _, first = method.start(fed)
-    made = train(method, fed, 4).state.shared
+    trained = train(method, fed, 4).state.shared
     seen = data.clone()
     if kind is DistGATSGD:
         owner = torch.cat([torch.full((len(part),), client) for client, part in enumerate(parts)])
@@ -221,7 +221,7 @@ def test_aggregated_gradients_train_one_central_gat(kind: type[DistGAT] | str) -
         loss = sum(s * F.cross_entropy(out[rows], data.y[rows]) for s, rows in zip(shares, labelled) if len(rows))
         loss.backward()
         optimizer.step()
-    assert all((made[name][0] - w).abs().max() < 1e-8 for name, w in leaves.items())
+    assert all((trained[name][0] - w).abs().max() < 1e-8 for name, w in leaves.items())
     assert all((first.shared[name][0] - w).abs().max() > 1e-2 for name, w in leaves.items())
 
 

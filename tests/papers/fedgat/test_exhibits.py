@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fedrepro import paths
-from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, main_reading, prepare, settings, tables
-from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, NON_IID
+from fedrepro.papers.fedgat.exhibits import CLAIMS, GRIDS, grids, main_reading, prepare, tables
+from fedrepro.papers.fedgat.exhibits.grids import DATASETS, IID, NON_IID
 from fedrepro.reporting import claims, compare, exhibits, readings
 from fedrepro.runs.store import Store
 
@@ -41,19 +41,19 @@ def test_chosen_points_follow_from_the_stored_tuning_runs() -> None:
     frame = prepare(Store(paths.root() / "data" / "results").frame(grids.tuning()), "FG-T1-tuning")
     defaults = {"optimizer": "adam", "local_epochs": 1}
     frame = frame.fillna(defaults)
-    for row, dataset, partition in settings.cells():
+    for row, dataset, partition in grids.cells():
         cell = frame[(frame[CELL] == [row, dataset, partition]).all(axis=1)]
         scores = cell.set_index(["optimizer", "lr", "weight_decay", "local_epochs"])["before.best.val"]
-        tried = settings.tried(row)
+        tried = grids.tried(row)
         assert len(cell) == len(tried) == 6 and set(cell["rounds"]) == {30}  # one budget for all rows
         best = max(tried, key=lambda point: scores[tuple({**defaults, **point}[name] for name in scores.index.names)])
-        assert settings.chosen(row, dataset, partition) == best
+        assert grids.chosen(row, dataset, partition) == best
 
 
 def test_partly_iid_labels_take_the_point_of_iid_ones() -> None:
     """No tuning run has partly i.i.d. labels, so their point is that of i.i.d. labels."""
-    point = settings.chosen("FedGAT", "CiteSeer", settings.PARTLY_IID)
-    assert point == settings.chosen("FedGAT", "CiteSeer", IID) != settings.chosen("FedGAT", "CiteSeer", NON_IID)
+    point = grids.chosen("FedGAT", "CiteSeer", grids.PARTLY_IID)
+    assert point == grids.chosen("FedGAT", "CiteSeer", IID) != grids.chosen("FedGAT", "CiteSeer", NON_IID)
 
 
 def test_fg_t1_code_averages_gradients() -> None:
@@ -71,11 +71,11 @@ def test_fg_t1_code_averages_gradients() -> None:
 def test_both_readings_have_every_cell() -> None:
     """Each reading of FG-T1 has ten seeds of 24 cells, and the code's trains one round less than it counts."""
     runs = GRIDS["FG-T1"].runs("paper")
-    for reading in settings.READINGS:
-        mine = [run for run in runs if settings.reading(run.method, run.prepare) == reading]
+    for reading in grids.READINGS:
+        in_reading = [run for run in runs if grids.reading(run.method, run.prepare) == reading]
         assert (
-            len(mine) == 240
-            and len({(run.method, run.options["model"], run.dataset, run.partition) for run in mine}) == 24
+            len(in_reading) == 240
+            and len({(run.method, run.options["model"], run.dataset, run.partition) for run in in_reading}) == 24
         )
     coded = [run for run in runs if run.method.endswith("(as coded)")]
     assert {run.prepare for run in coded} == {"centred-norm"} and {run.options["output_heads"] for run in coded} == {1}
@@ -96,10 +96,10 @@ def test_steps_to_the_code_end_at_its_reading() -> None:
 def test_curves_have_the_same_points_in_both_readings(panel: str) -> None:
     """Each number of clients, or degree, of a method has at least three seeds in each reading."""
     runs = GRIDS[panel].runs("paper")
-    seeds: dict[str, dict[Any, set[int]]] = {reading: {} for reading in settings.READINGS}
+    seeds: dict[str, dict[Any, set[int]]] = {reading: {} for reading in grids.READINGS}
     for run in runs:
-        point = (run.method.removesuffix(settings.AS_CODED), run.clients, run.options.get("degree"))
-        seeds[settings.reading(run.method, run.prepare)].setdefault(point, set()).add(run.seed)
+        point = (run.method.removesuffix(grids.AS_CODED), run.clients, run.options.get("degree"))
+        seeds[grids.reading(run.method, run.prepare)].setdefault(point, set()).add(run.seed)
     assert seeds["code"].keys() == seeds["text"].keys()
     assert all({0, 1, 2} <= held for points in seeds.values() for held in points.values())
 
@@ -164,8 +164,8 @@ def test_steps_to_the_code_are_told_apart() -> None:
     frame = pd.DataFrame([base | step for step in steps])
     before = pd.DataFrame([base | {"method": row} for row in ("FedGAT", "DistGAT")])
     table = tables.steps_to_code(frame, before, exhibits.published("fedgat").query("exhibit == 'FG-T1'"))
-    found = table.groupby("method", sort=False)["step"].apply(list)
-    assert found["FedGAT"] == list(tables.STEPS) and found["DistGAT"] == list(tables.STEPS[:3])
+    order = table.groupby("method", sort=False)["step"].apply(list)
+    assert order["FedGAT"] == list(tables.STEPS) and order["DistGAT"] == list(tables.STEPS[:3])
     assert set(table["last"].round(9)) == {70.0} and set(table["best_validation"].round(9)) == {80.0}
     assert table["published"].tolist() == [68.4] * 3 + [80.0] * 4
 
@@ -217,7 +217,7 @@ def test_a_round_can_cost_too_much(seconds: float, memory: float | None, verdict
 
 @pytest.mark.parametrize(("error", "verdicts"), [(1e-12, ["holds", "fails, as it must"]), (1.0, ["fails"])])
 def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[str]) -> None:
-    """One layer that differs fails the algorithm, and a control that does not differ is told."""
+    """One layer that differs fails the algorithm, and a control that does not differ is reported."""
     good = {"matrix": 1e-13, "matrix_in_blocks": 1e-13, "vector": 1e-13, "matrix_control": 1.0, "vector_control": 1.0}
     shared: dict[str, Any] = {"dataset": "Cora", "whole": 5, "in_blocks": 1}
     frame = pd.DataFrame([shared | good, shared | good | {"matrix": error}])
@@ -235,7 +235,7 @@ def test_the_protocol_is_judged_by_its_worst_layer(error: float, verdicts: list[
 def table1(gap: float) -> pd.DataFrame:
     """Return Table 1 on five seeds; FedGAT is `gap` points above every other row."""
     rows = []
-    for row, dataset, partition in settings.cells():
+    for row, dataset, partition in grids.cells():
         for seed in range(5):
             percent = 70 + 0.1 * ((7 * seed + len(row)) % 5) + (gap if row == "FedGAT" else 0.0)
             percent += 0.01 * (seed * len(partition) % 3)
@@ -292,7 +292,7 @@ def test_the_margin_of_one_point_is_missed_by_four_printed_differences() -> None
 
 def in_both_readings(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return a frame in which each run is one of either reading."""
-    return pd.DataFrame([{**row, "reading": reading} for row in rows for reading in settings.READINGS])
+    return pd.DataFrame([{**row, "reading": reading} for row in rows for reading in grids.READINGS])
 
 
 @pytest.mark.parametrize(
@@ -310,11 +310,11 @@ def test_the_claim_about_clients_can_fail(ours: float, cut: float, verdict: str)
     frames = {f"FG-F2{panel}": in_both_readings(rows) for panel in grids.PANELS}
     assert judge_one("FG-C2-clients", frames) == verdict
     evidence = claims.claims_table(claims.named(CLAIMS, ["FG-C2-clients"]), frames.__getitem__, "fedgat")["evidence"][0]
-    own = [part for part in evidence.split("; ") if "DistGAT's change" in part]
-    assert len(own) == 4 and all(("shown" if cut > 0 else "contradicted") in part for part in own)
+    falls = [part for part in evidence.split("; ") if "DistGAT's change" in part]
+    assert len(falls) == 4 and all(("shown" if cut > 0 else "contradicted") in part for part in falls)
 
 
-def degrees(gain: float, readings: Sequence[str] = tuple(settings.READINGS)) -> pd.DataFrame:
+def degrees(gain: float, readings: Sequence[str] = tuple(grids.READINGS)) -> pd.DataFrame:
     """Return runs of FedGAT at two degrees in both readings, of which some gain points by the higher one."""
     return pd.DataFrame(
         {
@@ -324,13 +324,13 @@ def degrees(gain: float, readings: Sequence[str] = tuple(settings.READINGS)) -> 
             "reading": reading,
             "percent": 80 + 0.01 * (seed * degree % 3) + gain * (degree == 16 and reading in readings),
         }
-        for reading in settings.READINGS
+        for reading in grids.READINGS
         for degree in (8, 16)
         for seed in range(3)
     )
 
 
-@pytest.mark.parametrize(("gain", "readings", "verdict"), [(0.0, [], "holds"), (5.0, settings.READINGS, "fails")])
+@pytest.mark.parametrize(("gain", "readings", "verdict"), [(0.0, [], "holds"), (5.0, grids.READINGS, "fails")])
 def test_the_claim_about_the_degree_can_fail(gain: float, readings: Sequence[str], verdict: str) -> None:
     """Degree 8 must be as good as degree 16; one that matters in one of the readings makes the claim mixed."""
     frames = {f"FG-F5{panel}": degrees(gain, [*readings]) for panel in grids.BETAS}

@@ -18,5 +18,5 @@ def test_a_curve_says_how_many_seeds_of_table_1_it_has(seeds: int, told: str) ->
     others = pd.DataFrame([cell | {"clients": 10, "seed": 9, name: "other"} for name in cell])
     curve = [cell | {"clients": 10, "seed": seed} for seed in range(seeds)]
     curve += [cell | {"clients": 1, "seed": seed} for seed in range(7)]
-    found = tables.seeds_told(pd.DataFrame(curve), pd.concat([table1, others]))
-    assert found.startswith(told) and bool(found) == bool(told)
+    text = tables.seeds_told(pd.DataFrame(curve), pd.concat([table1, others]))
+    assert text.startswith(told) and bool(text) == bool(told)

@@ -1,4 +1,4 @@
-"""Compare FedGAT in its edge form with Eq. 7 in NumPy, PyG's exact layers and brute force."""
+"""Compare FedGAT in its edge form with Eq. 7 in NumPy, PyG's exact layers, brute force and the plain weighted sum."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ from scipy.integrate import quad
 from torch_geometric.data import Data
 
 from fedrepro.engine.federation import Federation, Weights
+from fedrepro.engine.nn import kernels, layers
+from fedrepro.engine.nn.sparse import Edges
 from fedrepro.engine.training import train
-from fedrepro.papers.fedgat.method import DistGAT, FedGAT
+from fedrepro.papers.fedgat.method import BLOCK, DistGAT, FedGAT, attend
 from fedrepro.papers.fedgat.theory.identities import FirstLayer
 
 # -- the layer itself -------------------------------------------------------------------------------------------------
@@ -73,8 +75,8 @@ def test_layer_is_equation_7(sparse: bool) -> None:
     data, model = graph(sparse=sparse), FirstLayer(FEATURES, CLASSES, 4, heads=2)
     weights = random_weights(model)
     method = FedGAT(model=model, degree=6, interval=3.0)
-    found = logits(method, federate(data, 3), weights)
-    assert np.abs(found.numpy() - literal(weights, data, method)).max() < 1e-11
+    heads = logits(method, federate(data, 3), weights)
+    assert np.abs(heads.numpy() - literal(weights, data, method)).max() < 1e-11
 
 
 def test_second_layer_is_exact() -> None:
@@ -82,11 +84,11 @@ def test_second_layer_is_exact() -> None:
     data, model = graph(1), gat()
     weights = random_weights(model)
     method = FedGAT(model=model, degree=6, interval=3.0)
-    found = logits(method, federate(data, 5), weights)
+    outputs = logits(method, federate(data, 5), weights)
     first = torch.from_numpy(literal(weights, data, method)) + weights["layer1.bias"]
     expected = conv(weights, 2, concat=False)(F.elu(first), data.edge_index).detach()
-    assert (found - expected).abs().max() < 1e-11
-    assert (found - exact(weights, data)).abs().max() > 1e-4  # control: the polynomial is not the score
+    assert (outputs - expected).abs().max() < 1e-11
+    assert (outputs - exact(weights, data)).abs().max() > 1e-4  # control: the polynomial is not the score
 
 
 @pytest.mark.parametrize("score", ["paper", "code"])
@@ -110,13 +112,13 @@ def test_clients_hold_their_two_hop_balls() -> None:
     fed, _ = FedGAT(model=gat()).start(federate(data, 5))
     near = neighbours(data)
     for client, part in enumerate(fed.sources[0].parts):
-        own = set(part.tolist())
-        one = {j for i in own for j in near[i]} | own
+        inner = set(part.tolist())
+        one = {j for i in inner for j in near[i]} | inner
         two = {j for i in one for j in near[i]} | one
-        mine = fed.batch.batch == client
-        ids, ring = fed.batch.node_id[mine].tolist(), fed.batch.ring[mine].tolist()
-        assert dict(zip(ids, ring)) == {v: 0 if v in own else 1 if v in one else 2 for v in two}
-        arriving = fed.batch.edge_index[:, mine[fed.batch.edge_index[1]]]
+        at_client = fed.batch.batch == client
+        ids, ring = fed.batch.node_id[at_client].tolist(), fed.batch.ring[at_client].tolist()
+        assert dict(zip(ids, ring)) == {v: 0 if v in inner else 1 if v in one else 2 for v in two}
+        arriving = fed.batch.edge_index[:, at_client[fed.batch.edge_index[1]]]
         held = {tuple(edge) for edge in fed.batch.node_id[arriving].T.tolist()}
         assert held == {(j, i) for i in one for j in near[i] if j != i}
 
@@ -168,8 +170,8 @@ def test_bytes_are_scalars_times_their_size(dtype: torch.dtype, size: int) -> No
     """Before training as in training, a scalar takes the bytes of the federation's type."""
     fed = Federation.of(graph(10), split(NODES, 4), dtype=dtype)
     _, fed, _ = train(FedGAT(model=gat()), fed, 2)
-    found = fed.traffic.summary()
-    assert found["bytes"] == {stage: size * sum(found[stage].values()) for stage in ("before", "training")}
+    summary = fed.traffic.summary()
+    assert summary["bytes"] == {stage: size * sum(summary[stage].values()) for stage in ("before", "training")}
 
 
 # -- the public code's score ------------------------------------------------------------------------------------------
@@ -184,25 +186,25 @@ def code_attention(source: np.ndarray, target: np.ndarray, data: Data) -> list[n
     grid = np.linspace(-5, 5, 500)
     smooth = 0.2 * grid + 0.8 * 0.25 * np.log(1 + np.exp(4 * grid))
     fit = np.linalg.lstsq(legvander(grid / 5, 16), smooth, rcond=None)[0]
-    x, made = data.x.numpy(), []
+    x, coefficients = data.x.numpy(), []
     for i, near in enumerate(neighbours(data)):
         value = legval((x[near] @ source + x[i] @ target) / x.shape[1] / 5, fit)
-        made.append(value / value.sum())
-    return made
+        coefficients.append(value / value.sum())
+    return coefficients
 
 
 def test_code_score_is_the_public_codes() -> None:
     """The first layer mixes W h by the public code's weights."""
     data, model = graph(11), FirstLayer(FEATURES, CLASSES, 4, heads=2)
     weights = free_vectors(random_weights(model), 2.0)
-    found = logits(FedGAT(model=model, score="code", interval=5.0), federate(data, 3), weights)
+    heads = logits(FedGAT(model=model, score="code", interval=5.0), federate(data, 3), weights)
     wh = data.x.numpy() @ weights["layer1.weight"][0].numpy()
     for head in range(2):
         source, target = (weights[f"layer1.{name}"][0, head].numpy() for name in ("source", "target"))
         alpha = code_attention(source, target, data)
-        mine = slice(4 * head, 4 * head + 4)
-        expected = np.stack([a @ wh[near, mine] for a, near in zip(alpha, neighbours(data))])
-        assert np.abs(found[:, mine].numpy() - expected).max() < 1e-10
+        columns = slice(4 * head, 4 * head + 4)
+        expected = np.stack([a @ wh[near, columns] for a, near in zip(alpha, neighbours(data))])
+        assert np.abs(heads[:, columns].numpy() - expected).max() < 1e-10
         assert max(np.ptp(a) for a in alpha) > 0.1  # far from uniform: the comparison says something
 
 
@@ -222,14 +224,14 @@ def test_code_score_starts_as_plain_averaging() -> None:
     vectors = {name: state.shared[name] for name in ("layer1.source", "layer1.target")}
     assert all(v.shape == (1, 1, 400) and 0.9 < v.abs().max() <= 1 and abs(v.mean()) < 0.1 for v in vectors.values())
     edge = np.zeros((NODES, NODES), dtype=bool)
-    for i, found in enumerate(neighbours(data)):
-        edge[i, found] = True
+    for i, near in enumerate(neighbours(data)):
+        edge[i, near] = True
     for scale, low, high in ((1, 1e-4, 0.05), (400, 0.2, np.inf)):  # control: not divided by the features' number
         scaled = {name: scale * v for name, v in vectors.items()}
         alpha = logits(method, federate(data, 3), {**state.shared, **scaled, "layer1.weight": names}).numpy()
         source, target = (v[0, 0].numpy() for v in scaled.values())
         expected = code_attention(source, target, data)
-        assert max(np.abs(row[found] - a).max() for row, found, a in zip(alpha, edge, expected)) < 1e-10
+        assert max(np.abs(row[near] - a).max() for row, near, a in zip(alpha, edge, expected)) < 1e-10
         assert low < np.abs(alpha * edge.sum(1, keepdims=True) - 1)[edge].max() < high
 
 
@@ -241,3 +243,37 @@ def test_code_score_trains() -> None:
     _, _, after = train(method, fed, 3)
     assert after.shared["layer1.source"].shape == (1, 2, FEATURES)
     assert all((after.shared[name] - before.shared[name]).abs().max() > 1e-4 for name in before.shared)
+
+
+# -- the weighted sum of a layer ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("heads", "width"), [(8, 8), (3, 5), (2, 64), (1, 1)])
+def test_fused_messages_are_those_of_the_layer(heads: int, width: int, dtype: torch.dtype) -> None:
+    """Values and both gradients are those of `layers.attend` to the last bit, also where no edge arrives or leaves."""
+    generator = torch.Generator().manual_seed(heads)
+    nodes, count = 301, BLOCK * 4 + 7
+    source = torch.randint(3, nodes, (count,), generator=generator)
+    edges = Edges(source, torch.randint(0, nodes - 3, (count,), generator=generator), nodes)
+    score = torch.rand(count, heads, generator=generator, dtype=dtype)
+    h = torch.randn(nodes, heads, width, generator=generator, dtype=dtype)
+    grad = torch.randn(nodes, heads, width, generator=generator, dtype=dtype)
+    assert kernels.compiled(h, score.numel())
+    results = []
+    for weighted_sum in (layers.attend, attend):
+        inputs = score.clone().requires_grad_(), h.clone().requires_grad_()
+        out = weighted_sum(edges, *inputs)
+        out.backward(grad)
+        results.append([out.detach(), *(part.grad for part in inputs)])
+    assert all(torch.equal(fused, plain) for plain, fused in zip(*results))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    """The compiled loop has no second derivative, which an error says instead of a gradient without it."""
+    edges = Edges(torch.arange(kernels.FEW) % 7, torch.arange(kernels.FEW) % 5, 7)
+    score = torch.rand(kernels.FEW, 1, requires_grad=True)
+    h = torch.randn(7, 1, 2, requires_grad=True)
+    (first,) = torch.autograd.grad(attend(edges, score, h).square().sum(), h, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()

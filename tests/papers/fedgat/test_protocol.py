@@ -77,9 +77,9 @@ def test_logits_equal_the_edge_form(form: str, directed: bool) -> None:
     outputs = []
     for method in (edge, literal):
         fed, state = method.start(federate(data, 4))
-        own = fed.batch.ring == 0
+        inner = fed.batch.ring == 0
         rows = torch.empty(NODES, CLASSES, dtype=torch.float64)
-        rows[fed.batch.node_id[own]] = method.predict(fed, state)[own]
+        rows[fed.batch.node_id[inner]] = method.predict(fed, state)[inner]
         outputs.append(rows)
     assert (outputs[0] - outputs[1]).abs().max() < 1e-11
 
@@ -181,8 +181,8 @@ def test_raw_features_are_those_two_hops_away() -> None:
     counted = count(data, [torch.tensor([0, 1]), torch.tensor([2, 3])])
     assert counted["raw"]["down"] == 2 * 2 * 10
     assert counted["messages"] == 6 and counted["reach"] == 4 and counted["largest"] == 3
-    each = {2: 2 * 10 * 16 + 4 + 40, 3: 2 * 10 * 36 + 6 + 60}  # nodes with 2 and with 3 neighbours
-    assert counted["matrix"]["down"] == 2 * (each[2] + 2 * each[3])
+    size = {2: 2 * 10 * 16 + 4 + 40, 3: 2 * 10 * 36 + 6 + 60}  # nodes with 2 and with 3 neighbours
+    assert counted["matrix"]["down"] == 2 * (size[2] + 2 * size[3])
     assert counted["vector"]["down"] == 2 * ((3 * 40 + 16 + 4) + 2 * (3 * 60 + 36 + 6))
     assert counted["theorem1"] == {"cubed": 2.0 * 4 * 10 * 27, "squared": 2.0 * 4 * 10 * 9}
 
@@ -239,11 +239,11 @@ def test_layers_agree_on_cora() -> None:
     """At 60 nodes of Cora, whole or in blocks, both forms give the layer to 1e-9, and changed features do not."""
     cell = ("Cora", "unit-norm", "public", "dirichlet(beta=1)", 10)
     run = Run("check", "fedgat", "FedGAT-protocol", *cell, options={"nodes": 60, "whole": 8})
-    found = registry.load("check", "FedGAT-protocol")(run)["result"]
-    assert found["whole"] + found["in_blocks"] == 60 and found["in_blocks"] > 0
-    assert max(found[name] for name in ("matrix", "matrix_in_blocks", "vector")) < 1e-9
-    assert min(found["matrix_control"], found["vector_control"]) > 1e-3
-    assert abs(found["largest_score"] - 3.5) < 1e-9
+    result = registry.load("check", "FedGAT-protocol")(run)["result"]
+    assert result["whole"] + result["in_blocks"] == 60 and result["in_blocks"] > 0
+    assert max(result[name] for name in ("matrix", "matrix_in_blocks", "vector")) < 1e-9
+    assert min(result["matrix_control"], result["vector_control"]) > 1e-3
+    assert abs(result["largest_score"] - 3.5) < 1e-9
 
 
 @pytest.mark.parametrize("column", ["matrix", "matrix_in_blocks", "vector", "matrix_control", "vector_control"])

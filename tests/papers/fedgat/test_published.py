@@ -25,7 +25,7 @@ COLUMNS = [
     "line",
 ]
 SECOND = Path(__file__).with_name("second.csv")
-# Of the sorted rows; a change of any printed digit, setting or line changes it.
+# The checksum is that of the sorted rows; a change of any printed digit, setting or line changes it.
 FEDGAT_DIGEST = "4a611bb2576a0b61d69453e3d3316f67ecd6185a115f675b9fa6e2759ff5f1a3"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedrepro.papers.fedgat.exhibits import settings
+from fedrepro.papers.fedgat.exhibits import grids
 from fedrepro.reporting import compare, exhibits, readings, session
 
 OTHERS = ("code in part", "text", "literal")
@@ -47,6 +47,6 @@ def test_only_readings_of_the_code_say_that_fedgat_keeps_its_graph() -> None:
     nb = session.begin("fedgat/6-experiments", device="cpu")
     for reading in readings.listed("fedgat", "FG-T1")["reading"]:
         flags = nb.published("FG-T1", reading).set_index("method")["redrawn"]
-        coded = reading in (readings.MAIN, settings.PART_OF_CODE)
+        coded = reading in (readings.MAIN, grids.PART_OF_CODE)
         assert set(flags["FedGAT"]) == ({True} if coded else {None})
         assert set(flags.drop("FedGAT")) == {None}

@@ -44,17 +44,17 @@ def gat(weights: dict[str, Tensor], x: Tensor, edge_index: Tensor, plain: bool =
 def test_the_scored_round_against_a_gat_on_the_whole_graph() -> None:
     """Round, accuracy and facts are those of training; both shares are those of a plain GAT with the scored weights."""
     run = a_run(degree=12)
-    found = scored_round(run)["result"]
+    scored = scored_round(run)["result"]
     training = run.replace(task="train", method="FedGAT")
     outcome = tasks.train([training])[0]["result"]
     best = outcome["before"]["best"]
-    assert (found["round"], found["test"]) == (best["round"], best["test"])
-    assert found["round"] < 12 and found["last"] == outcome["facts"]
+    assert (scored["round"], scored["test"]) == (best["round"], best["test"])
+    assert scored["round"] < 12 and scored["last"] == outcome["facts"]
 
     fed = tasks.federation([run])
     method = tasks.method(training, fed.features, fed.classes)[0]
     assert isinstance(method, FedGAT)
-    _, extended, state = train(method, fed, found["round"], evaluate=())
+    _, extended, state = train(method, fed, scored["round"], evaluate=())
     weights, data = {name: w[0] for name, w in state.shared.items()}, fed.sources[0].data
     ours = torch.empty(data.num_nodes, fed.classes)
     inner = extended.batch.ring == 0
@@ -63,9 +63,9 @@ def test_the_scored_round_against_a_gat_on_the_whole_graph() -> None:
     label = ours.argmax(1)[data.test_mask]
     for name, plain in (("other", False), ("mean_other", True)):
         logits = gat(weights, data.x, data.edge_index, plain)[data.test_mask]
-        assert found[name] == pytest.approx(float((logits.argmax(1) != label).float().mean()), abs=1e-9)
+        assert scored[name] == pytest.approx(float((logits.argmax(1) != label).float().mean()), abs=1e-9)
         accuracy = float((logits.argmax(1) == data.y[data.test_mask]).float().mean())
-        assert found["gat_test" if name == "other" else "mean_test"] == pytest.approx(accuracy, abs=1e-6)
+        assert scored["gat_test" if name == "other" else "mean_test"] == pytest.approx(accuracy, abs=1e-6)
 
 
 def test_a_polynomial_of_degree_one_is_told_apart() -> None:

@@ -41,26 +41,26 @@ def test_theorem_3_fails_by_hand(result: dict) -> None:
     """One score of 20 at x = -2 rises by 0.05 and the others fall, which moves alpha by more than the bound."""
     e = math.exp(-0.4)
     error = (e + 0.05) / (e + 0.05 + 19 * (e - 0.05)) - 1 / 20
-    found = result["counterexamples"]
-    assert abs(found["attention"] - error) < 1e-15
-    assert abs(found["attention bound"] - (1 / 20) * 0.1 / 0.95) < 1e-15
-    assert found["attention bound"] < 0.0053 < 0.0075 < found["attention"] < found["attention corrected"]
+    cases = result["counterexamples"]
+    assert abs(cases["attention"] - error) < 1e-15
+    assert abs(cases["attention bound"] - (1 / 20) * 0.1 / 0.95) < 1e-15
+    assert cases["attention bound"] < 0.0053 < 0.0075 < cases["attention"] < cases["attention corrected"]
 
 
 def test_equation_15_fails_by_hand(result: dict) -> None:
     """With ReLU at x = 2 and delta = 0.01 the score grows by seven times the printed bound."""
-    found = result["counterexamples"]
-    assert abs(found["scores"] - (math.exp(2.02) - math.exp(2))) < 1e-12
-    assert abs(found["scores bound"] - 0.02 * math.exp(0.02)) < 1e-12
-    assert 7 * found["scores bound"] < found["scores"] < found["scores corrected"]
+    cases = result["counterexamples"]
+    assert abs(cases["scores"] - (math.exp(2.02) - math.exp(2))) < 1e-12
+    assert abs(cases["scores bound"] - 0.02 * math.exp(0.02)) < 1e-12
+    assert 7 * cases["scores bound"] < cases["scores"] < cases["scores corrected"]
 
 
 def test_theorem_4_fails_where_scores_fall_below_one_half(result: dict, verdicts: dict[str, str]) -> None:
     """The identity as psi breaks it by a factor near 2. ReLU, LeakyReLU and ELU do not break it."""
-    found = result["counterexamples"]
-    assert 1.9 * found["embedding bound"] < found["embedding"] < found["embedding corrected"]
+    cases = result["counterexamples"]
+    assert 1.9 * cases["embedding bound"] < cases["embedding"] < cases["embedding corrected"]
     score = math.exp(-1 - math.cos(math.radians(52)))  # at the angle of the largest error
-    assert found["embedding corrected"] == pytest.approx(0.002 / score / (1 - 0.001 / score), rel=1e-12)
+    assert cases["embedding corrected"] == pytest.approx(0.002 / score / (1 - 0.001 / score), rel=1e-12)
     by_psi = {psi: verdicts[f"FG-Th4-{psi}"] for psi in bounds.PSI}
     assert by_psi == {"ReLU": "holds", "LeakyReLU": "holds", "ELU": "holds", "tanh": "fails", "identity": "fails"}
 
@@ -256,14 +256,14 @@ def test_arguments_are_checked() -> None:
 
 def test_corrected_bounds_hold_and_a_quarter_of_them_breaks(verdicts: dict[str, str]) -> None:
     """Each theorem and the lemma has a row that holds and a control that fails."""
-    for id in ("FG-Th1", "FG-Th3", "FG-Th4", "FG-Th5-15", "FG-Th5-16", "FG-Th5-17", "FG-L1"):
-        assert verdicts[id] == "holds", id
-        assert verdicts[f"{id}-control"] == "fails, as it must", id
+    for name in ("FG-Th1", "FG-Th3", "FG-Th4", "FG-Th5-15", "FG-Th5-16", "FG-Th5-17", "FG-L1"):
+        assert verdicts[name] == "holds", name
+        assert verdicts[f"{name}-control"] == "fails, as it must", name
     for radius in (1, 2):
         for score in ("ReLU", "LeakyReLU"):
             assert verdicts[f"FG-Th2-{score}-{radius}"] == verdicts[f"FG-Th2-{score}-{radius}-rate"] == "holds"
             assert verdicts[f"FG-Th2-{score}-{radius}-control"] == "fails, as it must"
-    assert not [id for id, verdict in verdicts.items() if verdict == "passes, as it must not"]
+    assert not [name for name, verdict in verdicts.items() if verdict == "passes, as it must not"]
 
 
 def test_what_fails_as_printed(verdicts: dict[str, str]) -> None:
@@ -287,10 +287,10 @@ def test_random_layers_satisfy_the_assumptions() -> None:
 
 def test_float32_powers_are_worse_than_the_recurrence(result: dict) -> None:
     """At degree 24 the error of powers of x is over 1000 times that of the recurrence. At degree 4 both are small."""
-    found = result["float32"]
-    at = found["degree"].index(24)
-    assert found["powers"][at] > 1000 * found["recurrence"][at]
-    assert max(found["recurrence"]) < 1e-4 and found["powers"][0] < 1e-4
+    errors = result["float32"]
+    at = errors["degree"].index(24)
+    assert errors["powers"][at] > 1000 * errors["recurrence"][at]
+    assert max(errors["recurrence"]) < 1e-4 and errors["powers"][0] < 1e-4
 
 
 # -- numbers that are not finite --------------------------------------------------------------------------------------
@@ -299,8 +299,8 @@ def test_float32_powers_are_worse_than_the_recurrence(result: dict) -> None:
 def test_the_largest_of_the_trials_is_nan_if_one_is() -> None:
     """A trial whose error is NaN decides its name, wherever it stands, and no other name."""
     for order in itertools.permutations([{"a": 1.0, "b": 1.0}, {"a": math.nan, "b": 2.0}, {"a": 3.0, "b": 0.5}]):
-        found = trials.largest(order)
-        assert math.isnan(found["a"]) and found["b"] == 2.0
+        worst = trials.largest(order)
+        assert math.isnan(worst["a"]) and worst["b"] == 2.0
 
 
 def test_a_layer_whose_error_is_nan_breaks_theorems_3_and_4(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,8 @@ def test_the_server_rebuilds_features_and_noise_hides_them_for_a_while() -> None
 def test_the_noise_on_gradients_protects_nothing_as_h_goes_out_clean() -> None:
     """h gives the server two equations a round: 120 rounds determine x, and the 24 of twelve rounds do not."""
     options = {"neighbours": 4, "local_epochs": 1, "party": "server", "noise": 1}
-    found = attack(reconstruct, **options, updates=120)
-    assert found["cosine"] < 0.9 and found["cosine_with_h"] > 0.999999
+    guess = attack(reconstruct, **options, updates=120)
+    assert guess["cosine"] < 0.9 and guess["cosine_with_h"] > 0.999999
     few = attack(reconstruct, **options, updates=12)
     assert few["cosine_with_h"] == few["cosine"] < 0.5
 

@@ -54,7 +54,7 @@ def test_the_method_works_where_it_beats_a_constant_prediction(percent: float, v
 
 
 def test_local_updates_are_compared_at_one_rate() -> None:
-    """In the code's reading of DNC, I = 1 at the printed rate counts in GFL-C1, and I = 1 at its own rate does not."""
+    """In the code's reading of DNC, I = 1 at the printed rate counts in GFL-C1, and at the code's rate it does not."""
     frame = tables.prepare(frames(0.5, lambda: [*grids.table(), *grids.readings()]), "GFL-T2")
     first = frame["column"].eq("csbm-DNC") & frame["method"].eq("GFL-APPNP") & frame["setting"].eq("I=1")
     for reading, verdict in (("code", "holds"), ("code, printed rate", "mixed")):
@@ -72,9 +72,9 @@ def by_degree(endings: tuple[str, ...], sign: float, spread: float) -> pd.DataFr
     """Return runs on GFL-F2a's graphs, a point apart in the order of `sign`, with a spread between repetitions."""
     rows = []
     for ending in endings:
-        for place, degree in enumerate(grids.DEGREES):
+        for rank, degree in enumerate(grids.DEGREES):
             for run in grids.cell(grids.TEN, f"csbm-d{degree}{ending}", "code", range(6)):
-                score = 0.9 - 0.01 * sign * place + spread * ((3 * run.seed + 2 * place) % 5 - 2)
+                score = 0.9 - 0.01 * sign * rank + spread * ((3 * run.seed + 2 * rank) % 5 - 2)
                 rows.append({**run.to_dict(), **run.options, tables.SCORE: score})
     return pd.DataFrame(rows).drop(columns="options")
 
@@ -83,13 +83,13 @@ def by_degree(endings: tuple[str, ...], sign: float, spread: float) -> pd.DataFr
     ("sign", "spread", "verdict"), [(1, 1e-4, "holds"), (1, 0.2, "undecided"), (-1, 1e-4, "fails")]
 )
 def test_connectivity_is_judged_on_graphs_drawn_anew(sign: float, spread: float, verdict: str) -> None:
-    """One graph a degree, on which each lead is sure, decides nothing about GFL-C5 and is told."""
+    """One graph a degree, on which each lead is sure, decides nothing about GFL-C5 and is reported."""
     held = {
         "GFL-F2a": tables.prepare(by_degree(("",), 1, 1e-4), "GFL-F2a"),
         "GFL-T2-redrawn": tables.prepare(by_degree((" redrawn",), sign, spread), "GFL-T2-redrawn"),
     }
-    evidence, found = CLAIMS[4].judge(lambda name: held[name])
-    assert found == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
+    evidence, judged = CLAIMS[4].judge(lambda name: held[name])
+    assert judged == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
     assert set(held["GFL-T2-redrawn"]["column"]) <= {run.dataset.removesuffix(" redrawn") for run in grids.redrawn()}
     held["GFL-T2-redrawn"] = pd.DataFrame()
     assert CLAIMS[4].judge(lambda name: held[name])[1] == "cannot be checked here"

@@ -26,8 +26,8 @@ SECOND = Path(__file__).with_name("second.csv")
 
 def check(function: Any, dataset: str, seed: int = 0, **options: object) -> dict[str, float]:
     run = Run("check", "gfl", "gfl-rate", dataset=dataset, seed=seed, options=options)
-    found: dict[str, float] = function(run)["result"]
-    return found
+    rows: dict[str, float] = function(run)["result"]
+    return rows
 
 
 def test_second_transcription_agrees() -> None:
@@ -52,8 +52,8 @@ def test_printed_intervals_are_those_of_the_public_code() -> None:
 
 def test_the_diagrams_are_counted() -> None:
     """A step's scalars are those of all clients, with one encoder for all and an aggregator for each (GFL-F1a, F1b)."""
-    found = theory.algorithm(Run("check", "gfl", "gfl-algorithm", dataset="csbm-SC", options={"local_epochs": 1}))
-    parts_of = {name: part for name, part in found["result"].items() if isinstance(part, dict)}
+    record = theory.algorithm(Run("check", "gfl", "gfl-algorithm", dataset="csbm-SC", options={"local_epochs": 1}))
+    parts_of = {name: part for name, part in record["result"].items() if isinstance(part, dict)}
     flat = {f"{name}.{key}": value for name, part in parts_of.items() for key, value in part.items()}
     frame = pd.DataFrame([{"dataset": "csbm-SC", **flat}])
     steps = gfl_theory.steps(frame).set_index("step").scalars
@@ -93,7 +93,7 @@ def test_a_cell_is_explained_by_a_reading_that_fits_it() -> None:
 
 
 def test_misprinted_cells_are_not_tested() -> None:
-    """FedMLP at I = 50 and MLPs print another row's number, so that neither reading is held against it."""
+    """FedMLP at I = 50 and MLPs print another row's number, so that neither reading is compared with it."""
     words = judged(tables.prepare(frames(0.0), "GFL-T2")).query("dataset == 'csbm-SC' and reading in ('main', 'text')")
     by_row = words.groupby(["method", "setting"])["verdict"].agg(set)
     assert by_row["FedMLP", "I=50"] == by_row["MLPs", ""] == {"not tested"}
@@ -125,14 +125,14 @@ def test_every_reading_has_its_own_runs() -> None:
     more = [{**run.to_dict(), **run.options, tables.SCORE: 0.5} for runs in named.values() for run in runs]
     frame = pd.concat([frames(0.0), pd.DataFrame(more).drop(columns="options")], ignore_index=True)
     frame["facts.node_test"] = 0.25
-    found = tables.other_readings(tables.prepare(frame, "GFL-T2"))
+    by_reading = tables.other_readings(tables.prepare(frame, "GFL-T2"))
     for name in named:
-        own = found[name].query("method != 'APPNP'")
-        assert len(own) == 3 and set(own["percent"]) == {50.0} and set(own["dataset"]) == {"csbm-DNC"}
+        chosen = by_reading[name].query("method != 'APPNP'")
+        assert len(chosen) == 3 and set(chosen["percent"]) == {50.0} and set(chosen["dataset"]) == {"csbm-DNC"}
     for name in ("votes", "text, votes"):
-        assert set(found[name]["dataset"]) == {"csbm-SNC"} and set(found[name]["percent"]) == {25.0}
-    assert set(found) == set(readings.listed("gfl", "GFL-T2")["reading"]) - {"main"}
-    assert found["text"]["percent"].between(59.9, 60.3).all()
+        assert set(by_reading[name]["dataset"]) == {"csbm-SNC"} and set(by_reading[name]["percent"]) == {25.0}
+    assert set(by_reading) == set(readings.listed("gfl", "GFL-T2")["reading"]) - {"main"}
+    assert by_reading["text"]["percent"].between(59.9, 60.3).all()
 
 
 def graphs(shift: float, noise: float) -> pd.DataFrame:
@@ -186,14 +186,14 @@ def test_a_sub_graph_is_trained_again_in_repetition_20_and_up() -> None:
     """Repetitions 20 to 39 have the sub-graphs of 0 to 19, as coded; a row without them is not compared."""
     again = [{**run.to_dict(), **run.options, tables.SCORE: 0.5} for run in grids.trained_again()]
     named = tables.prepare(pd.DataFrame(again).drop(columns="options"), "GFL-T2-subCora")
-    found = tables.by_graph(tables.prepare(frames(0.0), "GFL-T2"), named)
-    row = found.query("method == 'GFL-APPNP' and setting == 'I=50'").set_index("graph")
+    scores = tables.by_graph(tables.prepare(frames(0.0), "GFL-T2"), named)
+    row = scores.query("method == 'GFL-APPNP' and setting == 'I=50'").set_index("graph")
     assert row["again"].tolist() == [50.0] * 20 and row.loc[2, ["text", "code"]].tolist() == pytest.approx([60.2, 60.2])
-    assert found.query("method == 'GCN'")["again"].isna().all()
-    few = tables.beside_graph_by_graph(found)
+    assert scores.query("method == 'GCN'")["again"].isna().all()
+    few = tables.beside_graph_by_graph(scores)
     assert set(few["verdict"]) == {"not tested"} and set(few["runs"]) == {3}  # of Table 2's repetitions
-    found["code"] = found["code"].fillna(60.0)
-    whole = tables.beside_graph_by_graph(found)
+    scores["code"] = scores["code"].fillna(60.0)
+    whole = tables.beside_graph_by_graph(scores)
     assert "not tested" not in set(whole["verdict"])
     assert list(zip(whole["method"], whole["setting"])) == grids.GFL_ROWS
 
@@ -209,9 +209,9 @@ def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
     anew = tables.prepare(pd.DataFrame(scores).drop(columns="options"), "GFL-T2-redrawn")
     known = tables.with_new_graphs(exhibits.published("gfl").query("exhibit == 'GFL-T2'"), lambda _: anew)
     cells = {tuple(cell[name] for name in tables.KEY): cell for cell in known.to_dict("records")}
-    for key, own in ((("csbm-DNC", "GFL-APPNP", "I=10"), True), (("csbm-SNC", "GFL-APPNP-V2", "I=10"), False)):
+    for key, separate in ((("csbm-DNC", "GFL-APPNP", "I=10"), True), (("csbm-SNC", "GFL-APPNP-V2", "I=10"), False)):
         assert compare.over_graphs(cells[key]) == (pytest.approx(np.std([0, 1, 2, 3], ddof=1)), 4)
-        assert cells[key]["anew_own"] == own
+        assert cells[key]["anew_own"] == separate
     without = [cell for key, cell in cells.items() if key[0] == "subCora" or key == ("csbm-DNC", "GCN", "")]
     assert {compare.over_graphs(cell)[1] for cell in without} == {0}
     voted = tables.with_new_graphs(known, lambda _: anew.assign(**{"facts.node_test": anew["seed"] / 10}), "votes")
@@ -222,8 +222,8 @@ def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
     main["percent"] = 92.4 + main["seed"] / 10
 
     def row(published: pd.DataFrame) -> dict[str, Any]:
-        (found,) = compare.table(main, published, on=tables.KEY, value="percent").query("runs > 0").to_dict("records")
-        return dict(found)
+        (tested,) = compare.table(main, published, on=tables.KEY, value="percent").query("runs > 0").to_dict("records")
+        return dict(tested)
 
     one, other = row(known), row(known.drop(columns="anew"))
     assert one["verdict"] != other["verdict"] == "agrees" and one["half95"] > 2 * other["half95"]
@@ -260,10 +260,10 @@ def test_a_run_whose_numbers_are_nan_breaks_the_lemma_and_the_identities() -> No
         for name, m in gfl_theory.IDENTITIES.items()
         for e in (0.0, math.nan)
     ]
-    found = gfl_theory.identity_checks(pd.DataFrame(errors).assign(printed_cosine=math.nan))
-    controls = [one["id"] for one in found if one["verdict"] == checks.MISSED]
+    rows = gfl_theory.identity_checks(pd.DataFrame(errors).assign(printed_cosine=math.nan))
+    controls = [one["id"] for one in rows if one["verdict"] == checks.MISSED]
     assert controls == ["GFL-I3-control", "GFL-I6-control"]
-    assert {one["verdict"] for one in found if one["id"] not in controls} == {"fails"}
+    assert {one["verdict"] for one in rows if one["id"] not in controls} == {"fails"}
 
 
 @pytest.mark.parametrize("shorter", [1, 5])
@@ -282,8 +282,8 @@ def rates(ratio: float, exponent: float, left: float = 0.1) -> pd.DataFrame:
         nodes = clients(run.dataset)
         mean = spread * (nodes**exponent if o["lr"] == 0 and run.dataset.endswith("x40") else 1.0)
         fixed = {"N": nodes, "at_start": 1.0, "condition": 0.1, "sigma_H": 1.0 + o["error"], "lambda_max": nodes + 1.0}
-        found = {"mean": mean, "first_term": mean / ratio, "loss_at_start": 1.0, "lowest_loss": left}
-        rows.append({**o, **fixed, **found, "dataset": run.dataset, "seed": run.seed})
+        measured = {"mean": mean, "first_term": mean / ratio, "loss_at_start": 1.0, "lowest_loss": left}
+        rows.append({**o, **fixed, **measured, "dataset": run.dataset, "seed": run.seed})
     return pd.DataFrame(rows)
 
 

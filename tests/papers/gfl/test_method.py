@@ -188,7 +188,7 @@ def test_each_mlp_is_scored_in_its_own_best_round() -> None:
             rounds.append(state.more.received.logits.clone())
             return state
 
-    common, own = (train(kind(**options), federate(graph), 12) for kind in (Watched, MLPsOwnRound))
+    common, separate = (train(kind(**options), federate(graph), 12) for kind in (Watched, MLPsOwnRound))
     kept = torch.zeros(len(y), CLASSES, dtype=torch.float64)
     chosen = []
     for k in range(NODES):
@@ -199,11 +199,11 @@ def test_each_mlp_is_scored_in_its_own_best_round() -> None:
     assert len(set(chosen)) > 1
     test = graph.test_mask
     expected = float((kept[test].argmax(1) == y[test]).double().mean())
-    score, other = (trained.history.result(0)["before"]["best_loss"] for trained in (own, common))
+    score, other = (trained.history.result(0)["before"]["best_loss"] for trained in (separate, common))
     assert score["round"] == max(chosen) + 1 and score["test"] == pytest.approx(expected)
     assert score["val_loss"] == pytest.approx(float(F.cross_entropy(kept[graph.val_mask], y[graph.val_mask])))
     assert score["val_loss"] < other["val_loss"]
-    for name, w in own.state.personal.items():
+    for name, w in separate.state.personal.items():
         assert torch.equal(w, common.state.personal[name])
 
 
@@ -240,7 +240,7 @@ def test_clients_without_labels_share_one_slice_that_never_moves() -> None:
 
 
 def test_runs_side_by_side_equal_runs_alone() -> None:
-    """Noise and batches are functions of seed, client and round: two runs stacked give what each gives alone."""
+    """Noise and batches are functions of seed, client and round: two runs stacked give what each gives by itself."""
     method = GFLAPPNP(model=NET, lr=0.2, local_epochs=3, noise=1.0, batch=1, update="pass", share="train")
     alone = [train(method, federate(data(seed), seed), 3) for seed in (0, 1)]
     both = train(method, Federation.stack([federate(data(seed), seed) for seed in (0, 1)]), 3)

@@ -34,7 +34,7 @@ PRINTED: dict[tuple[str, str], tuple[float, int, int]] = {
     ("csbm-DNC", "GraphSAGE"): (0.02, 5000, 0),
     ("subCora", "GraphSAGE"): (0.01, 4000, 0),
 }
-# What the authors' public code has instead (GFL-Q11).
+# The authors' public code has these instead (GFL-Q11).
 CODED: dict[tuple[str, str, str], tuple[float, int, int]] = {
     ("csbm-DNC", "GFL-APPNP", "I=1"): (0.2, 3000, 0),
     ("csbm-SC", "GFL-APPNP-V1", "I=10"): (0.2, 2500, 5),
@@ -60,9 +60,9 @@ def test_cells_of_table_2_train_as_printed() -> None:
     for reading in ("text", "code"):
         for dataset, (name, setting) in CELLS:
             cell = grids.cell((name, setting), dataset, reading)
-            method, found = built(cell[0])
+            method, steps = built(cell[0])
             printed = PRINTED[dataset, name]
-            assert found == (CODED.get((dataset, name, setting), printed) if reading == "code" else printed)
+            assert steps == (CODED.get((dataset, name, setting), printed) if reading == "code" else printed)
             assert method.local_epochs == int(setting.removeprefix("I=") or 1)
             assert [run.seed for run in cell] == list(range(20))
             listed |= set(cell)
@@ -71,7 +71,7 @@ def test_cells_of_table_2_train_as_printed() -> None:
 
 @pytest.mark.parametrize(("dataset", "row"), [cell for cell in CELLS if cell[1] in ROWS])
 def test_gfl_has_the_printed_network_and_variants(dataset: str, row: tuple[str, str]) -> None:
-    """Section 6.1: two layers, 64 units, alpha 0.1, M 10. A.2.5: V1 adds standard normal noise. V2 sends h alone.
+    """Section 6.1: two layers, 64 units, alpha 0.1, M 10. A.2.5: V1 adds standard normal noise. V2 sends only h.
 
     The mean h_j is over training samples in supervised classification, and over all samples elsewhere (GFL-Q7).
     """
@@ -100,8 +100,8 @@ def test_figure_2a_trains_as_printed() -> None:
     runs = grids.connectivity()
     assert {(run.dataset, run.seed) for run in runs} == {(f"csbm-d{d}", s) for d in (25, 15, 10, 5) for s in range(20)}
     for run in runs:
-        method, found = built(run)
-        assert found == (0.5, 1500, 5) and method.local_epochs == 10 and method.share == "train"
+        method, steps = built(run)
+        assert steps == (0.5, 1500, 5) and method.local_epochs == 10 and method.share == "train"
 
 
 def test_the_score_is_that_of_the_lowest_validation_loss() -> None:
@@ -133,8 +133,8 @@ def test_graphs_have_the_printed_degree_and_strength(name: str) -> None:
     one = int(graph.y.sum())
     within = (one * (one - 1) + (nodes - one) * (nodes - one - 1)) / 2 * (d + lam * d**0.5)
     share = within / (within + one * (nodes - one) * (d - lam * d**0.5))
-    found = float((graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).double().mean())
-    assert abs(found - share) < 4 * (share * (1 - share) / (graph.edge_index.shape[1] / 2)) ** 0.5
+    homophily = float((graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).double().mean())
+    assert abs(homophily - share) < 4 * (share * (1 - share) / (graph.edge_index.shape[1] / 2)) ** 0.5
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -145,6 +145,6 @@ def test_features_have_the_printed_signal(name: str) -> None:
     for seed in range(repetitions):
         data = datasets.assemble(name, "", "public", seed)
         along.append((2 * data.y.numpy() - 1) * (data.x.double().numpy() @ u) / (u @ u))
-    found, signal = np.concatenate(along), (mu / nodes) ** 0.5
-    error = 1 / (10 * float(np.linalg.norm(u)) * len(found) ** 0.5)  # of noise of variance 1 / p, p = 100
-    assert 4 * error < 0.05 * signal and abs(float(found.mean()) - signal) < 4 * error
+    strength, signal = np.concatenate(along), (mu / nodes) ** 0.5
+    error = 1 / (10 * float(np.linalg.norm(u)) * len(strength) ** 0.5)  # of noise of variance 1 / p, p = 100
+    assert 4 * error < 0.05 * signal and abs(float(strength.mean()) - signal) < 4 * error

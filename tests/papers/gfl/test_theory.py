@@ -31,8 +31,8 @@ def test_identities_hold() -> None:
     """Identities hold to machine precision, and the printed sign points the other way (GFL-I1 to I3, I6, GFL-Q3)."""
     split = check(theory.gradient_split)
     assert split["relative_error"] < 1e-10 and split["printed_cosine"] == pytest.approx(-1)
-    for found in (check(theory.one_local_step, rounds=3), check(theory.identity_aggregator, "csbm-n10x40")):
-        assert found["largest_difference"] < 1e-10 and found["control"] > 1e-4
+    for result in (check(theory.one_local_step, rounds=3), check(theory.identity_aggregator, "csbm-n10x40")):
+        assert result["largest_difference"] < 1e-10 and result["control"] > 1e-4
     assert check(theory.weights)["truncated"]["sum"] == pytest.approx(0.686, abs=1e-3)
 
 
@@ -50,8 +50,8 @@ def test_a_curvature_or_a_constant_that_is_nan_is_told(monkeypatch: pytest.Monke
     options = {"updates": 10, "local_epochs": 5, "lr": 0.4, "error": 0, "batch": 5}
     assert math.isnan(check(theory.rate, "csbm-n10x40", **options)["condition"])
     monkeypatch.setattr(theory, "jacobian_norms", lambda *x: norms(*x) * (math.nan if next(calls) == 3 else 1.0))
-    found = check(theory.compensation_error, "csbm-n10x40", local_epochs=4, lr=0.5, rounds=1)
-    assert math.isnan(found["rho_h"]) and found["Delta"] > 0
+    result = check(theory.compensation_error, "csbm-n10x40", local_epochs=4, lr=0.5, rounds=1)
+    assert math.isnan(result["rho_h"]) and result["Delta"] > 0
 
 
 def test_curvature_is_that_of_the_whole_hessian() -> None:
@@ -91,8 +91,8 @@ def test_the_lemma_leaves_out_what_a_client_knows_of_itself(monkeypatch: pytest.
     class Recorded(GFLAPPNP):
         def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> torch.Tensor:
             assert isinstance(fed.x, torch.Tensor)
-            mine = {name: w.detach() for name, w in weights.items()}
-            first, second = self.first_layers(mine, fed, state), mine[SECOND]
+            local = {name: w.detach() for name, w in weights.items()}
+            first, second = self.first_layers(local, fed, state), local[SECOND]
             average = [state.shared[name][0] for name in (FIRST, SECOND)]
             for j in range(10):
                 x = fed.x[(fed.batch.batch == j) & fed.batch.train_mask]

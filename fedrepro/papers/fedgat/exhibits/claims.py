@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.papers.fedgat.exhibits import settings
-from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, PANELS
-from fedrepro.papers.fedgat.exhibits.settings import DATASETS, IID, LABELS, NON_IID, READINGS
+from fedrepro.papers.fedgat.exhibits import grids
+from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, DATASETS, IID, LABELS, NON_IID, PANELS, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, revealed, worst_attacks
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts
@@ -35,13 +34,13 @@ def ours(reading: str, **where: Any) -> dict[str, Any]:
 def above(row: str, points: float) -> list[Difference]:
     """Return FedGAT minus another row of Table 1 in each cell, code with code and text with text, above `points`.
 
-    As coded, FedGAT does not depend on the partition (FG-Q12c), nor does a central model. Their difference is one part.
+    FedGAT as coded does not depend on the partition (FG-Q12c), nor does a central model. Their difference is one part.
     """
-    central = settings.ROWS[row]["method"] == "Central"
-    partition = {"partition": settings.CENTRAL} if central else {}
+    central = grids.ROWS[row]["method"] == "Central"
+    partition = {"partition": grids.CENTRAL} if central else {}
     parts = []
     for reading in READINGS:
-        once = central and reading == settings.CODE_READING
+        once = central and reading == grids.CODE_READING
         parts.append(
             Difference(
                 "FG-T1",
@@ -72,10 +71,10 @@ def above_at(row: str) -> list[Difference]:
     ]
 
 
-# FedGAT in the reading *text* minus FedGCN with the steps of its own paper.
+# FedGAT in the reading *text* minus FedGCN with the steps of FedGCN's paper.
 OWN_STEPS = Difference(
     "FG-T1",
-    ours(settings.TEXT_READING),
+    ours(grids.TEXT_READING),
     minus={"method": "FedGCN"},
     minus_exhibit="FG-Q12b",
     per={"dataset": DATASETS, "partition": (NON_IID, IID)},
@@ -101,16 +100,16 @@ def near(
 
 
 def by_degree() -> list[Difference]:
-    """Return FedGAT's change from degree 16 to 8 for each beta; as coded it depends on no beta, and is one part."""
+    """Return FedGAT's change from degree 16 to 8 for each beta. FedGAT as coded depends on no beta and is one part."""
     few, many = {"degree": 8}, {"degree": 16}
-    once = near("FG-F5a", few, many, "any beta", [settings.CODE_READING])
-    return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [settings.TEXT_READING])]
+    once = near("FG-F5a", few, many, "any beta", [grids.CODE_READING])
+    return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [grids.TEXT_READING])]
 
 
 def by_clients(panel: str) -> list[Difference | Derived]:
-    """Return the parts of a panel of Figure 2: both rows' changes over the clients, and how much further DistGAT falls.
+    """Return both rows' changes over the clients in a panel of Figure 2, and how much further DistGAT falls.
 
-    FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. As coded, FedGAT does not change
+    FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. FedGAT as coded does not change
     (FG-Q12c), so that DistGAT's two losses are one part.
     """
     dataset, partition = PANELS[panel]
@@ -132,15 +131,15 @@ def by_clients(panel: str) -> list[Difference | Derived]:
             for reading in READINGS
         }
 
-    cut = {"method": "DistGAT", "reading": settings.TEXT_READING}
+    cut = {"method": "DistGAT", "reading": grids.TEXT_READING}
     fall = Difference(
         f"FG-F2{panel}", {**cut, **many}, {**cut, **few}, below=0.0, name=f"{where}, DistGAT's change, text"
     )
     return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), fall, Derived(further_fall)]
 
 
-def verdict(parts: Sequence[bool]) -> str:
-    """Return the verdict of a claim whose parts hold or do not."""
+def combine(parts: Sequence[bool]) -> str:
+    """Return the verdict of a claim from its parts, each of which holds or does not."""
     return "holds" if all(parts) else MIXED if any(parts) else "fails"
 
 
@@ -172,7 +171,7 @@ def cost_of_pretraining(get: Get) -> Finding:
         parts.append(more == len(wide))
         ends = f"from {clients[middle]} to {clients[-1]} clients as from {clients[0]} to {clients[middle]}"
         texts.append(f"{exhibit}: {' and '.join(told)} {ends}, iid dearer at {more} of {len(wide)} numbers of clients")
-    return "; ".join(texts), verdict(parts)
+    return "; ".join(texts), combine(parts)
 
 
 def vector_against_matrix(get: Get) -> Finding:
@@ -196,7 +195,7 @@ def vector_against_matrix(get: Get) -> Finding:
         f"(with any number at most {ratio.max():.1f}); "
         f"features recovered: Matrix {100 * shares['matrix']:.0f}%, Vector {100 * shares['vector']:.0f}%"
     )
-    return text, verdict(parts)
+    return text, combine(parts)
 
 
 def bounded_errors(get: Get) -> Finding:
@@ -218,13 +217,14 @@ def bounded_errors(get: Get) -> Finding:
         f"Eq. 16 and 17 with the statement's epsilon; with the proof's epsilon, for any psi, {holds[proof].sum()} of "
         f"{proof.sum()}; as corrected {holds[corrected].sum()} of {corrected.sum()}"
     )
-    return text, verdict([*printed, *holds[proof]])
+    return text, combine([*printed, *holds[proof]])
 
 
 def features_revealed(get: Get) -> Finding:
     """Judge whether one client recovers a neighbour's features from its messages.
 
-    The paper's guarantee asks that lone cross-client neighbours are dropped. The attack with them kept is only told.
+    The paper's guarantee asks that lone cross-client neighbours are dropped. The evidence also names the attack that
+    keeps them, which judges nothing.
     """
     attacks = get("FG-I6")
     worst = worst_attacks(attacks, "dropped")

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedrepro.papers.fedgat.exhibits import settings
-from fedrepro.papers.fedgat.exhibits.settings import AGGREGATED, AS_CODED, CENTRAL, CODE_READING
+from fedrepro.papers.fedgat.exhibits import grids
+from fedrepro.papers.fedgat.exhibits.grids import AGGREGATED, AS_CODED, CENTRAL, CODE_READING
 from fedrepro.reporting import checks, figures, frames
 
 # Pooled test accuracy of the server's model, a fraction: at the round of best validation accuracy, and at the last.
@@ -35,8 +35,8 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     named = frames.with_method_names(frame, _name_in_table1)
     if "lone_neighbour" in named:
         named["lone_neighbour"] = named["lone_neighbour"].fillna("kept")  # the method's default
-    prepared = named.get("prepare", pd.Series(settings.SETTING["prepare"], named.index))
-    named["reading"] = [settings.reading(*run) for run in zip(named["registered"], prepared)]
+    prepared = named.get("prepare", pd.Series(grids.SETTING["prepare"], named.index))
+    named["reading"] = [grids.reading(*run) for run in zip(named["registered"], prepared)]
     last = named.get(LAST, named[SCORE])
     score = named[SCORE].where(named["reading"] != CODE_READING, last)
     return named.assign(score=score, percent=100 * score)
@@ -50,7 +50,7 @@ def _name_in_table1(run: dict[str, Any]) -> str:
 
 
 def main_reading(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
-    """Return the runs of a main table that stand first: those of the reading *code*."""
+    """Return the runs of a main table that come first, which are those of the reading *code*."""
     return frames.select(frame, {"reading": CODE_READING})
 
 
@@ -74,13 +74,13 @@ def steps_to_code(frame: pd.DataFrame, before: pd.DataFrame, published: pd.DataF
     printed = published.assign(published=100 * published["value_number"])[[*CELL, "published"]]
     first = {name: list(dict.fromkeys(printed[name])) for name in CELL}  # graphs, partitions, rows as they are printed
     return printed.merge(table, on=CELL).sort_values(
-        CELL, key=lambda each: each.map(first[each.name].index), kind="stable"
+        CELL, key=lambda column: column.map(first[column.name].index), kind="stable"
     )
 
 
 def _step(run: dict[str, Any]) -> str:
     """Return the name of the last step that a run of FG-T1-code-full takes."""
-    if run["prepare"] == settings.SETTING["prepare"]:
+    if run["prepare"] == grids.SETTING["prepare"]:
         return STEPS[1]
     return STEPS[2] if run["method"] == "DistGAT" or run["first_layer"] == "gat" else STEPS[3]
 
@@ -125,7 +125,7 @@ def panels_of_readings(curve: pd.DataFrame, printed: pd.DataFrame | None = None,
 
 
 def validation_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the validation accuracy of the tuning runs: one row a cell of Table 1, one column a point tried."""
+    """Return the validation accuracy of the tuning runs, one row a cell of Table 1 and one column a point tried."""
     point = "lr " + frame["lr"].astype(str) + ", decay " + frame["weight_decay"].astype(str)
     if "optimizer" in frame:  # the pairs leave it at its default
         point = point.mask(frame["optimizer"].eq("sgd"), "its own paper's")
@@ -216,7 +216,10 @@ def cost_checks(frame: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def counterexamples(record: pd.Series) -> pd.DataFrame:
-    """Return error and corrected bound as multiples of the printed bound: case, multiple, what."""
+    """Return error and corrected bound as multiples of the printed bound.
+
+    The columns are the case, the multiple, and what it is a multiple of.
+    """
     cases = {
         "attention": "Theorem 3:\n20 neighbours,\nLeakyReLU",
         "embedding": "Theorem 4:\ntwo neighbours,\nidentity",

@@ -54,9 +54,9 @@ def appendix_d(g: int, features: int) -> int:
 
 # -- Theorem 2, the error of the polynomial ---------------------------------------------------------------------------
 #
-# The theorem lives on [-1, 1]. A score f on [-radius, radius] is stretched to it, g(t) = f(radius * t). The scores of a
-# GAT, exp(ReLU(x)) and exp(LeakyReLU(x)), have a kink at 0, so g' is of bounded variation and g'' is not. Therefore
-# k = 1, and the theorem gives no more than O(1/p) (FG-Q11).
+# The theorem is about functions on [-1, 1]. A score f on [-radius, radius] is stretched to it, g(t) = f(radius * t).
+# The scores of a GAT, exp(ReLU(x)) and exp(LeakyReLU(x)), have a kink at 0, so g' is of bounded variation and g'' is
+# not. Therefore k = 1, and the theorem gives no more than O(1/p) (FG-Q11).
 
 
 def exp_leaky_relu(x: np.ndarray, slope: float = 0.2) -> np.ndarray:

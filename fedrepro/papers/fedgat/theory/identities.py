@@ -184,10 +184,10 @@ def equal_layers(run: Run) -> dict[str, Any]:
     def errors(node: int) -> dict[str, float]:
         h, large = x[near[node]], len(near[node]) > whole + 1
         name = "matrix_in_blocks" if large else "matrix"
-        found = {name: error("matrix", node, h, 64 if large else None), "vector": error("vector", node, h)}
+        gaps = {name: error("matrix", node, h, 64 if large else None), "vector": error("vector", node, h)}
         if len(h) == 3:  # a control at some nodes is enough
-            found |= {f"{form}_control": error(form, node, h.roll(1, 1)) for form in protocol.FORMS}
-        return found
+            gaps |= {f"{form}_control": error(form, node, h.roll(1, 1)) for form in protocol.FORMS}
+        return gaps
 
     chosen = _choose(near, int(run.options.get("nodes", 0)), run.seed)
     names = ("matrix", "matrix_in_blocks", "vector", "matrix_control", "vector_control")

@@ -36,9 +36,10 @@ def scored_round(run: Run) -> dict[str, Any]:
     """Train FedGAT twice, to its last round and to the round of best validation accuracy, and measure both.
 
     At the scored weights the same is computed by a GAT, and by one whose attention vectors are zero, so that its layer
-    1 is a plain mean of the neighbours. The second is a control: it shows what the first layer's attention is worth.
+    1 is a plain mean of the neighbours. The second is a control. It shows the effect of the first layer's
+    attention.
 
-    Options: those of the training run, whose `score` must be that of the paper.
+    The options are those of the training run, whose `score` must be that of the paper.
 
     Returns:
         "round" is the scored round, from 1, and "test" the accuracy there. "largest_score", "outside" and "negative"

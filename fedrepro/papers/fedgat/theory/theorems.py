@@ -111,12 +111,12 @@ def _theorem2() -> list[Row]:
             rate = bounds.rate(score, degrees[1:], radius)
             # This would be an upper bound of the variation for k = 2 if the score were smooth, as exp is.
             without_kink = _theorem2_ratio(score, 2 * radius**3 * math.exp(radius), 256, 2, radius)
-            id, where = f"FG-Th2-{name}-{radius:.0f}", f"exp({name}) on [-{radius:.0f}, {radius:.0f}]"
+            row_id, where = f"FG-Th2-{name}-{radius:.0f}", f"exp({name}) on [-{radius:.0f}, {radius:.0f}]"
             text = f"error of {where} falls as 1/p, no faster (exponent)"
             rows += [
-                _bound(id, f"{where}, k = 1, p = 4..64", ratio),
-                row(f"{id}-rate", text, rate, -1.1, holds=-1.1 < rate < -0.8),
-                control(id, "k = 2, as if there were no kink (error over bound, p = 256)", without_kink, 1.0),
+                _bound(row_id, f"{where}, k = 1, p = 4..64", ratio),
+                row(f"{row_id}-rate", text, rate, -1.1, holds=-1.1 < rate < -0.8),
+                control(row_id, "k = 2, as if there were no kink (error over bound, p = 256)", without_kink, 1.0),
             ]
     for k in (1, 2, 3):
         ratio = worst_of(_theorem2_ratio(np.exp, 2 * math.sinh(1.0), p, k) for p in (4, 8, 12))
@@ -133,16 +133,16 @@ def _theorem2_ratio(f: bounds.Function, variation: float, degree: int, k: int = 
 
 def _theorems_3_and_4(seed: int) -> list[Row]:
     rows = []
-    for id, ratio, inequality in (
+    for theorem, ratio, inequality in (
         ("FG-Th3", attention_ratio, "|alpha^ - alpha| <= alpha 2 epsilon / (1 - epsilon)"),
         ("FG-Th4", embedding_ratio, "|h^ - h| <= 2 kappa_phi epsilon / (1 - epsilon)"),
     ):
         for psi in PSI:
             printed = worst_of(ratio(psi, epsilon, False, seed) for epsilon in EPSILONS)
-            rows.append(_bound(f"{id}-{psi}", f"{inequality}, psi = {psi}, as printed", printed))
+            rows.append(_bound(f"{theorem}-{psi}", f"{inequality}, psi = {psi}, as printed", printed))
         worst = worst_of(ratio(psi, epsilon, True, seed) for psi in PSI for epsilon in EPSILONS)
         text = f"{inequality}, epsilon over the smallest score, any psi: corrected (FG-Q10)"
-        rows += [_bound(id, text, worst), _control(id, worst)]
+        rows += [_bound(theorem, text, worst), _control(theorem, worst)]
     return rows
 
 
@@ -204,17 +204,17 @@ def _theorem5(seed: int) -> list[Row]:
         text = f"Eq. 16, psi = {psi}, the statement's epsilon (the error of the scores), as printed"
         rows.append(_bound(f"FG-Th5-15-{psi}", f"Eq. 15, psi = {psi}, as printed", ratios["scores"]))
         rows.append(_bound(f"FG-Th5-16-{psi}", text, ratios["attention measured"]))
-        # Where no score changes, both sides of Eq. 17 are delta.
+        # Both sides of Eq. 17 are delta if no score changes.
         ratio, text = ratios["embeddings measured"], text.replace("Eq. 16", "Eq. 17")
         within = ratio <= 1 + EQUAL
         rows.append(row(f"FG-Th5-17-{psi}", f"{text} (largest error over bound)", ratio, 1.0, holds=within))
     worst = largest(by_psi)
-    for id, name, text in (
+    for equation, name, text in (
         ("FG-Th5-15", "scores corrected", "Eq. 15 with the factor exp(psi(x_ij)), any psi: corrected (FG-Q10)"),
         ("FG-Th5-16", "attention", f"Eq. 16, any psi, {PROOFS_EPSILON}"),
         ("FG-Th5-17", "embeddings", f"Eq. 17, any psi, {PROOFS_EPSILON}"),
     ):
-        rows += [_bound(id, text, worst[name]), _control(id, worst[name])]
+        rows += [_bound(equation, text, worst[name]), _control(equation, worst[name])]
     after = bounds.after_layers(0.01, 2)
     text = "Appendix E: (1 + 4c)^L delta is what Eq. 17 gives, L = 2, delta = 0.01 (Eq. 17 over it)"
     rows.append(row("FG-Th5-appendix", text, after["eq17"] / after["appendix"], 1.0))
@@ -262,20 +262,19 @@ def _moved(layer: Layer, delta: float) -> Iterator[tuple[Layer, Layer]]:
     inner = layer._replace(own=(1 - delta) * layer.own, near=(1 - delta) * layer.near)
     neighbours = layer.near.shape[1]
     for toward in (1.0, -1.0):
-        own = inner.own + toward * delta * layer.b1
-        yield inner, inner._replace(own=own, near=inner.near + toward * delta * layer.b2[:, None])
+        centre = inner.own + toward * delta * layer.b1
+        yield inner, inner._replace(own=centre, near=inner.near + toward * delta * layer.b2[:, None])
         for j in range(neighbours):
             apart = np.full((1, neighbours, 1), -toward)
             apart[:, j] = toward
-            yield inner, inner._replace(own=own, near=inner.near + apart * delta * layer.b2[:, None])
+            yield inner, inner._replace(own=centre, near=inner.near + apart * delta * layer.b2[:, None])
 
 
 def _turned(delta: float) -> Iterator[tuple[Layer, Layer]]:
     """Yield pairs of opposed neighbours, and the same ones moved by `delta` in directions from b_2 to across it.
 
     Along b_2 they move to opposite sides, so that one score rises and one falls. Across it they move to one side, which
-    carries the embedding along. In directions between these, psi = identity
-    breaks Eq. 17 with the statement's epsilon.
+    carries the embedding along. In directions between these, psi = identity breaks Eq. 17 with the statement's epsilon.
     """
     layer = opposed_neighbours()
     inner = layer._replace(own=(1 - delta) * layer.own, near=(1 - delta) * layer.near)

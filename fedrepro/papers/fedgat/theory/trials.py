@@ -72,11 +72,11 @@ def random_layers(seed: int = 0) -> Iterator[Layer]:
     rng = np.random.default_rng(seed)
     for width in WIDTHS:
         for neighbours in NEIGHBOURS:
-            b1, b2, own = (_unit(rng.normal(size=(LAYERS, width))) for _ in range(3))
+            b1, b2, centre = (_unit(rng.normal(size=(LAYERS, width))) for _ in range(3))
             near = _unit(rng.normal(size=(LAYERS, neighbours, width)))
             aligned = rng.random((LAYERS, neighbours, 1)) < rng.random((LAYERS, 1, 1))
             near = np.where(aligned, -b2[:, None], near)
-            yield Layer(np.where(rng.random((LAYERS, 1)) < 0.5, -b1, own), near, b1, b2)
+            yield Layer(np.where(rng.random((LAYERS, 1)) < 0.5, -b1, centre), near, b1, b2)
 
 
 def _unit(v: np.ndarray) -> np.ndarray:

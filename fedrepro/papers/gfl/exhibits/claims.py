@@ -31,8 +31,8 @@ def gap(frame: pd.DataFrame, column: str, left: Row, right: Row, reading: str) -
 def local_updates(get: Get) -> Parts:
     """Return GFL-APPNP with more local updates minus I = 1, in both readings, at the same rate.
 
-    The public code trains DNC's I = 1 at a rate of its own. Its reading is therefore compared with I = 1 at the printed
-    rate (GFL-Q1), so that the difference is one of local updates alone.
+    The public code trains DNC's I = 1 at a separate rate. Its reading is therefore compared with I = 1 at the printed
+    rate (GFL-Q1), so that only the local updates differ.
     """
     frame, parts, first = get("GFL-T2"), Parts(), grids.VARIANTS[0]
     for c in grids.COLUMNS[:2]:
@@ -101,10 +101,10 @@ def leads_by_degree(frame: pd.DataFrame, readings: Sequence[str]) -> Parts:
 
 
 def connectivity(get: Get) -> tuple[str, str]:
-    """Judge GFL-C5 on graphs drawn anew, and tell what one graph a degree shows.
+    """Judge GFL-C5 on graphs drawn anew, and report the leads on one graph a degree.
 
     The claim speaks of graphs, so its interval must hold the spread between them. The repetitions of GFL-F2a share one
-    graph, whose parts are told and judge nothing.
+    graph a degree. The evidence names its leads, which judge nothing.
     """
     anew, verdict = claims.judge_claim(leads_by_degree(get("GFL-T2-redrawn"), ["redrawn"]))
     fixed, _ = claims.judge_claim(leads_by_degree(get("GFL-F2a"), READINGS))
@@ -132,7 +132,7 @@ def other_tasks(get: Get) -> Parts:
 def rate(get: Get) -> tuple[str, str]:
     """Return the ratios to the bound's first term and the exponents of N and T, which test nothing (`theory.HALF`).
 
-    The linear speed-up is in the first term too: its factor N^(-1/2) comes from the corollary's step, for any descent.
+    The linear speed-up is in the first term, too. Its factor N^(-1/2) comes from the corollary's step, for any descent.
     """
     table = theory.rate_table(theory.rate_points(get("GFL-Th2")))
     if table.empty:

@@ -171,7 +171,7 @@ def redrawn() -> list[Run]:
 
 
 def trained_again() -> list[Run]:
-    """Return GFL-APPNP on subCora as coded trained again: repetition 20 has the sub-graph of repetition 0."""
+    """Return GFL-APPNP on subCora as coded, trained again. Repetition 20 has the sub-graph of repetition 0."""
     return [run for row in GFL_ROWS for run in cell(row, "subCora", MAIN, range(REPETITIONS, 2 * REPETITIONS))]
 
 
@@ -242,7 +242,7 @@ def rates(seeds: int = 5, shorter: int = 1) -> list[Run]:
 def privacy(updates: int = 600) -> list[Run]:
     """Return the attacks of a server and of a neighbour on x, with and without the noise of V1.
 
-    Further runs see fewer rounds: the server a fifth and a tenth of them under noise, the neighbour a single one.
+    In further runs the server sees a fifth and a tenth of the rounds under noise, and the neighbour sees one round.
     """
     options: dict[str, Any] = {"noise": [0, 1], "updates": updates, "local_epochs": [1, 10, 20, 50]}
     common: dict[str, Any] = {"task": "attack", "paper": "gfl", "method": "gfl-reconstruction", "seed": range(5)}

@@ -25,7 +25,7 @@ TRAINED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task ==
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init", "share")
 
 
-# The mark of a printed lambda_max, which has a place on the x axis alone.
+# The mark of a printed lambda_max lies on the x axis, since its accuracy is not printed.
 ON_AXIS: dict[str, Any] = {"marker": "v", "markerfacecolor": "white", "markeredgecolor": "#666666", "linestyle": ""}
 ON_AXIS |= {"markersize": 6, "zorder": 4, "label": r"printed $\lambda_{\max}$ (its accuracy is not printed)"}
 
@@ -92,12 +92,12 @@ def with_new_graphs(
     """Return printed numbers with our scores on graphs drawn anew, in `anew`, a Series by repetition (GFL-G).
 
     The paper and our main reading each keep one graph a column, whose variance no run of theirs shows. SNC has new
-    graphs for I = 1 only, which stand for those of its other rows; `anew_own` is False there.
+    graphs for I = 1 only. Its other rows get these scores too, and `anew_own` is False there.
 
     Args:
         printed: rows of `exhibits.published`.
         stored: returns the runs of an exhibit, here of GFL-T2-redrawn.
-        reading: of `other_readings`, whose scores count; those with votes have scores of their own.
+        reading: one of `other_readings`, or "main". Readings with votes take the scores by votes.
     """
     anew = stored("GFL-T2-redrawn")
     runs = main_reading(_votes(anew) if "votes" in reading else anew, "GFL-T2", "redrawn")
@@ -152,7 +152,7 @@ def by_graph(frame: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
 def beside_graph_by_graph(graphs: pd.DataFrame) -> pd.DataFrame:
     """Compare our means on subCora with the printed ones without the spread between sub-graphs, which are the same.
 
-    The printed mean and ours differ by the initial weights alone, if the reading is right. Two trainings of a sub-graph
+    If the reading is right, the printed mean and ours differ only by the initial weights. Two trainings of a sub-graph
     show their variance s^2, of 20 degrees of freedom. The paper's mean of 20 sub-graphs has the variance s^2 / 20, ours
     of two trainings s^2 / 40, and the printed digit its rounding error. The words are those of `reporting.rule`.
 
@@ -163,7 +163,7 @@ def beside_graph_by_graph(graphs: pd.DataFrame) -> pd.DataFrame:
         One row for each row of the table: the printed mean, ours (of both trainings), the standard deviation between
         sub-graphs and that between trainings of one, the difference with its half-widths and its word, the number of
         sub-graphs that were trained twice, and the paired difference of the text's reading to the code's with its 95%
-        interval. The printed mean is over all sub-graphs, which differ too much for a few to stand for it, so a row
+        interval. The printed mean is over all sub-graphs, which differ too much for a mean over a few, so a row
         without all of them is not tested, and `why` says so.
     """
     printed = published("gfl").query("exhibit == 'GFL-T2' and dataset == 'subCora'").set_index(["method", "setting"])

@@ -50,7 +50,7 @@ def steps(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def parts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the parts of a client (GFL-F1b): their size, how many differ between clients, whether they are trained."""
+    """Return size, number of different ones and training of the two parts of a client (GFL-F1b)."""
     columns = ["dataset", "clients", "part", "scalars", "different", "trained", "runs"]
     rows = [
         [
@@ -86,8 +86,8 @@ HALF = "any descent by small steps gives one half, whatever loss, N, T, graph an
 def lemma_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return each run's largest squared error over `2 eta^2 rho_h^2 I^2 Delta`, with rho_h and Delta of other seeds.
 
-    The column `without_I` is the negative control: the same error over the bound without its factor I^2, which it must
-    exceed.
+    The column `without_I` is the negative control. It holds the same error over the bound without its factor I^2, which
+    the error must exceed.
     """
     setting = ["local_epochs", "lr"]
     pairs = frame.merge(frame[[*setting, "seed", "rho_h", "Delta"]], on=setting, suffixes=("_own", ""))
@@ -212,10 +212,10 @@ def identity_checks(frame: pd.DataFrame) -> list[Row]:
     """
     rows = []
     for name, method in IDENTITIES.items():
-        found, column = frame[frame["method"].eq(method)], identity_error(name)
-        rows.append(checks.row(name, column.replace("_", " "), found[column].max(skipna=False), 1e-10))
+        runs, column = frame[frame["method"].eq(method)], identity_error(name)
+        rows.append(checks.row(name, column.replace("_", " "), runs[column].max(skipna=False), 1e-10))
         if name in CONTROLS:
-            rows.append(checks.control(name, CONTROLS[name], found["control"].min(skipna=False), 1e-10))
+            rows.append(checks.control(name, CONTROLS[name], runs["control"].min(skipna=False), 1e-10))
     cosine = frame.loc[frame["method"].eq(IDENTITIES["GFL-I2"]), "printed_cosine"].max(skipna=False)
     return [*rows, checks.row("GFL-Q3", "cosine of the printed step to the gradient", cosine, 1, holds=cosine >= 0)]
 
@@ -250,8 +250,8 @@ def privacy_checks(table: pd.DataFrame) -> list[Row]:
 
     The file names the rows of `rebuilt` that count (a query of pandas), which of their cosines is taken, and whether
     it is the least, where x is open, or the most, where it is hidden. The rows of V1 compare the noisy gradients by
-    themselves with the gradients and h, which goes out clean. Noise hides the differences of columns from a centre;
-    what it finds by least squares under the same noise is a row of its own.
+    themselves with the gradients and h, which goes out clean. Noise hides the differences of columns from a centre. A
+    separate row has the result of its least squares under the same noise.
     """
     rows = []
     for known in paths.read_csv(exhibits.folder("gfl") / "privacy.csv"):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fedrepro.papers.fedgat.exhibits import GRIDS, settings
+from fedrepro.papers.fedgat.exhibits import GRIDS, grids
 from fedrepro.runs import tasks
 
-RUNS = [run for run in GRIDS["FG-T1"].runs("paper") if settings.reading(run.method, run.prepare) == "text"]
+RUNS = [run for run in GRIDS["FG-T1"].runs("paper") if grids.reading(run.method, run.prepare) == "text"]
 LITERAL = GRIDS["FG-T1-literal"].runs("paper")
 
 
 @pytest.mark.parametrize("runs", [RUNS, LITERAL], ids=["text", "literal"])
-def test_cells_are_those_of_table_1(runs: list[settings.Run]) -> None:
+def test_cells_are_those_of_table_1(runs: list[grids.Run]) -> None:
     """Ten runs a cell: central models once, federated ones with 10 clients and labels of beta 1 and 10000."""
     rows = {("Central", "GCN"), ("Central", "GAT"), ("DistGAT", "GAT"), ("FedGCN", "GCN"), ("FedGAT", "GAT")}
     cells = {
@@ -29,7 +29,7 @@ def test_cells_are_those_of_table_1(runs: list[settings.Run]) -> None:
 
 
 def test_networks_are_those_of_the_appendix() -> None:
-    """A GAT has 8 heads of 8 units, and 8 output heads on PubMed alone; FedGAT's degree is 16; there is no dropout."""
+    """A GAT has 8 heads of 8 units, and 8 output heads only on PubMed; FedGAT's degree is 16; there is no dropout."""
     for run in [*RUNS, *LITERAL]:
         method, _ = tasks.method(run, features=20, classes=4)
         assert (method.model.dropout, method.model.first_dropout) == (0, 0)
