@@ -267,6 +267,8 @@ def test_a_run_without_a_number_passes_no_check() -> None:
     for value, ids in ((math.nan, ["prop2", "prop2_control"]), (None, ["prop2", "prop2_control"])):
         frame = pd.DataFrame([{"prop2": 1e-16, "prop2_control": 0.2}, dict.fromkeys(ids, value)])
         assert checks.rows(frame, "FS-Th2")["verdict"].tolist() == ["fails", "passes, as it must not"]
+    for errors in ([0.1, math.nan], [math.nan, 0.1], [math.nan, math.nan]):  # NaN is worse than any number
+        assert checks.rows(pd.DataFrame({"prop2": errors}), "FS-Th2")["measured"].isna().tolist() == [True]
     blocks = {"budget": "blocks", "difference": 0.0, "difference_control": 0.1}
     matrix = {"budget": "matrix", "difference": None, "difference_control": None}
     assert checks.rows(pd.DataFrame([blocks, matrix]), "FS-A3")["verdict"].tolist() == ["holds", "fails, as it must"]
