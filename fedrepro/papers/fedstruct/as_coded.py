@@ -115,9 +115,9 @@ class KnownGraphAsCoded(KnownGraph):
 class RawNeighbours(FedAvg):
     """FedAvg of clients that hold their neighbourhoods with raw features, which the public code calls FedGCN.
 
-    A client holds copies of all nodes within `hops` of its own, and every edge with an end within `hops - 1`. The
-    public code does so for one or two hops. Edges between two outermost copies are left out, as in the suite's ideal
-    FedSage+ (FS-Q5).
+    A client holds copies of all nodes within `hops` edges of its nodes, and every edge with an end within `hops - 1`.
+    The public code does so for one or two hops. Edges between two outermost copies are left out, as in the suite's
+    ideal FedSage+ (FS-Q5).
 
     Args:
         hops: 1 or 2.

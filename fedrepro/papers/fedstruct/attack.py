@@ -71,11 +71,11 @@ def edges(run: Run) -> dict[str, Any]:
     obtained = [p.matrix for p in powers.powers(data, parts, last, prune, budget)]
     measured = []
     for attacker in range(min(int(options.get("attackers", 2)), len(held))):
-        own = held[attacker]
+        nodes = held[attacker]
         if view == "combined":
-            score = from_combined(obtained[-1][own])
+            score = from_combined(obtained[-1][nodes])
         elif view == "powers":
-            score = from_powers([power[own] for power in obtained], NOISY if prune else RIDGE)
+            score = from_powers([power[nodes] for power in obtained], NOISY if prune else RIDGE)
         else:
             score = from_blocks(data, held, attacker, prune if budget == "blocks" else 0)
         measured.append(rated(score, structure.adjacency(data), held, attacker))
@@ -101,7 +101,7 @@ def from_powers(rows: list[csr_matrix], ridge: float = RIDGE) -> Matrix:
 def from_blocks(data: Data, held: list[npt.NDArray[np.int64]], attacker: int, prune: int) -> Matrix:
     """Return the rows of A^ at other clients k for which A~_k^[i] A^^[k] is closest to the received B_i.k."""
     a, step = powers.with_loops(data), powers.transition(data)
-    n, own = a.shape[0], held[attacker]
+    n, nodes = a.shape[0], held[attacker]
     owner = np.empty(n, dtype=np.int64)
     for client, part in enumerate(held):
         owner[part] = client
@@ -110,13 +110,13 @@ def from_blocks(data: Data, held: list[npt.NDArray[np.int64]], attacker: int, pr
     for k, part in enumerate(held):
         if k == attacker:
             continue
-        through = a[own][:, part]
+        through = a[nodes][:, part]
         near = np.flatnonzero(np.asarray(through.sum(0)).ravel())
         block = through @ step[part]
         if prune:
             entries = block.tocoo()
-            whole = csr_matrix((entries.data, (own[entries.row], entries.col)), shape=(n, n))
-            block = powers.largest_by_block(whole, owner, quota)[own]
+            whole = csr_matrix((entries.data, (nodes[entries.row], entries.col)), shape=(n, n))
+            block = powers.largest_by_block(whole, owner, quota)[nodes]
         estimate[part[near]] = _solved(through[:, near].toarray(), block.toarray())
     return _either_way(estimate)
 

@@ -1,7 +1,8 @@
-"""Train by FedStruct, from "Decoupled Subgraph Federated Learning".
+"""Train FedStruct, which gives clients structure features of the whole graph and no node features of others.
 
-J. Aliakbari, J. Östman and A. Graell i Amat, 2025. A graph is cut into the subgraphs of K clients. A client predicts
-the label of a node v from its own subgraph, and from the position of v in the whole graph:
+"Decoupled Subgraph Federated Learning", Javad Aliakbari, Johan Östman and Alexandre Graell i Amat, ICLR 2025,
+https://arxiv.org/abs/2402.19163. A graph is cut into the subgraphs of K clients. A client predicts the label of a node
+v from its own subgraph, and from the position of v in the whole graph:
 
     y_v = softmax( f(v) + sum_u A-_vu g(s_u) )                                                                  (Eq. 10)
 
@@ -20,13 +21,13 @@ Algorithms 1 and 2, line by line:
     2. Every client computes and shares its rows of S                                `structure.features`, `hop2vec`
     3. In each round the server sends the weights, and S moves along (Eq. 14)        `FedSGD`
     4.   A client computes its predictions (Eq. 10) and its loss (Eq. 4)             `StructureMethod.local_loss`
-    5.   It sends the gradient of its loss by the weights (Propositions 2 and 3)     automatic differentiation
+    5.   It sends the gradient of its loss by the weights (Propositions 2 and 3)     autograd, see `gradients.gradients`
     6.   The server adds the gradients and takes one step (Eq. 5)                    `StructureMethod.aggregate`
 
-The loss of Eq. 4 is a sum over the labelled nodes V~_i. Here it is divided by |V~_i|, and the server weighs each client
-by |V~_i|. Weights are equal at all clients, so they exist once per run. All clients draw the same dropout masks for g
-from a seed that they share, so g(s_u) is one number for all of them. Three methods differ in what is sent for z_v =
-sum_u A-_vu g(s_u):
+The methods below name these six lines. The loss of Eq. 4 is a sum over the labelled nodes V~_i. Here it is divided by
+|V~_i|, and the server weighs each client by |V~_i|. Weights are equal at all clients, so they exist once per run. All
+clients draw the same dropout masks for g from a seed that they share, so g(s_u) is one number for all of them. Three
+methods differ in what is sent for z_v = sum_u A-_vu g(s_u):
 
     `FedStruct`             every client holds S and g                                                (Section 5)
     `variants.SharedSums`   clients send each other parts of z_v and of its Jacobian in place of S    (Appendix G.1)
@@ -148,7 +149,7 @@ class StructureMethod(FedSGD):
     # -- the hooks of a round -----------------------------------------------------------------------------------------
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
-        """Exchange powers and structure features, and draw the initial weights."""
+        """Exchange powers and structure features, and draw the initial weights (lines 1 and 2)."""
         fed, state = super().start(fed)
         if self.structure == "none":
             return fed, replace(state, more=Memory(state.more, None))
@@ -165,7 +166,7 @@ class StructureMethod(FedSGD):
         return fed, replace(state, shared=shared, more=Memory(self.rule().init(shared), got))
 
     def local_loss(self, weights: Weights, fed: Federation, state: State, t: int) -> Tensor:
-        """Return each client's mean cross-entropy, `[clients]`."""
+        """Return each client's mean cross-entropy (line 4, Eq. 4), `[clients]`."""
         h, z = self.parts(weights, fed, state)
         logits = h + z
         return layers.cross_entropy(fed, logits.softmax(1) if self.double_softmax else logits)
@@ -176,7 +177,7 @@ class StructureMethod(FedSGD):
         return {"both": h + z, "features": h, "structure": z}[self.inference]
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Take one step of the server's optimizer (Eq. 5 and 14)."""
+        """Take one step of the server's optimizer for theta (line 6, Eq. 5) and S (line 3, Eq. 14)."""
         moved = super().aggregate(replace(state, more=state.more.optimizer), update)
         return replace(moved, more=state.more)
 
@@ -228,7 +229,7 @@ class StructureMethod(FedSGD):
     # -- before training ----------------------------------------------------------------------------------------------
 
     def _obtain(self, fed: Federation, columns: int) -> tuple[csr_matrix, ...]:
-        """Return the matrix of each run that propagates g, and count the messages before training."""
+        """Return the matrix of each run that propagates g, and count the messages before training (line 1)."""
         return tuple(powers.transition(source.data) for source in fed.sources)
 
     def _kept_per_node(self, got: Exchanged, run: int) -> float:

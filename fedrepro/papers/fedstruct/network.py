@@ -54,7 +54,7 @@ def weights_of_g(weights: Weights) -> Weights:
 def initial(kind: type[Model], like: Model, name: str, seed: int, **sizes: Any) -> Weights:
     """Return the initial weights of a model of a `kind`, under names that begin with `name`.
 
-    They are drawn by the rule of the model `like`, from a seed of their own, so that none equals a weight of `like`.
+    They are drawn by the rule of the model `like`, from a separate seed, so that none equals a weight of `like`.
 
     Args:
         kind: the class of the model.

@@ -180,6 +180,9 @@ def _kept(a: csr_matrix, name: str, make: Callable[[], Tensor]) -> Tensor:
 
     For larger graphs it is kept in a file. The folder is `$FEDREPRO_PROCESSED`, else `data/processed`.
     """
+    # The name of the file holds the hash of this code as fingerprints have it, so that features never outlive the code
+    # that computed them. Only `runs.provenance` has this hash. It imports neither the store nor
+    # `reporting`, and no fingerprint contains its code.
     code = provenance.hash_code(f"{__name__}:features")
     parts = (code.encode(), name.encode(), a.indptr.tobytes(), a.indices.tobytes())
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

@@ -1,4 +1,4 @@
-"""Train by FedStruct with other messages than Section 5: shared sums (Appendix G.1), or a known graph (Appendix H).
+"""Train FedStruct with other messages than Section 5: shared sums (Appendix G.1), or a known graph (Appendix H).
 
 The registry's entry "FedStruct" is `choice`, which builds `FedStruct`, `SharedSums` or `KnownGraph` by the options of a
 run. Algorithm 4, for a server that knows the graph:
@@ -7,7 +7,7 @@ run. Algorithm 4, for a server that knows the graph:
     2. In each round it computes z_v of all nodes by a network           `KnownGraph.parts`
     3.   It sends theta, z_v and dz_v / dtheta_s at labelled nodes v     counted in `KnownGraph.aggregate`
     4.   A client computes h_v on its subgraph and combines it with z_v  `KnownGraph.parts` (Eq. 51)
-    5.   It sends the gradient of its loss (Proposition 4)               automatic differentiation
+    5.   It sends the gradient of its loss (Proposition 4)               autograd, see `gradients.gradients`
     6.   The server takes one step (Eq. 5)                               `StructureMethod.aggregate`
 """
 
@@ -94,7 +94,7 @@ class KnownGraph(StructureMethod):
         return self.backbone == "GraphSAGE"
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Count the embeddings and Jacobians that the server sends; then step as FedStruct does."""
+        """Count the embeddings and Jacobians that the server sends (line 3), then step as FedStruct does (line 6)."""
         if state.more.exchanged is not None:
             of_structure = _scalars({name: w for name, w in state.shared.items() if name.startswith("structure")})
             scalars = per_run(update.fed, update.fed.count("train")) * update.fed.classes
@@ -104,7 +104,7 @@ class KnownGraph(StructureMethod):
         return super().aggregate(state, update)
 
     def parts(self, weights: Weights, fed: Federation, state: State) -> tuple[Tensor, Tensor]:
-        """Return both parts of the logits, each multiplied by its half of Theta_c if `combine` is "layer"."""
+        """Return both parts of the logits (lines 2 and 4), each times its half of Theta_c if `combine` is "layer"."""
         h, z = super().parts(weights, fed, state)
         if self.combine == "add" or state.more.exchanged is None:
             return h, z

@@ -59,14 +59,14 @@ def test_a_score_that_knows_nothing_and_one_that_knows_all() -> None:
 
 def test_only_pairs_that_the_attacker_does_not_hold_count() -> None:
     """The numbers of pairs and of edges are those among nodes of other clients."""
-    found = attacks.rated(A.toarray(), A, HELD, 1)
+    scores = attacks.rated(A.toarray(), A, HELD, 1)
     others = np.setdiff1d(np.arange(NODES), HELD[1])
-    assert found["pairs"] == len(others) * (len(others) - 1) / 2
-    assert found["edges"] == A[others][:, others].nnz / 2
+    assert scores["pairs"] == len(others) * (len(others) - 1) / 2
+    assert scores["edges"] == A[others][:, others].nnz / 2
 
 
 def test_pairs_within_a_client_are_told_from_pairs_between_two() -> None:
-    """A score that knows the edges within clients alone finds all of these, and of the others as many as by chance."""
+    """A score that knows only the edges within clients finds all of these, and of the others as many as by chance."""
     owner = np.argmax([np.isin(np.arange(NODES), part) for part in HELD], axis=0)
     found = attacks.rated(A.toarray() * (owner[:, None] == owner), A, HELD, 0)
     assert (found["self"], found["between"]) == (1.0, 0.5)
@@ -99,17 +99,17 @@ def test_enough_exact_powers_give_the_graph_away() -> None:
 def test_the_only_neighbour_is_found_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of the second power yield the exact row of a node that is the only neighbour of an attacker's node."""
     monkeypatch.setattr(attacks, "_either_way", lambda m: m)
-    own, found = HELD[0], attacks.from_blocks(DATA, HELD, 0, 0)
+    nodes, estimate = HELD[0], attacks.from_blocks(DATA, HELD, 0, 0)
     step = powers.transition(DATA).toarray()
     alone = set()
     for part in HELD[1:]:
-        through = A[own][:, part].toarray()
+        through = A[nodes][:, part].toarray()
         alone |= {int(part[row.argmax()]) for row in through if row.sum() == 1}
     rows = sorted(alone)
-    assert len(rows) >= 3 and np.abs(found[rows] - step[rows]).max() < 1e-6
-    met = A[own].sum(0) > 0
+    assert len(rows) >= 3 and np.abs(estimate[rows] - step[rows]).max() < 1e-6
+    met = A[nodes].sum(0) > 0
     never = [w for part in HELD[1:] for w in part if not np.asarray(met).ravel()[w]]
-    assert never and not found[never].any()
+    assert never and not estimate[never].any()
 
 
 def test_labels_are_told_by_hop2vec() -> None:
@@ -136,7 +136,7 @@ def test_fixed_features_have_no_gradient() -> None:
 
 
 def test_labels_are_counted_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values that tell the labels of unlabelled nodes alone are right at these; guesses know training labels alone."""
+    """Values that hold only the labels of unlabelled nodes are right there; guesses know only training labels."""
     data = DATA.clone()
     data.train_mask = (data.y == 2) & (torch.arange(NODES) % 3 > 0)  # of one class, which is not the commonest
     told = torch.where(data.train_mask, (data.y + 1) % 3, data.y)

@@ -27,7 +27,7 @@ def test_close_to_central_can_fail(score: float, verdict: str) -> None:
 
 @pytest.mark.parametrize(("low", "verdict"), [((), "holds"), ((60,), "mixed"), ((1,), "mixed")])
 def test_stability_needs_both_ends(low: tuple[int, ...], verdict: str) -> None:
-    """The claim FS-C6 holds if GraphSAGE alone falls with depth, and is mixed if Hop2Vec is low at either end."""
+    """The claim FS-C6 holds if only GraphSAGE falls with depth, and is mixed if Hop2Vec is low at either end."""
 
     def get(name: str) -> pd.DataFrame:
         frame = stored(name, {})

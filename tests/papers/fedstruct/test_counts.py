@@ -30,7 +30,7 @@ def test_messages_are_one_row_each() -> None:
 
 
 def test_theta_does_not_count_as_growth() -> None:
-    """The 120 scalars of theta (2 rounds, 3 clients, 10 weights) do not count among the blocks beside them."""
+    """The 120 scalars of theta (2 rounds, 3 clients, 10 weights) do not count among the blocks."""
     fixed = {"rounds": 2, "sizes.K": 3, "sizes.theta": 10, "sizes.n": 50}
     frame = pd.DataFrame([{**fixed, "before.up.blocks": 8.0, "training.up.gradients": 60.0, "training.down.w": 60.0}])
     total = counts.totals(frame).iloc[0]
@@ -58,10 +58,10 @@ def test_a_size_agrees_with_one_way_to_count() -> None:
 
 def test_settings_need_the_graph_for_the_ends_of_a_network() -> None:
     """Cora's first and last width follow from its counts; a graph that is not here leaves them open."""
-    table = counts.settings_beside(cora())
+    table = counts.compare_settings(cora())
     layers = table[table["setting"].eq("layers of theta_f")].set_index("dataset")["state"]
     assert layers["Cora"] == "agrees" and layers["PubMed"] == "graph not here"
-    other = counts.settings_beside(cora(features=1432))
+    other = counts.compare_settings(cora(features=1432))
     assert other[other["dataset"].eq("Cora") & other["setting"].eq("layers of theta_f")]["state"].item() == "differs"
 
 

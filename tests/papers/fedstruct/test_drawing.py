@@ -28,6 +28,6 @@ def test_every_method_of_a_figure_has_a_colour_of_its_own(exhibit: str) -> None:
 def test_partitions_are_named_in_what_is_drawn_only() -> None:
     """Names change in the copy, those without another name stay, and the rows given are left as they are."""
     rows = pd.DataFrame({"partition": ["louvain", "random", "kmeans", ""], "percent": range(4)})
-    assert drawing.named(rows)["partition"].tolist() == ["Louvain", "random", "K-means", ""]
+    assert drawing.with_partition_names(rows)["partition"].tolist() == ["Louvain", "random", "K-means", ""]
     assert rows["partition"].tolist() == ["louvain", "random", "kmeans", ""]
-    assert drawing.named(rows[:0]).empty
+    assert drawing.with_partition_names(rows[:0]).empty

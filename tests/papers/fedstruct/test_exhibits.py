@@ -70,7 +70,7 @@ def test_runs_of_more_seeds_are_named_too() -> None:
 
 
 def test_quick_has_what_the_notebooks_promise() -> None:
-    """Tables: Cora with one seed. Figures 4(a) to (c): both ends of the axis. Nothing that needs a large graph."""
+    """Tables have small graphs and one seed, Figures 4(a) to (c) both ends of the axis, and no run a large graph."""
     for name in TABLES:
         assert {run.dataset for run in OURS[name].runs("quick")} <= {"Cora", "Chameleon"}
         assert {run.seed for run in OURS[name].runs("quick")} == {0}
@@ -89,7 +89,7 @@ def test_quick_has_what_the_notebooks_promise() -> None:
 def test_settings_are_those_of_the_paper() -> None:
     """Rate, decay, epochs, depths and hidden widths are the ones Table 5 prints."""
     frame = pd.DataFrame([{"dataset": name, "features": 20, "classes": 4} for name in SETTINGS])
-    table = counts.settings_beside(frame)
+    table = counts.compare_settings(frame)
     inner = table["setting"].str.startswith("layers")
     assert len(table) == 60 and set(table.loc[~inner, "state"]) == {"agrees"}
     for row in table[inner].itertuples():
@@ -104,12 +104,12 @@ def test_tables_have_every_published_row(exhibit: str) -> None:
     """Each printed cell has ten runs under its method, graph, partition and number of clients."""
     table = exhibits.published("fedstruct")
     table = table[table["exhibit"].eq(exhibit) & table["metric"].eq(printed.ACCURACY)]
-    found: dict[tuple[str, str, str, str], int] = {}
+    runs: dict[tuple[str, str, str, str], int] = {}
     for row, run in grids.TRAINED[exhibit].cells():
         key = (run.dataset, row, str(run.clients), run.partition)
-        found[key] = found.get(key, 0) + 1
+        runs[key] = runs.get(key, 0) + 1
     keys = list(table[["dataset", "method", "clients", "partition"]].itertuples(index=False, name=None))
-    assert keys and all(found[key] == cells.SEEDS for key in keys)
+    assert keys and all(runs[key] == cells.SEEDS for key in keys)
 
 
 def test_louvain_never_divides_an_incomplete_graph() -> None:
@@ -125,8 +125,8 @@ def test_rows_are_methods_with_options_they_know(row: str) -> None:
 
     for dataset in SETTINGS:
         ((_, run),) = cells.cell(row, dataset, "random", 1)
-        made, loop = tasks.method(run, features=20, classes=4)
-        assert isinstance(made, Method)
+        method, loop = tasks.method(run, features=20, classes=4)
+        assert isinstance(method, Method)
         assert loop["rounds"] == method_of(row, dataset)[1]["rounds"] > 1
 
 
@@ -210,7 +210,7 @@ def test_prose_is_compared_with_the_tables() -> None:
 
 
 def test_prose_is_compared_with_runs() -> None:
-    """A gap of the text has our gap over the seeds of both rows beside it, and a best depth has none (FS-X1)."""
+    """A gap of the text has our gap over the seeds of both rows next to it, and a best depth has none (FS-X1)."""
     table = printed.prose_against_runs(stored("FS-X1", {"Central GNN": 0.8, "FedStruct (H2V)": 0.7}))
     gaps = table[table["method"].str.contains(" - ") & table["runs"].gt(0) & table["method"].str.startswith("Central")]
     assert set(gaps["runs"]) == {3} and gaps["ours"].between(9, 31).all()
@@ -220,8 +220,8 @@ def test_prose_is_compared_with_runs() -> None:
 
 def test_sentences_are_compared_with_the_tables() -> None:
     """Named cells of Tables 2 and 6 and of Figure 6 contradict sentences of the text (FS-Q19)."""
-    found = printed.claims_against_tables()
-    cells = found[["dataset", "partition", "clients", "left", "right"]].itertuples(index=False, name=None)
+    contradicted = printed.claims_against_tables()
+    cells = contradicted[["dataset", "partition", "clients", "left", "right"]].itertuples(index=False, name=None)
     ours, sgd = "FedStruct (H2V)", "FedSGD GNN"
     assert set(cells) >= {
         ("Photo", "random", "5", ours, sgd),
@@ -234,16 +234,18 @@ def test_sentences_are_compared_with_the_tables() -> None:
         ("Photo", "kmeans", "", "FedStruct (GNN+H2V)", "FedStruct (DGCN+H2V)"),
         ("PubMed", "", "10", "gap, random", "gap, kmeans"),
     }
-    assert set(found.loc[found["setting"].ne(""), "difference"]) == {83 - 87, 91 - 94}
-    assert (found["difference"].abs() <= 16.01).all()
+    assert set(contradicted.loc[contradicted["setting"].ne(""), "difference"]) == {83 - 87, 91 - 94}
+    assert (contradicted["difference"].abs() <= 16.01).all()
 
 
 def test_only_what_the_paper_says_is_compared() -> None:
     """The paper says of the random partition only that FedStruct improves on FedSGD GNN (Section 6)."""
-    found = printed.claims_against_tables()
-    against = found[found["left"].eq("FedStruct (H2V)") & found["right"].isin(["FedSGD GNN", "FedSage+"])]
+    contradicted = printed.claims_against_tables()
+    against = contradicted[
+        contradicted["left"].eq("FedStruct (H2V)") & contradicted["right"].isin(["FedSGD GNN", "FedSage+"])
+    ]
     assert set(against["partition"]) == {"random"} and "Cora" not in set(against["dataset"])
-    assert not found["claim"].str.contains("FedSage+ is similar", regex=False).any()
+    assert not contradicted["claim"].str.contains("FedSage+ is similar", regex=False).any()
 
 
 # --- checks and tables -------------------------------------------------------------------------------------------
@@ -265,6 +267,8 @@ def test_a_run_without_a_number_passes_no_check() -> None:
     for value, ids in ((math.nan, ["prop2", "prop2_control"]), (None, ["prop2", "prop2_control"])):
         frame = pd.DataFrame([{"prop2": 1e-16, "prop2_control": 0.2}, dict.fromkeys(ids, value)])
         assert checks.rows(frame, "FS-Th2")["verdict"].tolist() == ["fails", "passes, as it must not"]
+    for errors in ([0.1, math.nan], [math.nan, 0.1], [math.nan, math.nan]):  # NaN is worse than any number
+        assert checks.rows(pd.DataFrame({"prop2": errors}), "FS-Th2")["measured"].isna().tolist() == [True]
     blocks = {"budget": "blocks", "difference": 0.0, "difference_control": 0.1}
     matrix = {"budget": "matrix", "difference": None, "difference_control": None}
     assert checks.rows(pd.DataFrame([blocks, matrix]), "FS-A3")["verdict"].tolist() == ["holds", "fails, as it must"]
@@ -281,10 +285,10 @@ def test_the_condition_on_derivatives_is_counted() -> None:
 
 
 def test_a_standin_is_never_compared() -> None:
-    """Runs on a stand-in stand next to the print without a word, and are listed apart."""
+    """Runs on a stand-in are shown next to the printed number as not tested, and are listed apart."""
     frame = stored("FS-T2", {})
     ours = frame[frame["dataset"] == "Amazon Ratings~standin"]
-    assert set(tables.published_beside(ours, "FS-T2")["verdict"]) == {"not tested"}
+    assert set(tables.compare_with_published(ours, "FS-T2")["verdict"]) == {"not tested"}
     assert set(tables.not_published(ours)["dataset"]) == {"Amazon Ratings~standin"}
 
 

@@ -24,12 +24,12 @@ from fedrepro.papers.fedstruct.method import StructureMethod
 def test_the_servers_gradient_is_the_mean_of_the_clients(options: dict[str, Any]) -> None:
     """The mean is weighted by training nodes (Eq. 5); dropout is on, since all clients draw the same masks for g."""
     method, fed, state = start(options, model=replace(MODEL, dropout=0.4))
-    each = client_gradients(method, fed, state, t=2)
+    gradients = client_gradients(method, fed, state, t=2)
     leaves = {name: w.clone().requires_grad_() for name, w in state.shared.items()}
     share = fed.count("train") / fed.count("train").sum()
     loss = (method.local_loss(leaves, fed.shared().at(2, 0), state, 2) * share).sum()
     whole = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()))))
-    mean = {name: torch.einsum("k,k...->...", share.to(w.dtype), w)[None] for name, w in each.items()}
+    mean = {name: torch.einsum("k,k...->...", share.to(w.dtype), w)[None] for name, w in gradients.items()}
     # f's masks are each client's own, and the same either way
     assert largest_difference(whole, mean) < 1e-12
 
@@ -65,10 +65,10 @@ def test_a_client_needs_its_rows_and_s_alone() -> None:
     """Other clients' rows of A- do not matter to a client, and its own do (Proposition 1)."""
     method, fed, state = start(KINDS[1])
     before = client_gradients(method, fed, state)
-    got, mine = state.more.exchanged, fed.sources[0].parts[3].numpy()
+    got, nodes = state.more.exchanged, fed.sources[0].parts[3].numpy()
     for inside in (False, True):
         m = got.matrices[0].toarray()
-        rows = np.isin(np.arange(NODES), mine) == inside
+        rows = np.isin(np.arange(NODES), nodes) == inside
         m[rows] *= 1.5
         moved = got._replace(matrices=(type(got.matrices[0])(m),))
         after = client_gradients(method, fed, replace(state, more=state.more._replace(exchanged=moved)))
@@ -120,9 +120,9 @@ def test_each_round_weights_and_gradients_travel() -> None:
     """Every client with training nodes receives weights and sends gradients; S is among them only for Hop2Vec."""
     for options, s in ((KINDS[1], NODES * 6), (KINDS[5], 0)):
         _, _, seen, state = traffic(options)
-        each = sum(w[0].numel() for w in state.shared.values())
-        assert ("structure" in state.shared) == bool(s) and each > s
-        assert seen["training"] == {"down.weights": 2 * 3 * each, "up.gradients": 2 * 3 * each}
+        scalars = sum(w[0].numel() for w in state.shared.values())
+        assert ("structure" in state.shared) == bool(s) and scalars > s
+        assert seen["training"] == {"down.weights": 2 * 3 * scalars, "up.gradients": 2 * 3 * scalars}
 
 
 def test_aggregates_are_sent_in_place_of_s() -> None:

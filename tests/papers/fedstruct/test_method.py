@@ -49,12 +49,12 @@ def test_training_is_central_training_of_the_reference(options: dict[str, Any], 
     stepper = rule(reference.parameters(), **decay)
 
     vars(method)["start"] = lambda _: (fed, state)
-    made = train(method, fed, 4)
+    trained = train(method, fed, 4)
     for _ in range(4):
         stepper.zero_grad()
         reference.loss().backward()
         stepper.step()
-    moved = {name: w[0] for name, w in made.state.shared.items()}
+    moved = {name: w[0] for name, w in trained.state.shared.items()}
     assert largest_difference(moved, reference.weights()) < 1e-10
     assert largest_difference(moved, {name: w[0] for name, w in state.shared.items()}) > 0.01
 
@@ -84,10 +84,10 @@ def test_without_structure_it_is_fedsgd() -> None:
     data, parts = graph()
     fed = Federation.of(data, parts, dtype=torch.float64)
     model = replace(MODEL, dropout=0.4)
-    made = [
+    weights = [
         train(kind, fed, 3).state.shared for kind in (FedSGD(model=model), build({"structure": "none"}, model=model))
     ]
-    assert identical(*made)
+    assert identical(*weights)
 
 
 # -- alive ------------------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_s_has_a_gradient_and_moves() -> None:
 
     method = Watched(model=MODEL, **SMALL, prune=4)
     fed = Federation.of(data, parts)
-    made = train(method, fed, 20)
+    trained = train(method, fed, 20)
     assert len(ratios) == 20 and float(np.median(ratios)) > 1e-3
-    assert gap(made.state.shared["structure"], method.start(fed)[1].shared["structure"]) > 0.05
+    assert gap(trained.state.shared["structure"], method.start(fed)[1].shared["structure"]) > 0.05
 
 
 @pytest.mark.parametrize("kind", ["Deg", "Fed*", "GDV", "GDV-73", "N2V"])

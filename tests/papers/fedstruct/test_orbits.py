@@ -102,10 +102,10 @@ def by_hand(graph: nx.Graph) -> np.ndarray:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_counts_are_those_of_brute_force(name: str) -> None:
     """Every orbit of every node agrees; so do orbits 0 to 14 if only these are counted."""
-    made = counts(GRAPHS[name])
-    assert made.shape == (len(GRAPHS[name]), ORBITS) and made.dtype == np.float64
-    assert np.array_equal(made, by_hand(GRAPHS[name]))
-    assert np.array_equal(made[:, : structure.ORBITS], structure.orbit_counts(matrix(GRAPHS[name])))
+    counted = counts(GRAPHS[name])
+    assert counted.shape == (len(GRAPHS[name]), ORBITS) and counted.dtype == np.float64
+    assert np.array_equal(counted, by_hand(GRAPHS[name]))
+    assert np.array_equal(counted[:, : structure.ORBITS], structure.orbit_counts(matrix(GRAPHS[name])))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -127,13 +127,13 @@ def test_brute_force_meets_every_orbit_and_notices_one_edge() -> None:
 
 def test_graphlets_are_all_connected_graphs_of_two_to_five_nodes() -> None:
     """No graphlet occurs twice, none of the atlas is missing, and smaller ones come first."""
-    found = [small(text) for text, _ in GRAPHLETS]
-    assert all(nx.is_connected(graph) for graph in found)
-    assert not any(nx.is_isomorphic(one, two) for one, two in combinations(found, 2))
+    graphlets = [small(text) for text, _ in GRAPHLETS]
+    assert all(nx.is_connected(graph) for graph in graphlets)
+    assert not any(nx.is_isomorphic(one, two) for one, two in combinations(graphlets, 2))
     known = [graph for graph in graph_atlas_g() if 2 <= len(graph) <= 5 and nx.is_connected(graph)]
-    assert len(known) == len(found) == 30
-    assert all(any(nx.is_isomorphic(one, two) for two in found) for one in known)
-    assert [len(graph) for graph in found] == sorted(len(graph) for graph in found)
+    assert len(known) == len(graphlets) == 30
+    assert all(any(nx.is_isomorphic(one, two) for two in graphlets) for one in known)
+    assert [len(graph) for graph in graphlets] == sorted(len(graph) for graph in graphlets)
 
 
 def test_orbits_are_those_of_the_automorphisms() -> None:
@@ -159,12 +159,12 @@ def right_side(dense: np.ndarray, edges: str, joined: str) -> np.ndarray:
     return np.einsum(",".join(index for _, index in factors) + "->a", *(factor for factor, _ in factors), optimize=True)
 
 
-def holds(made: np.ndarray, dense: np.ndarray) -> list[bool]:
+def holds(counted: np.ndarray, dense: np.ndarray) -> list[bool]:
     """Return True for each line of ORCA's system that holds for these counts."""
     out = []
     for edges, joined, orderings, sums in SYSTEM:
         terms = [tuple(map(int, term.split("*"))) for term in sums.split()]
-        left = orderings * sum(times * made[:, orbit] for orbit, times in terms)
+        left = orderings * sum(times * counted[:, orbit] for orbit, times in terms)
         out.append(np.array_equal(left, right_side(dense, edges, joined)))
     return out
 
@@ -173,13 +173,13 @@ def test_numbering_is_that_of_orca() -> None:
     """The published equations hold; after a swap of any two of the orbits 15 to 72 at least one does not."""
     graph = nx.gnp_random_graph(13, 0.55, seed=11)
     dense = nx.to_numpy_array(graph)
-    made = counts(graph)
-    assert all(holds(made, dense))
+    counted = counts(graph)
+    assert all(holds(counted, dense))
     right = [right_side(dense, edges, joined) for edges, joined, _, _ in SYSTEM]
     terms = [{int(o): int(t) for o, t in (term.split("*") for term in sums.split())} for *_, sums in SYSTEM]
     for swap in combinations(range(15, ORBITS), 2):
-        other = made.copy()
-        other[:, swap] = made[:, swap[::-1]]
+        other = counted.copy()
+        other[:, swap] = counted[:, swap[::-1]]
         touched = [line for line, each in enumerate(terms) if set(swap) & set(each)]
         sums = {line: SYSTEM[line][2] * sum(t * other[:, o] for o, t in terms[line].items()) for line in touched}
         assert any(not np.array_equal(sums[line], right[line]) for line in touched), swap
@@ -211,11 +211,11 @@ def test_closed_forms() -> None:
 )
 def test_sums_over_a_graphlet_agree(graph: nx.Graph) -> None:
     """A graphlet that occurs k times adds k times an orbit's size to that orbit, over all nodes and blocks of rows."""
-    made = counts(graph)
-    assert (made >= 0).all() and (made == np.round(made)).all()
-    assert np.array_equal(made[:, : structure.ORBITS], structure.orbit_counts(matrix(graph)))
+    counted = counts(graph)
+    assert (counted >= 0).all() and (counted == np.round(counted)).all()
+    assert np.array_equal(counted[:, : structure.ORBITS], structure.orbit_counts(matrix(graph)))
     for _, places in GRAPHLETS:
-        times = {made[:, orbit].sum() / places.count(orbit) for orbit in places}
+        times = {counted[:, orbit].sum() / places.count(orbit) for orbit in places}
         assert len(times) == 1 and times.pop().is_integer()
 
 

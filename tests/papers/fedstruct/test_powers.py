@@ -61,10 +61,10 @@ def test_the_largest_entries_of_each_block_are_kept() -> None:
                 sent += len(entries) if i != k else 0
             expected[np.ix_(rows, cols)] = sums[i, j]
     degree = loops.sum(1)
-    found = second.matrix.toarray() * degree[:, None]
+    kept = second.matrix.toarray() * degree[:, None]
     for i, rows in enumerate(held):
         for j, cols in enumerate(held):
-            assert abs(found[np.ix_(rows, cols)].sum() - sums[i, j]) < 1e-12  # ties aside, the same entries
+            assert abs(kept[np.ix_(rows, cols)].sum() - sums[i, j]) < 1e-12  # ties aside, the same entries
     assert second.sent == sent
     assert second.matrix.nnz < (a @ a > 0).sum()
 
@@ -74,11 +74,11 @@ def test_ties_do_not_favour_low_numbers() -> None:
     n = 200
     ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
     data = Data(edge_index=torch.cat([ring, ring.flip(0)], 1), num_nodes=n)
-    made = list(powers.powers(data, [torch.arange(n)], 2, 2))[1].matrix  # 5 entries a row: 3/9, 2 of 2/9, 2 of 1/9
-    per_row = np.diff(made.indptr)
+    pruned = list(powers.powers(data, [torch.arange(n)], 2, 2))[1].matrix  # 5 entries a row: 3/9, 2 of 2/9, 2 of 1/9
+    per_row = np.diff(pruned.indptr)
     halves = per_row[: n // 2].sum(), per_row[n // 2 :].sum()
-    assert made.nnz == 2 * n and max(halves) < 1.15 * min(halves)
-    assert made.data.min() > 0.2
+    assert pruned.nnz == 2 * n and max(halves) < 1.15 * min(halves)
+    assert pruned.data.min() > 0.2
 
 
 @pytest.mark.parametrize("budget", powers.BUDGETS)

@@ -105,13 +105,13 @@ def test_sums_give_the_same_predictions_and_gradients(options: dict[str, Any]) -
     traffic = Traffic()
     predictions, gradients = protocol.aggregate_round(method, fed, state, traffic)
     logits = method.predict(fed, state)[fed.batch.node_id.argsort()]
-    each = client_gradients(method, fed, state)
+    expected = client_gradients(method, fed, state)
     for i, part in enumerate(PARTS):
         v = part.sort().values
         v = v[DATA.train_mask[v]]
         assert gap(predictions[i], logits[v].softmax(1)) < 1e-12
         for name, g in gradients.items():
-            assert gap(g[i], len(v) * each[name][i]) < 1e-12
+            assert gap(g[i], len(v) * expected[name][i]) < 1e-12
     assert set(gradients) == {n for n in state.shared if n.startswith("structure")}
     labelled = int(DATA.train_mask.sum())
     size = sum(w[0].numel() for n, w in state.shared.items() if n.startswith("structure") and n != "structure")
@@ -142,15 +142,15 @@ RUN = Run(
 
 def test_the_example_and_its_misprints() -> None:
     """Some of the printed matrices follow from the printed adjacency matrix, and some do not (FS-I3)."""
-    found = exchange.example(Run(task="check", paper="fedstruct", method="fedstruct-example"))["result"]
-    agree = {name for name, same in found["agrees"].items() if same}
+    example = exchange.example(Run(task="check", paper="fedstruct", method="fedstruct-example"))["result"]
+    agree = {name for name, same in example["agrees"].items() if same}
     assert agree == {"B_221", "B_231", "B_213", "B_223", "A~_2^[1]", "A~_1^[3]"}
-    assert {m["place"] for m in found["misprints"]} >= {"B_211", "B_233", "Eq. 39: A~_2^[3]", "Eq. 38: known entries"}
-    assert found["computed"]["B_211"] == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]
-    assert found["transposed"] == ["B_211", "B_233"]
+    assert {m["place"] for m in example["misprints"]} >= {"B_211", "B_233", "Eq. 39: A~_2^[3]", "Eq. 38: known entries"}
+    assert example["computed"]["B_211"] == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]
+    assert example["transposed"] == ["B_211", "B_233"]
     step = dense_operator("row", protocol.example()[0].edge_index, 9)
     loops = (step > 0).astype(int)
-    square = np.array(found["second power of A~, rows of client 2"])
+    square = np.array(example["second power of A~, rows of client 2"])
     assert np.array_equal(square, (loops @ loops)[3:6])
 
 
@@ -193,8 +193,8 @@ def test_communication_is_counted_beside_the_formulas(monkeypatch: pytest.Monkey
 def test_sums_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The round of sums is equal to rounding, and Eq. 48 takes more numbers than the text counts (FS-A5)."""
     for structure in ("Deg", "H2V"):
-        found = exchange.aggregates(RUN.replace(method="fedstruct-aggregates", options={"structure": structure}))[
+        result = exchange.aggregates(RUN.replace(method="fedstruct-aggregates", options={"structure": structure}))[
             "result"
         ]
-        assert found["prediction"] < 1e-12 and found["gradient"] < 1e-12
-        assert (found["sent"] > found["claimed"]) == (structure == "Deg")
+        assert result["prediction"] < 1e-12 and result["gradient"] < 1e-12
+        assert (result["sent"] > result["claimed"]) == (structure == "Deg")

@@ -14,7 +14,7 @@ from fedrepro.reporting import exhibits
 CELL = ("exhibit", "dataset", "method", "clients", "partition", "setting", "metric")
 COLUMNS = (*CELL, "value", "spread", "spread_kind", "line")
 SECOND = Path(__file__).with_name("second.csv")
-# Of the sorted rows; a change of any printed digit, setting or line changes it.
+# The digest of the sorted rows. A change of any printed digit, setting or line changes it.
 DIGEST = "73255723858fe9fc2b7a94a7a4423952c13b390d09416b2f221feb6319e0191f"
 ACCURACY, GAP = "test accuracy (percent)", "gap (points)"
 RESULTS = {"FS-T2": 168, "FS-T6": 324, "FS-T7": 120, "FS-T8": 114}

@@ -1,4 +1,4 @@
-"""FedStruct's runs compared with its Table 5: what a run trains with, and not what the settings say."""
+"""Compare the options that FedStruct's runs train with, not those of the settings, with its Table 5."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_fedstruct_trains_with_table_5(exhibit: str, dataset: str) -> None:
     """Every row of FedStruct has its graph's settings; p = 30 prunes, but for the rows whose name ends in -F."""
     features, classes, *printed = TABLE5[dataset]
     cells = [(row, run) for row, run in grids.TRAINED[exhibit].cells() if row.startswith("FedStruct (")]
-    mine = [(row, run) for row, run in cells if run.dataset == dataset]
-    assert {row for row, _ in mine} == {f"FedStruct ({kind})" for kind in ("Deg", "Fed*", "H2V")} | {
+    rows = [(row, run) for row, run in cells if run.dataset == dataset]
+    assert {row for row, _ in rows} == {f"FedStruct ({kind})" for kind in ("Deg", "Fed*", "H2V")} | {
         "FedStruct (H2V)-F"
     }
-    for row, run in mine:
+    for row, run in rows:
         method, loop = tasks.method(run, features, classes)
         widths = method.model.widths
-        found = [method.lr, method.weight_decay, loop["rounds"], method.model.depth, method.structure_depth]
-        assert [*found, [width for _, width in widths[:-1]], list(method.structure_hidden)] == printed
+        used = [method.lr, method.weight_decay, loop["rounds"], method.model.depth, method.structure_depth]
+        assert [*used, [width for _, width in widths[:-1]], list(method.structure_hidden)] == printed
         assert (widths[0][0], widths[-1][1], method.width) == (features, classes, 256)
         assert method.prune == (0 if row.endswith("-F") else 30) and run.split == "10/10/80"

@@ -97,10 +97,10 @@ def test_direction_loops_and_repeats_do_not_matter() -> None:
 
 def test_graphlet_features_are_standardized() -> None:
     """A column that varies has mean 0 and variance 1, and one that does not is 0."""
-    made = structure.graphlets(matrix(nx.gnp_random_graph(40, 0.2, seed=0))).double()
-    assert made.shape == (40, 15)
-    assert float(made.mean(0).abs().max()) < 1e-6
-    spread = made.std(0, correction=0)
+    features = structure.graphlets(matrix(nx.gnp_random_graph(40, 0.2, seed=0))).double()
+    assert features.shape == (40, 15)
+    assert float(features.mean(0).abs().max()) < 1e-6
+    spread = features.std(0, correction=0)
     assert float((spread - 1).abs().min()) < 1e-6 and bool(((spread - 1).abs() < 1e-5).logical_or(spread == 0).all())
     assert bool((structure.graphlets(matrix(nx.cycle_graph(7))) == 0).all())
 
@@ -206,15 +206,15 @@ def test_rows_move_as_by_sparse_adam() -> None:
     """Three steps with repeated rows equal torch's, and rows without a gradient stay bitwise."""
     start = torch.randn(6, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     plain = torch.nn.Parameter(start.clone())
-    library, own = torch.optim.SparseAdam([plain], lr=0.05), node2vec._RowAdam(start.clone(), 0.05)
+    library, ours = torch.optim.SparseAdam([plain], lr=0.05), node2vec._RowAdam(start.clone(), 0.05)
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         rows = torch.randint(4, (5,), generator=generator)
         grad = torch.randn(5, 3, generator=generator, dtype=torch.float64)
         plain.grad = torch.sparse_coo_tensor(rows[None], grad, start.shape, check_invariants=True)
         library.step()
-        own.step(rows, grad)
-    assert gap(own.table, plain) < 1e-14 and torch.equal(own.table[4:], start[4:])
+        ours.step(rows, grad)
+    assert gap(ours.table, plain) < 1e-14 and torch.equal(ours.table[4:], start[4:])
 
 
 def test_cliques_are_told_apart() -> None:
@@ -248,12 +248,12 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FEDREPRO_PROCESSED", str(tmp_path))
     monkeypatch.setattr(structure, "KEPT_FROM", 40)
     monkeypatch.setattr(structure, "_MEMORY", {})
-    made = structure.features("GDV", block_model(48))
+    features = structure.features("GDV", block_model(48))
     (file,) = tmp_path.glob("*.npy")
     graphlets = structure.graphlets
     monkeypatch.setattr(structure, "graphlets", None)  # would fail if called again
     structure._MEMORY.clear()
-    assert torch.equal(structure.features("GDV", block_model(48)), made)
+    assert torch.equal(structure.features("GDV", block_model(48)), features)
     assert file.stat().st_mtime_ns and [*tmp_path.iterdir()] == [file]
     # A file that is torn or empty is computed anew.
     for left in (100, 0):
@@ -261,7 +261,7 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
         structure._MEMORY.clear()
         with monkeypatch.context() as mended:
             mended.setattr(structure, "graphlets", graphlets)
-            assert torch.equal(structure.features("GDV", block_model(48)), made)
+            assert torch.equal(structure.features("GDV", block_model(48)), features)
     with pytest.raises(TypeError):
         structure.features("GDV", block_model(48, seed=1))
     monkeypatch.undo()

@@ -37,11 +37,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_gradients_are_those_of_automatic_differentiation(seed: int) -> None:
     """Lemma 1 and Propositions 1 to 4 hold to 1e-12, and every control differs by more than 1e-2."""
-    found = gradients.gradients(check("gradients", seed=seed))["result"]
+    errors = gradients.gradients(check("gradients", seed=seed))["result"]
     right = {"lemma1", "prop1_outside", "prop1_logits", "prop2", "prop3", "prop4"}
-    assert max(found[name] for name in right) < 1e-12
-    assert min(value for name, value in found.items() if name not in right) > 1e-2
-    assert len(found) == 14 and found["prop1_outside"] == found["prop1_logits"] == 0
+    assert max(errors[name] for name in right) < 1e-12
+    assert min(value for name, value in errors.items() if name not in right) > 1e-2
+    assert len(errors) == 14 and errors["prop1_outside"] == errors["prop1_logits"] == 0
 
 
 def test_the_check_of_proposition_1_sees_a_method_that_reads_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +117,10 @@ def test_a_weight_that_is_nan_is_the_largest_difference() -> None:
 def test_powers_without_a_client_differ(prune: int, small: None) -> None:
     """The literal blocks equal the form used in training, and not without one client's blocks at the others."""
     run = check("powers", prune=prune, structure_depth=3).replace(dataset="Cora~standin", clients=4)
-    found = exchange.powers(run.replace(options={**run.options, "budget": "blocks"}))["result"]
-    assert found["difference"] < 1e-12 and found["difference_control"] > 1e-3
+    errors = exchange.powers(run.replace(options={**run.options, "budget": "blocks"}))["result"]
+    assert errors["difference"] < 1e-12 and errors["difference_control"] > 1e-3
     if prune == 0:
-        assert found["full_difference"] < 1e-12 and found["full_difference_control"] > 1e-3
+        assert errors["full_difference"] < 1e-12 and errors["full_difference_control"] > 1e-3
 
 
 def test_proposition_4_as_printed_holds_for_one_client_alone() -> None:
@@ -153,16 +153,16 @@ def test_the_filter_needs_the_inverse() -> None:
 )
 def test_counting_equations(options: dict[str, Any], prevented: bool, recovered: float) -> None:
     """The rank decides; the text's condition is neither necessary nor sufficient with g or several rounds (FS-I5)."""
-    found = gradients.counting(check("counting", **options))["result"]
-    assert found["prevented"] is prevented and found["recovered"] == recovered
-    assert (found["nullity"] == 0) == (recovered == 1.0) and (found["error"] < 1e-9) == (recovered == 1.0)
-    assert found["rank"] + found["nullity"] == found["unknowns"]
+    result = gradients.counting(check("counting", **options))["result"]
+    assert result["prevented"] is prevented and result["recovered"] == recovered
+    assert (result["nullity"] == 0) == (recovered == 1.0) and (result["error"] < 1e-9) == (recovered == 1.0)
+    assert result["rank"] + result["nullity"] == result["unknowns"]
 
 
 def test_colluding_clients_have_the_labelled_nodes_of_all_but_one(small: None) -> None:
-    """Every count equals one by a plain loop, together and for each client alone (FS-I5-graphs)."""
+    """Every count equals one by a plain loop, for all other clients together and for each of them (FS-I5-graphs)."""
     run = check("colluding", structure_depth=2, prune=4).replace(dataset="Cora~standin", clients=4)
-    found = gradients.colluding(run)["result"]
+    means = gradients.colluding(run)["result"]
     abar = powers.combined(DATA, PARTS, (0.0, 0.0, 1.0), 4)[0].toarray()
     labelled = [[v for v in part.tolist() if DATA.train_mask[v]] for part in PARTS]
     for name in ("together", "alone"):
@@ -174,8 +174,8 @@ def test_colluding_clients_have_the_labelled_nodes_of_all_but_one(small: None) -
                 rank = np.linalg.matrix_rank(abar[np.ix_(v1, seen)]) if seen else 0
                 pairs.append((len(v1), len(seen), 0 < len(seen) <= len(v1), rank))
         expected = dict(zip(("labelled", "hidden", "broken", "rank"), np.mean(pairs, 0)))
-        assert {key: found[name][key] for key in expected} == pytest.approx(expected)
-    assert found["together"]["labelled"] == pytest.approx(3 * found["alone"]["labelled"])
+        assert {key: means[name][key] for key in expected} == pytest.approx(expected)
+    assert means["together"]["labelled"] == pytest.approx(3 * means["alone"]["labelled"])
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_colluding_clients_have_the_labelled_nodes_of_all_but_one(small: None) -
     ],
 )
 def test_sums_that_determine_nodes(weights: list[list[float]], rank: int, determined: float, broken: float) -> None:
-    """A node is determined if some combination of the sums has it alone, by hand."""
+    """A node is determined if some combination of the sums holds no other node, by hand."""
     found = gradients.solvable(np.array(weights))
     assert (found["rank"], found["determined"], found["broken"]) == (rank, pytest.approx(determined), broken)
 
@@ -197,34 +197,34 @@ def test_sums_that_determine_nodes(weights: list[list[float]], rank: int, determ
 def test_the_figure_of_combined_matrices(small: None) -> None:
     """Means over cells add up to the mass, and pruning only removes mass (FS-F3)."""
     run = check("combined", structure_depth=3, prune=4, cells=12).replace(dataset="Cora~standin", clients=4)
-    found = exchange.combined(run)["result"]
-    full, pruned = np.array(found["full"]), np.array(found["pruned"])
+    result = exchange.combined(run)["result"]
+    full, pruned = np.array(result["full"]), np.array(result["pruned"])
     assert full.shape == pruned.shape == (12, 12) and abs(full.sum() * 16 - 48) < 1e-9  # cells of 4 x 4 nodes
     assert (pruned <= full + 1e-12).all() and pruned.sum() < full.sum()
-    assert 0 < found["inside_full"] < 1 and found["rank_full"] <= 48 and found["sizes"] == [len(p) for p in PARTS]
+    assert 0 < result["inside_full"] < 1 and result["rank_full"] <= 48 and result["sizes"] == [len(p) for p in PARTS]
     plain = exchange.combined(run.replace(options={**run.options, "ranks": False}))["result"]
-    assert plain == {**found, "rank_full": None, "rank_pruned": None}
+    assert plain == {**result, "rank_full": None, "rank_pruned": None}
 
 
 def test_the_properties_of_the_generators(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only Hop2Vec depends on labels; it and Node2Vec tell a cycle's nodes apart; it and Deg are local (FS-T3)."""
     monkeypatch.setattr(properties, "DIMENSION", 54)
-    found = properties.structures(check("structures").replace(dataset="Cora~standin", clients=4))["result"]
-    assert {k for k, v in found.items() if v["task_dependent"]} == {"H2V"}
-    assert {k for k, v in found.items() if v["global"]} == {"H2V", "N2V"}
-    assert {k for k, v in found.items() if v["local"]} == {"H2V", "Deg"}
-    assert max(found, key=lambda k: found[k]["settings"]) == "N2V" and found["GDV"]["settings"] == 0
-    assert all(v["seconds"] > 0 for v in found.values())
+    marks = properties.structures(check("structures").replace(dataset="Cora~standin", clients=4))["result"]
+    assert {k for k, v in marks.items() if v["task_dependent"]} == {"H2V"}
+    assert {k for k, v in marks.items() if v["global"]} == {"H2V", "N2V"}
+    assert {k for k, v in marks.items() if v["local"]} == {"H2V", "Deg"}
+    assert max(marks, key=lambda k: marks[k]["settings"]) == "N2V" and marks["GDV"]["settings"] == 0
+    assert all(v["seconds"] > 0 for v in marks.values())
 
 
 def test_routes_of_fedgcn(small: None) -> None:
     """Routes are pairs of a node and a client, fewer than cross-client edges; clients of one node reveal edges."""
-    found = properties.fedgcn(check("fedgcn").replace(dataset="Cora~standin", clients=4))["result"]
+    counts = properties.fedgcn(check("fedgcn").replace(dataset="Cora~standin", clients=4))["result"]
     owner = {int(v): c for c, part in enumerate(PARTS) for v in part}
     pairs = [(u, v) for u, v in DATA.edge_index.T.tolist() if owner[u] != owner[v]]
-    assert found["cross_client_edges"] == len(pairs) and found["edges"] == DATA.edge_index.shape[1]
-    assert found["routes"] == len({(u, owner[v]) for u, v in pairs}) < len(pairs)
-    assert found["named"] == sum(owner[v] == 0 for _, v in pairs) / len(pairs)
+    assert counts["cross_client_edges"] == len(pairs) and counts["edges"] == DATA.edge_index.shape[1]
+    assert counts["routes"] == len({(u, owner[v]) for u, v in pairs}) < len(pairs)
+    assert counts["named"] == sum(owner[v] == 0 for _, v in pairs) / len(pairs)
 
 
 def test_large_graphs_need_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_large_graphs_need_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_boxes_are_the_method(structure: str, graph: str) -> None:
     """Theta, S and predictions agree to 1e-12 after four rounds, and not without one client's gradient."""
     run = check("algorithm", structure=structure, graph=graph, rounds=4)
-    found = algorithms.algorithm(run)["result"]
-    assert max(found["weights"], found["predictions"], found["structure"] or 0) < 1e-12
-    assert (found["structure"] is None) == (structure == "Deg")
-    assert found["moved"] > 0.05 and found["one_step_control"] > 1e-3
+    errors = algorithms.algorithm(run)["result"]
+    assert max(errors["weights"], errors["predictions"], errors["structure"] or 0) < 1e-12
+    assert (errors["structure"] is None) == (structure == "Deg")
+    assert errors["moved"] > 0.05 and errors["one_step_control"] > 1e-3

@@ -40,10 +40,10 @@ _SHOWN = {spec: name for name, spec in readings.PARTS.items()}
 
 def others(nb: Notebook, exhibit_id: str) -> dict[str, pd.DataFrame]:
     """Return the stored runs of each reading of a main table under the table's names, by the reading's name."""
-    return named({source: nb.stored(source) for source in SOURCES[exhibit_id]}, exhibit_id)
+    return split_by_reading({source: nb.stored(source) for source in SOURCES[exhibit_id]}, exhibit_id)
 
 
-def named(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.DataFrame]:
+def split_by_reading(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.DataFrame]:
     """Return the runs of each reading of a main table under the table's names, by the reading's name.
 
     Args:
@@ -72,20 +72,20 @@ def _split(frame: pd.DataFrame, source: str) -> pd.DataFrame:
         return frame.assign(method=HOP2VEC, reading=frame["method"].map(OF_HOP2VEC)).dropna(subset="reading")
     if source in SOURCES:
         averaged, personal = frame["method"].str.startswith("FedAvg "), frame["method"].eq(PERSONAL)
-        found = {
+        rescored = {
             readings.AFTER: _scored(frame[averaged], "after.last"),
             readings.BEFORE: _scored(frame[personal], "before.last"),
             readings.BEST: pd.concat(
                 [_scored(frame[~personal], "before.best"), _scored(frame[personal], "after.best")]
             ),
         }
-        return pd.concat([runs.assign(reading=reading) for reading, runs in found.items()])
+        return pd.concat([runs.assign(reading=reading) for reading, runs in rescored.items()])
     parts = frame["method"].astype(str).str.partition(", ")
     same = (readings.CODE_FEDGCN, readings.WHOLE_INPUT, readings.LOCAL_DEGREES, readings.SLACK, readings.FEW_POWERS)
     known = {name: name for name in (*readings.CODED, *readings.PUB, *same)}
-    found = frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")
-    coded = found[found["reading"].eq(readings.CODE_FEDGCN)]
-    return pd.concat([found, _scored(coded, "after.last").assign(reading=readings.FEDGCN_AFTER)])
+    runs = frame.assign(method=parts[0], reading=parts[2].map(known | OTHERS)).dropna(subset="reading")
+    coded = runs[runs["reading"].eq(readings.CODE_FEDGCN)]
+    return pd.concat([runs, _scored(coded, "after.last").assign(reading=readings.FEDGCN_AFTER)])
 
 
 def _scored(frame: pd.DataFrame, when: str) -> pd.DataFrame:

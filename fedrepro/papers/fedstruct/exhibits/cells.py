@@ -67,11 +67,11 @@ def cell(
 
     Args:
         row: as published, such as `FedStruct (H2V)` or `Central GNN`.
-        dataset: a key of `SETTINGS`, or a graph that stands for it.
+        dataset: a key of `SETTINGS`, or the name of a stand-in or an incomplete graph of one.
         partition, clients: of a federated row; a central one has neither.
         seeds: the repetitions, or their number.
-        name: in place of the row's, for a reading.
-        method: in place of the row's registered method, for a reading.
+        name: the name of a reading, instead of the row's.
+        method: the registered method of a reading, instead of the row's.
         more: options to add or to replace; None takes one away.
     """
     usual, options = method_of(row, dataset)

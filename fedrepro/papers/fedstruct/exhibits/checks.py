@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -28,20 +29,21 @@ def rows(frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:
     Raises:
         ArgumentError: an exhibit has no checks.
     """
-    found = []
+    by_run: list[list[checks.Row]] = []
     for exhibit_id in exhibit_ids:
         one_of("exhibit", exhibit_id, {check["exhibit"] for check in STATED})
         runs = frame[frame["budget"].eq("blocks")] if exhibit_id == "FS-A3" and len(frame) else frame
-        for check in STATED:
-            if check["exhibit"] != exhibit_id or check["entry"] not in runs or runs.empty:
-                continue
-            id_, errors = check["id"], runs[check["entry"]].astype(float)
-            if checks.is_control(check):
-                id_, measured = id_.removesuffix("-control"), errors.min(skipna=False)
-                found.append(checks.control(id_, check["statement"], measured, EXACT))
-            else:
-                found.append(checks.row(id_, check["statement"], errors.max(skipna=False), EXACT))
-    return pd.DataFrame(found, columns=list(checks.COLUMNS))
+        stated = [check for check in STATED if check["exhibit"] == exhibit_id and check["entry"] in runs]
+        errors = zip(*(runs[check["entry"]].astype(float) for check in stated))
+        by_run += [[_judge(check, error) for check, error in zip(stated, of_run)] for of_run in errors]
+    return checks.collect(pd.DataFrame({"checks": by_run})).astype({"measured": float})
+
+
+def _judge(check: dict[str, str], error: float) -> checks.Row:
+    """Return the row of a stated check on one run; its number is None where the run has NaN, as the store keeps it."""
+    judge = checks.control if checks.is_control(check) else checks.row
+    row = judge(check["id"].removesuffix("-control"), check["statement"], error, EXACT)
+    return row | {"measured": None} if math.isnan(error) else row
 
 
 def save(nb: Notebook, frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:
@@ -49,8 +51,8 @@ def save(nb: Notebook, frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:
     table = rows(frame, *exhibit_ids)
     nb.checks(table)
     for exhibit_id in exhibit_ids:
-        own = rows(frame, exhibit_id)
-        nb.save(exhibit_id, own.assign(measured=own["measured"].map(files.machine)))
+        of_exhibit = rows(frame, exhibit_id)
+        nb.save(exhibit_id, of_exhibit.assign(measured=of_exhibit["measured"].map(files.machine)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Make FedStruct's tables of what trains nothing: messages, graphs, settings, partitions, generators and attacks."""
+"""Make FedStruct's tables without training runs: messages, graphs, settings, partitions, generators and attacks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WIDTH = 256  # d_s of Table 5
 
 
 def totals(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return counted messages with `nodes`, all scalars `before` and in `training`, and those `beside` theta.
+    """Return counted messages with their sums: `before` training, in `training`, and `beside`, which leaves out theta.
 
-    Theta is sent down and its gradient is sent up. Neither grows with the number of nodes, so `beside` leaves them out.
+    Theta is sent down and its gradient is sent up. Neither grows with the number of nodes, which is in `nodes`.
     """
     if frame.empty:
         return frame
@@ -63,23 +63,26 @@ def sizes(counted: pd.DataFrame) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for cell in published("fedstruct").query("exhibit == 'FS-T4'").to_dict("records"):
         ours, metric = counted[counted["dataset"].eq(cell["dataset"])], cell["metric"]
-        found = {
+        counts = {
             f"{name}, {graph}": value
             for name in METRICS.get(metric, (metric,))
             for graph, value in zip(ours["graph"], ours[name].astype(float).tolist())
         }
         digits = 2 if metric in METRICS and len(METRICS[metric]) == 1 else 0  # homophily is printed with two
-        agreeing = [name for name, value in found.items() if round(value, digits) == cell["value_number"]]
-        state = "not run" if not found else "agrees" if agreeing else "differs"
-        nearest = min(found, key=lambda name: abs(found[name] - cell["value_number"])) if found else ""
+        agreeing = [name for name, value in counts.items() if round(value, digits) == cell["value_number"]]
+        state = "not run" if not counts else "agrees" if agreeing else "differs"
+        nearest = min(counts, key=lambda name: abs(counts[name] - cell["value_number"])) if counts else ""
         which = agreeing[0] if agreeing else nearest
-        told = {"published": cell["value"], "ours": found.get(which), "which": which, "state": state}
+        told = {"published": cell["value"], "ours": counts.get(which), "which": which, "state": state}
         rows.append({"dataset": cell["dataset"], "metric": metric, **told})
     return pd.DataFrame(rows)
 
 
-def settings_beside(counted: pd.DataFrame) -> pd.DataFrame:
-    """Return Table 5's settings with ours. The first and last width of a network follow from the graph."""
+def compare_settings(counted: pd.DataFrame) -> pd.DataFrame:
+    """Return the settings that Table 5 prints with ours, and whether they agree.
+
+    The first and last width of a network follow from the graph.
+    """
     names = {"weight decay": "weight_decay", "epochs": "epochs", "L": "depth", "L_s": "structure_depth"}
     rows = []
     for cell in published("fedstruct").query("exhibit == 'FS-T5'").to_dict("records"):
@@ -103,7 +106,7 @@ def settings_beside(counted: pd.DataFrame) -> pd.DataFrame:
 def partitions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return sizes of the smallest and largest part, the share of cut edges, and that of nodes without neighbours.
 
-    The column `alone` counts nodes that have no neighbour at their client.
+    The column `alone` is the share of nodes that have no neighbour at their client.
     """
     inner = frame["total_inner_edges"] / (frame["total_inner_edges"] + frame["cross_client_edges"])
     lone = [sum(isolated) / sum(nodes) for isolated, nodes in zip(frame["isolated_nodes"], frame["nodes"])]
@@ -115,8 +118,8 @@ def partitions(frame: pd.DataFrame) -> pd.DataFrame:
 
 GENERATORS = {"Deg": "Deg", "GDV": "GDV", "N2V": "Node2Vec", "Fed*": "Fed*", "H2V": "Hop2Vec"}
 PROPERTIES = ["task_dependent", "global", "local", "settings", "seconds"]
-NODE2VEC_EPOCHS = 50  # of which one is timed
-FAST, FEW_SETTINGS = 10.0, 3  # seconds; what counts as fast, and as free of tuning
+NODE2VEC_EPOCHS = 50  # one of them is timed
+FAST, FEW_SETTINGS = 10.0, 3  # limits of Table 3's marks: seconds, and the number of settings
 
 
 def generators(frame: pd.DataFrame) -> pd.DataFrame:
@@ -162,7 +165,7 @@ def counting(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def colluding(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds of what G.1's client 1 solves for on each graph, all together or alone (FS-I5-graphs).
+    """Return means over seeds of the counts in G.1's condition, with all but one as client 1 or one (FS-I5-graphs).
 
     The columns `sums` and `derivatives` hold equations over unknowns with Table 5's g and d_s: c |V~_1| of Eq. 47, and
     c |theta_s| |V~_1| of Eq. 48, over m d_s. The text's condition is that this is below one.

@@ -6,8 +6,8 @@ import pandas as pd
 
 from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, HOP2VEC
 
-# The argument `order` of all figures that draw methods. There are eight colours, so a place and the eighth after it
-# have one colour, and no figure draws both.
+# The argument `order` of all figures that draw methods. There are eight colours, so a method and the eighth after
+# it have one colour, and no figure draws both.
 COLOURED = (
     *(CENTRAL, "FedSGD GNN", "FedSage+", "FedPub"),
     *(HOP2VEC, "Local GNN", "FedStruct (Deg)", "FedStruct (Fed*)"),
@@ -17,6 +17,6 @@ COLOURED = (
 PARTITIONS = {"louvain": "Louvain", "kmeans": "K-means"}
 
 
-def named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows to draw with the names that the paper gives the partitions."""
+def with_partition_names(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows to draw, whose partitions have the names that the paper gives them."""
     return rows.assign(partition=rows["partition"].replace(PARTITIONS))

@@ -17,7 +17,7 @@ from fedrepro.reporting import frames, rule
 from fedrepro.reporting.exhibits import published
 
 ACCURACY = "test accuracy (percent)"
-CLOSE = rule.MARGIN  # points; what the text calls close, far and stable has no number (FS-CLOSE)
+CLOSE = rule.MARGIN  # points; the paper gives no number for close, far and stable (FS-CLOSE)
 SLIGHT = 1.0  # points
 ROUNDED = 0.015  # two numbers with two decimals agree within it
 
@@ -25,10 +25,10 @@ ABOVE = -0.001  # a sentence that says "above" allows no equal numbers
 
 
 class Sentence(NamedTuple):
-    """A sentence of the paper on two rows of its own table or figure.
+    """A sentence of the paper on two rows of one of its tables or figures.
 
     Args:
-        text: the sentence in short, with its place.
+        text: the sentence in short, with its section.
         exhibit: where the paper prints both rows.
         left, right: the two rows.
         below: the points by which `left` may lie below `right`.
@@ -119,13 +119,13 @@ def prose_against_tables() -> pd.DataFrame:
     cells = accuracies("FS-T2", "FS-T6", "FS-T8")
     rows = []
     for row in published("fedstruct").query("exhibit == 'FS-X1'").to_dict("records"):
-        found = value_of(cells, row["dataset"], row["method"], row["clients"], row["partition"])
-        gap = row["value_number"] - found
+        in_tables = value_of(cells, row["dataset"], row["method"], row["clients"], row["partition"])
+        gap = row["value_number"] - in_tables
         state = "no such cell" if math.isnan(gap) else "agrees" if abs(gap) < ROUNDED else "differs"
         if row["setting"].endswith("labelled") or row["setting"].startswith("best depth"):
-            found, gap, state = math.nan, math.nan, "of a figure"  # another split or depth than the tables'
+            in_tables, gap, state = math.nan, math.nan, "of a figure"  # another split or depth than the tables'
         where = {name: row[name] for name in ("setting", "dataset", "method", "partition", "clients")}
-        rows.append({**where, "prose": row["value_number"], "tables": found, "difference": gap, "state": state})
+        rows.append({**where, "prose": row["value_number"], "tables": in_tables, "difference": gap, "state": state})
     return pd.DataFrame(rows)
 
 

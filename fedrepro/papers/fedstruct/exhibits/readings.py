@@ -1,4 +1,4 @@
-"""The readings of what FedStruct's paper leaves open: what each changes of a run, and the runs that compare them."""
+"""List the readings of what FedStruct's paper leaves open: their changes of a run, and the runs that compare them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from fedrepro.papers.fedstruct.exhibits.settings import PARTITIONS, SETTINGS, TA
 
 READ_ON = ("Cora", "CiteSeer", "Chameleon")
 REPETITIONS = 3
-# Readings of Tables 6 and 8 that were found late are run once on the larger graphs, whose tables have few seeds, too.
+# Readings of Tables 6 and 8 that were found late run once on the larger graphs, since the tables have few seeds there.
 LATE_ON = {**dict.fromkeys(READ_ON, REPETITIONS), "PubMed": 1, "Photo": 1}
 
 MAIN = "as in the tables"
 CODE_NAME = "the public code's epochs, rate and depth"
 READINGS, CODE, COMBINED = (TABLES[name] for name in ("readings", "code", "combined"))
-# What is chosen on validation nodes, with a seed that no table shows: row, reading, and what it changes of a run.
+# Row, reading and its options for each setting that validation nodes decide, with a seed that no table shows.
 OPEN = [
     (row, reading, more) for one in TABLES["open"] for row in one["rows"] for reading, more in one["readings"].items()
 ]
 
 # Readings of Tables 6 and 8 that were found in the public code, or guessed, after our numbers had been seen. Each has
-# the rows that it changes, and what it changes of a run.
+# the rows that it changes, and the options that it changes of a run.
 CODE_FEDGCN, LOCAL_DEGREES, SLACK = "the code's FedGCN", "degrees of the subgraph", "the code's slack"
 WHOLE_INPUT = "no dropout of the input"  # as in FedGCN's own code (FS-Q18)
-# Of FedPub: penalties without gradient, as its code has them (FS-M1), and these with dropout of the input, as the
+# Readings of FedPub: penalties without gradient, as its code has them (FS-M1), and these with dropout of the input. The
 # tables had both before 29 November 2026 (FS-D).
 CODED_PENALTIES, DROPPED_INPUT = "penalties as coded", "dropout of the input"
 PUB: dict[str, Options] = {
@@ -47,7 +47,7 @@ PUB: dict[str, Options] = {
 FEW_POWERS = "powers up to L_s"  # of Fed*, as in Appendix A (FS-Q16)
 NO_RELU, RAW_ORBITS, NEITHER = "no last ReLU", "73 raw orbits", "no last ReLU and 73 raw orbits"
 UNTRAINED, BARE_UNTRAINED = "S untrained", "S untrained and no last ReLU"
-_KNOWN: Options = {"prune": None, "graph": None}  # which the method as coded leaves no choice
+_KNOWN: Options = {"prune": None, "graph": None}  # the method as coded has no such options
 _RAW: Options = {"structure": "GDV-73", "counts": "raw"}
 CODED: dict[str, tuple[tuple[str, ...], Options]] = {
     NO_RELU: (tuple(row for row in KNOWN if "(GNN" in row), {"last": "linear"}),
@@ -56,8 +56,8 @@ CODED: dict[str, tuple[tuple[str, ...], Options]] = {
     UNTRAINED: (("FedStruct (GNN+H2V)",), {"trained": False, "last": "relu"}),
     BARE_UNTRAINED: (("FedStruct (GNN+H2V)",), {"trained": False, "last": "linear"}),
 }
-# Readings that need no run of their own: the same runs, scored before local training in place of after it, or the other
-# way round (FS-M), or at the round of best validation accuracy in place of the last one (FS-Q10).
+# Readings that score the tables' runs at another point: before local training instead of after it, or the other way
+# round (FS-M), or at the round of best validation accuracy instead of the last one (FS-Q10).
 BEST = "the best round"
 AFTER, FEDGCN_AFTER, BEFORE = "after local training", "the code's FedGCN after local training", "before local training"
 PARTS = {"louvain": "louvain(slack=20)", "kmeans": "kmeans(slack=20)"}  # of the public code, which cuts at n/K + 20
@@ -86,21 +86,21 @@ def open_choices() -> list[Cell]:
     tables'. They were found late, so the tables keep theirs whatever validation says (FS-R1, FS-R2).
     """
     graphs, late = ("Cora", "Chameleon"), (NO_RELU, RAW_ORBITS)
-    found = []
+    cells = []
     for dataset, (row, reading, more) in product(graphs, OPEN):
-        found += read(row, reading, dataset, "random", [OPEN_SEED], **more)
+        cells += read(row, reading, dataset, "random", [OPEN_SEED], **more)
     for dataset, row in product(graphs, dict.fromkeys(row for reading in late for row in CODED[reading][0])):
-        found += read(row, MAIN, dataset, "random", [OPEN_SEED])
-    return found + coded(("random",), {dataset: [OPEN_SEED] for dataset in graphs}, late)
+        cells += read(row, MAIN, dataset, "random", [OPEN_SEED])
+    return cells + coded(("random",), {dataset: [OPEN_SEED] for dataset in graphs}, late)
 
 
 def combined() -> list[Cell]:
     """Return embeddings joined by a layer (Eq. 51) instead of added logits, and 73 orbits (FS-T8-readings)."""
-    found = []
+    cells = []
     for dataset, backbone, (kind, choices) in product(("Cora", "Chameleon"), ("DGCN", "GNN"), COMBINED.items()):
         for name, more in choices.items():
-            found += read(f"FedStruct ({backbone}+{kind})", name, dataset, "random", REPETITIONS, **more)
-    return found
+            cells += read(f"FedStruct ({backbone}+{kind})", name, dataset, "random", REPETITIONS, **more)
+    return cells
 
 
 def coded(
@@ -110,16 +110,16 @@ def coded(
 ) -> list[Cell]:
     """Return FedStruct with a known graph as the public code computes it, in some readings (FS-T8-readings).
 
-    The 73 orbits are counted on the small graphs only. What they cost on PubMed and Photo was not measured.
+    The 73 orbits are counted on the small graphs only. Their cost on PubMed and Photo was not measured.
     """
-    found = []
+    cells = []
     for dataset, reading in product(seeds, asked):
         rows, more = CODED[reading]
         if "counts" in more and dataset not in READ_ON:
             continue
         for row, p in product(rows, partitions):
-            found += read(row, reading, dataset, p, seeds[dataset], method="FedStruct (as coded)", **_KNOWN, **more)
-    return found
+            cells += read(row, reading, dataset, p, seeds[dataset], method="FedStruct (as coded)", **_KNOWN, **more)
+    return cells
 
 
 def known() -> list[Cell]:
@@ -129,18 +129,18 @@ def known() -> list[Cell]:
 
 def further() -> list[Cell]:
     """Return readings of rows of Table 6, of Fed*'s powers, and the code's slack on all rows (FS-T6-readings)."""
-    found = []
+    cells = []
     for dataset, seeds in LATE_ON.items():
         for p in PARTITIONS:
             for row in ("FedGCN-1hop", "FedGCN-2hop"):
-                found += cell(f"{row} (code)", dataset, p, seeds, name=f"{row}, {CODE_FEDGCN}")
-                found += read(row, WHOLE_INPUT, dataset, p, seeds, input_dropout=0.0)
-            found += read("FedGCN-1hop", LOCAL_DEGREES, dataset, p, seeds, method="FedGCN (local degrees)")
-            found += read(FED_STAR, FEW_POWERS, dataset, p, seeds, walk=SETTINGS[dataset].structure_depth)
+                cells += cell(f"{row} (code)", dataset, p, seeds, name=f"{row}, {CODE_FEDGCN}")
+                cells += read(row, WHOLE_INPUT, dataset, p, seeds, input_dropout=0.0)
+            cells += read("FedGCN-1hop", LOCAL_DEGREES, dataset, p, seeds, method="FedGCN (local degrees)")
+            cells += read(FED_STAR, FEW_POWERS, dataset, p, seeds, walk=SETTINGS[dataset].structure_depth)
         columns = [*((p, 10) for p in PARTITIONS), *(("random", count) for count in CLIENTS if count != 10)]
         for (name, more), (p, clients) in product(PUB.items(), columns):
-            found += read("FedPub", name, dataset, p, seeds, clients, **more)
-    return [*found, *_slack(row for row in T6 if not row.startswith("Central"))]
+            cells += read("FedPub", name, dataset, p, seeds, clients, **more)
+    return [*cells, *_slack(row for row in T6 if not row.startswith("Central"))]
 
 
 def _slack(rows: Iterable[str]) -> list[Cell]:
@@ -163,8 +163,8 @@ def deep() -> list[Cell]:
     Networks have two and 20 layers, the tables' dropout and none, the tables' epochs and five times as many. As many
     linear layers see no neighbour, and so cannot smooth anything over. All are central, on Cora.
     """
-    found = []
+    cells = []
     for name, depth, dropout, rounds in product(DEEP, (2, 20), (0.7, 0.0), (40, 200)):
         more: Options = {"stack": (WIDTH,) * depth, "dropout": dropout, "rounds": rounds}
-        found += cell(DEEP[name], "Cora", "single", [OPEN_SEED], name=name, **more)
-    return found
+        cells += cell(DEEP[name], "Cora", "single", [OPEN_SEED], name=name, **more)
+    return cells

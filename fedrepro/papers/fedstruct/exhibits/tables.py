@@ -1,6 +1,7 @@
 """Give stored training runs the paper's names, and compare them with what is printed.
 
-A score is the test accuracy over all test nodes after the last round, in percent (FS-Q10): validation chooses nothing.
+A score is the test accuracy over all test nodes after the last round, in percent (FS-Q10).
+Validation chooses no round.
 """
 
 from __future__ import annotations
@@ -61,8 +62,16 @@ def _named(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     return runs.assign(method=names, percent=test, validation=validation, propagations=depth, **alone)
 
 
-def published_beside(frame: pd.DataFrame, exhibit_id: str, on: Sequence[str] = CELL) -> pd.DataFrame:
-    """Return every published accuracy of an exhibit with our runs and the verdict."""
+def compare_with_published(frame: pd.DataFrame, exhibit_id: str, on: Sequence[str] = CELL) -> pd.DataFrame:
+    """Return every accuracy that FedStruct's paper prints in an exhibit, with our runs of the cell and the verdict.
+
+    A printed cell without a run has a row, too.
+
+    Args:
+        frame: runs under the paper's names, as `prepare` returns them.
+        exhibit_id: the exhibit that prints the accuracies.
+        on: the columns that tell its cells apart.
+    """
     printed = published("fedstruct")
     asked = printed["exhibit"].eq(exhibit_id) & printed["metric"].eq(ACCURACY)
     return compare.table(frame, printed[asked], on=on, value="percent")
@@ -91,7 +100,7 @@ def with_labels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_structure_only(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return Figure 4(b)'s runs with those of Hop2Vec a second time, as the structure part by itself ("H2V s")."""
+    """Return Figure 4(b)'s runs with those of Hop2Vec a second time, as the structure part only ("H2V s")."""
     ours = frame[frame["method"].eq(HOP2VEC)]
     ours = ours.assign(method="FedStruct (H2V s)", percent=ours["structure only"])
     return pd.concat([frame, ours], ignore_index=True)

@@ -150,7 +150,7 @@ def proposition1(seed: int) -> dict[str, float]:
         `prop1_logits` that of the logits at labelled nodes, if all else changes: the rows of A- of all other nodes, the
         client's unlabelled ones among them; features and edges of other clients; and all labels but those of the
         client's labelled nodes. The controls are `prop1_inside` and `prop1_logits_inside` for changed rows of its
-        labelled nodes, and `prop1_features`, the change of the logits for changed features of its own.
+        labelled nodes, and `prop1_features`, the change of the logits if the client has other features.
     """
     fed = small_federation(seed)
     (data, parts), model = fed.sources[0], DGCN(fed.features, fed.classes, hidden=5)
@@ -168,25 +168,25 @@ def proposition1(seed: int) -> dict[str, float]:
 
     none = torch.zeros(NODES, dtype=torch.bool)
     gradients, logits = measured(data, none)
-    found: dict[str, list[float]] = defaultdict(list)
+    changes: dict[str, list[float]] = defaultdict(list)
     for client, part in enumerate(parts):
-        own = torch.isin(torch.arange(NODES), part)
-        labelled = own & data.train_mask
+        at_client = torch.isin(torch.arange(NODES), part)
+        labelled = at_client & data.train_mask
         outside, features = data.clone(), data.clone()
-        outside.x = torch.where(own[:, None], data.x, 1.7 * data.x + 1)
+        outside.x = torch.where(at_client[:, None], data.x, 1.7 * data.x + 1)
         outside.y = torch.where(labelled, data.y, (data.y + 1) % CLASSES)
-        outside.edge_index = data.edge_index[:, own[data.edge_index].all(0)]
-        features.x = torch.where(own[:, None], 1.7 * data.x + 1, data.x)
+        outside.edge_index = data.edge_index[:, at_client[data.edge_index].all(0)]
+        features.x = torch.where(at_client[:, None], 1.7 * data.x + 1, data.x)
         for name, graph, rows in (("outside", outside, ~labelled), ("inside", data, labelled), ("own", features, none)):
             by_weight, at_nodes = measured(graph, rows)
-            found[name].append(worst_of(gap(by_weight[key][client], w[client]) for key, w in gradients.items()))
-            found[f"{name} logits"].append(gap(at_nodes[labelled], logits[labelled]))
+            changes[name].append(worst_of(gap(by_weight[key][client], w[client]) for key, w in gradients.items()))
+            changes[f"{name} logits"].append(gap(at_nodes[labelled], logits[labelled]))
     return {
-        "prop1_outside": worst_of(found["outside"]),
-        "prop1_logits": worst_of(found["outside logits"]),
-        "prop1_inside": float(np.min(found["inside"])),
-        "prop1_logits_inside": float(np.min(found["inside logits"])),
-        "prop1_features": float(np.min(found["own logits"])),
+        "prop1_outside": worst_of(changes["outside"]),
+        "prop1_logits": worst_of(changes["outside logits"]),
+        "prop1_inside": float(np.min(changes["inside"])),
+        "prop1_logits_inside": float(np.min(changes["inside logits"])),
+        "prop1_features": float(np.min(changes["own logits"])),
     }
 
 
@@ -241,7 +241,7 @@ def polynomial_filter(run: Run) -> dict[str, Any]:
 def counting(run: Run) -> dict[str, Any]:
     """Decide if client 1 can solve for client 2's structure features from the sums that it receives (FS-I5, FS-Q17).
 
-    In the paper client 1 stands for all clients but client 2, who collude.
+    The paper's client 1 is all clients but client 2, who collude.
 
     Options: observers |V~_1| (8), unknowns m (12 nodes of client 2 with weight in the sums), head ("direct": s_u has c
     entries, Eq. 49; "mlp": d_s = 5 entries behind a linear g, Eq. 47), queries (1: rounds with other weights of g).
@@ -288,16 +288,16 @@ def colluding(run: Run) -> dict[str, Any]:
     data, parts = graph_and_parts(run)
     rule = [0.0] * depth + [1.0], prune, str(options.get("budget", "matrix"))
     abar, labelled = powers.combined(data, parts, *rule)[0], [part[data.train_mask[part]].numpy() for part in parts]
-    found: dict[str, list[dict[str, float]]] = {"together": [], "alone": []}
+    solved: dict[str, list[dict[str, float]]] = {"together": [], "alone": []}
     for target, part in enumerate(parts):
         others = [v for client, v in enumerate(labelled) if client != target]
         for name, groups in (("together", [np.concatenate(others)]), ("alone", others)):
-            found[name] += [solvable(abar[v][:, part.numpy()].toarray()) for v in groups]
-    return {"result": {k: {n: float(np.mean([one[n] for one in each])) for n in each[0]} for k, each in found.items()}}
+            solved[name] += [solvable(abar[v][:, part.numpy()].toarray()) for v in groups]
+    return {"result": {k: {n: float(np.mean([one[n] for one in each])) for n in each[0]} for k, each in solved.items()}}
 
 
 def solvable(weights: np.ndarray) -> dict[str, float]:
-    """Return what sums with some weights, `[labelled nodes, nodes]`, tell of the nodes, as `colluding` does."""
+    """Return the counts of `colluding` for sums with some weights, `[labelled nodes, nodes]`."""
     system = weights[:, (weights != 0).any(0)]
     labelled, hidden = system.shape
     told = {"labelled": float(labelled), "hidden": float(hidden), "broken": float(0 < hidden <= labelled)}

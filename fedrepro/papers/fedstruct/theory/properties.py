@@ -44,8 +44,8 @@ def structures(run: Run) -> dict[str, Any]:
     """
     epochs = int(run.options.get("epochs", 1))
     source = small_federation(run.seed).sources[0]
-    small, own = source.data, source.parts[0]
-    at_own = torch.isin(small.edge_index, own).any(0)
+    small, part = source.data, source.parts[0]
+    at_own = torch.isin(small.edge_index, part).any(0)
     alone = Data(edge_index=small.edge_index[:, at_own], num_nodes=small.num_nodes)
     ring = torch.stack([torch.arange(64), (torch.arange(64) + 1) % 64])
     cycle = Data(edge_index=torch.cat([ring, ring.flip(0)], 1), num_nodes=64)
@@ -60,7 +60,7 @@ def structures(run: Run) -> dict[str, Any]:
             "seconds": seconds,
             "task_dependent": kind == "H2V" and _moves_with_labels(run.seed),
             "global": bool((alike - alike[:1]).abs().max() > 1e-5),
-            "local": torch.equal(_features(kind, small, epochs)[own], _features(kind, alone, epochs)[own]),
+            "local": torch.equal(_features(kind, small, epochs)[part], _features(kind, alone, epochs)[part]),
             "settings": len(inspect.signature(generator).parameters) - 1,
         }
     return {"result": result}

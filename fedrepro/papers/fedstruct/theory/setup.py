@@ -15,7 +15,7 @@ from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 NODES, FEATURES, CLASSES, CLIENTS = 60, 6, 3, 4
-# beta_0, ..., beta_3: no two alike, one negative.
+# The weights beta_0 to beta_3 differ, so that a check fails if two powers are exchanged.
 BETA = (0.1, 0.3, -0.2, 0.8)
 
 
