@@ -158,7 +158,7 @@ def second_view(z: Tensor, graph: Graph, blend: float, *key: int | str) -> tuple
                 a[block.columns, block.rows] = drawn.T
             loss += _cross_entropy(gram, block, graph.rest)
     sampled = Sampled(a)
-    # It does not hold `sampled`, whose handle leads back here: the cycle would keep the matrices in memory.
+    # It does not hold `sampled`, whose handle leads back here. Such a cycle would keep the matrices in memory.
     saved = _Saved(sampled.returned, graph, blend, grams, draws)
     sampled.handle, loss = _SecondView.apply(z, factor, loss * graph.weight, saved)  # type: ignore[no-untyped-call]
     return sampled, loss
