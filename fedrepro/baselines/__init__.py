@@ -5,7 +5,7 @@ as in that docstring. The papers were not at hand for most methods, so we follow
 docstring says so.
 
     fedprox, fedper               FedAvg with one change in the local objective, or in what travels
-    fedpub, pfedgraph, pfedhn     a model of its own for every client, made at the server
+    fedpub, pfedgraph, pfedhn     a personal model for every client, made at the server
     flow                          a choice between global and local model at every node
     fggp                          prototypes (`prototypes`) and a second view of each graph (`second_view`)
     fedsage                       generated neighbours (`neighgen`), learned on an `impaired` graph

@@ -1,8 +1,8 @@
 """Train by FED-PUB, from "Personalized Subgraph Federated Learning".
 
-J. Baek, W. Jeong, J. Jin, J. Yoon and S. J. Hwang, ICML 2023. Every client receives its own average, in which clients
-weigh more if their models act alike on one random graph, the proxy. A client also masks the weights W_i that it
-receives. Its mask mu_i has the shape of each matrix, starts at 1 and never leaves the client:
+J. Baek, W. Jeong, J. Jin, J. Yoon and S. J. Hwang, ICML 2023, arXiv:2206.10206. Every client receives a separate
+average, in which clients weigh more if their models act alike on one random graph, the proxy. A client also masks the
+weights W_i that it receives. Its mask mu_i has the shape of each matrix, starts at 1 and never leaves the client:
 
     loss        L_i(W_i o mu_i) + l1 ||mu_i||_1 + l2 ||W_i - W_i^received||                                      (1)
     embedding   h_i = mean over the proxy's nodes of the last hidden layer under pruned W_i o mu_i, `[hidden]`   (2)
@@ -101,15 +101,15 @@ class FedPub(Method):
     def start(self, fed: Federation) -> tuple[Federation, State]:
         """Draw one common model, masks of ones for its matrices, and the proxy graph, which every client receives."""
         common = self.model.init(fed.seeds, fed.dtype, fed.device)
-        own = {name: w[fed.run].clone() for name, w in common.items()}
+        personal = {name: w[fed.run].clone() for name, w in common.items()}
         if self.masks:
-            own |= {name + MASK: torch.ones_like(w) for name, w in own.items() if w.dim() > 2}
+            personal |= {name + MASK: torch.ones_like(w) for name, w in personal.items() if w.dim() > 2}
         graphs = tuple(self._proxy(fed, seed) for seed in fed.seeds)
         # The proxy has both directions of an edge, and one of them costs two indices.
         sizes = [g.nodes * g.features + g.batch.edge_index.shape[1] for g in graphs]
         sent = torch.bincount(fed.run, minlength=fed.runs) * torch.tensor(sizes, device=fed.device)
         fed.traffic.send("down", "proxy graph", sent.cpu().numpy())
-        return fed, State({}, own, Server(graphs))
+        return fed, State({}, personal, Server(graphs))
 
     def forward(self, weights: Weights, fed: Federation, state: State) -> Tensor:
         """Return the logits of the masked network. Masks are pruned in evaluation."""

@@ -1,9 +1,10 @@
 """Train by FGGP, from "Federated Graph Learning under Domain Shift with Generalizable Prototypes".
 
-G. Wan, W. Huang and M. Ye, AAAI 2024. Class prototypes of all clients replace the classifier, and every client also
-trains on a second view of its graph. The second view is sampled around A^u `[nodes, nodes]`, which holds the client's
-edges and the nearest neighbours of every node under the global model. An augmentor Z = GCN(X; A^u) `[nodes, hidden]`
-sets the probabilities of its edges. With the weighted class means b_c of view 1 and a_c of view 2 `[hidden]`:
+G. Wan, W. Huang and M. Ye, AAAI 2024, https://ojs.aaai.org/index.php/AAAI/article/view/29468. Class prototypes of all
+clients replace the classifier, and every client also trains on a second view of its graph. The second view is sampled
+around A^u `[nodes, nodes]`, which holds the client's edges and the nearest neighbours of every node under the global
+model. An augmentor Z = GCN(X; A^u) `[nodes, hidden]` sets the probabilities of its edges. With the weighted class means
+b_c of view 1 and a_c of view 2 `[hidden]`:
 
     edges     p = alpha Z Z^T / max Z Z^T + (1 - alpha) A^u, sampled straight through                            (1)
     loss      CE(view 1) + CE(view 2) + contrast(a, b) + reconstruction of A^u by Z Z^T                          (2)

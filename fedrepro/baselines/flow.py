@@ -1,7 +1,9 @@
 """Train by Flow, from "Flow: Per-instance Personalized Federated Learning".
 
-K. Panchal, S. Choudhary, N. Parikh, L. Zhang and H. Guan, NeurIPS 2023. Every instance is routed, layer by layer,
-through the global model theta or a local copy of it. Layer k of the routed model mixes both before its activation:
+K. Panchal, S. Choudhary, N. Parikh, L. Zhang and H. Guan, NeurIPS 2023,
+https://papers.nips.cc/paper_files/paper/2023/hash/3baf4eeffad860ca9c54aeab632716b4-Abstract-Conference.html.
+Every instance is routed, layer by layer, through the global model theta or a local copy of it. Layer k of the routed
+model mixes both before its activation:
 
     h_k = act( q_k,global F_k(h_{k-1}; theta) + q_k,local F_k(h_{k-1}; theta_local) ),   q_k = softmax(exit k)   (1)
 

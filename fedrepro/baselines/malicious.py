@@ -1,4 +1,4 @@
-"""Malicious clients that send forged embeddings (FedSheafHN, Section 4.4, Figure 7).
+"""Forge the embeddings that malicious clients send (FedSheafHN, Section 4.4, Figure 7).
 
 A malicious client trains honestly and sends another vector instead of its embedding `[width]`. The paper attacks both
 FedSheafHN and FED-PUB in two ways:

@@ -29,8 +29,7 @@ what the paper and the public codes do differently:
 2. "fedstruct" (FedStruct's code): `epochs` of L_d + L_f + L_c and the mean of L_f(j), in which all weights move. There
    L_f and L_f(j) are means over the generated rows, in place of 1/q and the mean over nodes.
 
-The authors' code truncates n^_v, and we round it. As in that code, the first k_v rows are kept, and the noise is added
-in evaluation too.
+The authors' code truncates n^_v, and we round it. Both keep the first k_v rows and add the noise in evaluation too.
 """
 
 from __future__ import annotations
@@ -157,15 +156,15 @@ class NeighGen:
         """Take `epochs` steps of Adam on some of the weights, in place, and return the last L_f and mean L_f(j)."""
         rule = Optimizer("adam", self.lr, self.weight_decay)
         state = rule.init({name: weights[name] for name in names})
-        own = cross = weights["count.bias"].new_zeros(())
+        own_loss = cross_loss = weights["count.bias"].new_zeros(())
         for epoch in range(first, first + self.epochs):
             leaves = {name: w.detach().requires_grad_(name in names) for name, w in weights.items()}
-            local, own, cross = self.losses(leaves, held, graph, met, epoch)
+            local, own_loss, cross_loss = self.losses(leaves, held, graph, met, epoch)
             share = 1.0 if self.scheme == "original" else 1 / max(1, len(met))
-            loss = factor * (local + share * cross)
+            loss = factor * (local + share * cross_loss)
             grads = torch.autograd.grad(loss, [leaves[name] for name in names], allow_unused=True)
             rule.step(weights, {name: g for name, g in zip(names, grads) if g is not None}, state)
-        return float(own.detach()), float(cross.detach()) / max(1, len(met))
+        return float(own_loss.detach()), float(cross_loss.detach()) / max(1, len(met))
 
     def losses(
         self, weights: Weights, held: ClientView, graph: Impaired, met: list[OtherClient], epoch: int
@@ -183,13 +182,13 @@ class NeighGen:
         of_train = graph.train[host].nonzero().squeeze(1)
         generated, node = rows.index_select(0, of_train)[:, None], host[of_train]
         on = (graph.missing[node] > 0)[:, None]
-        own = least_distance(generated, on, held.x[graph.rows[node]], graph.filled[node]) / scale
+        own_loss = least_distance(generated, on, held.x[graph.rows[node]], graph.filled[node]) / scale
         logits = self._classify(weights, graph, rows, host)
         label = held.y[graph.nodes][here]
         classification = F.cross_entropy(logits[here], label)
-        local = F.smooth_l1_loss(count[here], target[here]) + own + classification
+        local = F.smooth_l1_loss(count[here], target[here]) + own_loss + classification
         drawn_for = torch.searchsorted(here, node)
-        return local, own, self._cross(generated, drawn_for, len(here), held, met, epoch) / scale
+        return local, own_loss, self._cross(generated, drawn_for, len(here), held, met, epoch) / scale
 
     def _cross(
         self, mine: Tensor, at: Tensor, nodes: int, held: ClientView, met: list[OtherClient], epoch: int

@@ -1,8 +1,9 @@
 """Train by pFedGraph, from "Personalized Federated Learning with Inferred Collaboration Graphs".
 
-R. Ye, Z. Ni, F. Wu, S. Chen and Y. Wang, ICML 2023. The server infers with whom each client should average. Let
-theta_i be client i's trained weights, theta^0 the initial model, and p `[clients]` the clients' shares of the training
-nodes. The server computes for each client
+R. Ye, Z. Ni, F. Wu, S. Chen and Y. Wang, ICML 2023, https://proceedings.mlr.press/v202/ye23b.html. Public code:
+https://github.com/MediaBrain-SJTU/pFedGraph. The server infers with whom each client should average. Let theta_i be
+client i's trained weights, theta^0 the initial model, and p `[clients]` the clients' shares of the training nodes. The
+server computes for each client
 
     S_ij = cos(theta_i - theta^0, theta_j - theta^0), set to 1 above a threshold                                 (1)
     w_i  = argmin over the simplex of sum_j [ alpha (w_j - p_j)^2 - S_ij w_j ]                                   (2)
@@ -20,8 +21,8 @@ In each round:
    p + S_i / (2 alpha) onto the simplex (`project_onto_simplex`), so no solver is needed;
 4. the server mixes weights and references by (3) (`PFedGraph.aggregate`).
 
-The public code has a plus in (4), which repels (`penalty_sign="coded"`). As in that code, the differences in (1) are
-to the initial model and not to the start of the round. A client without training nodes trains nothing and is in
+The public code has a plus in (4), which repels (`penalty_sign="coded"`). The differences in (1) are to the initial
+model and not to the start of the round, as in that code. A client without training nodes trains nothing and is in
 nobody's average; it receives the average with weights p.
 """
 
@@ -138,7 +139,8 @@ class PFedGraph(Method):
     def facts(self, fed: Federation, state: State) -> list[dict[str, float]]:
         """Return per run, for the last round, the mean `entropy` of the rows of w and the mean `self_weight` w_ii.
 
-        An entropy of 0 means that clients are alone; the logarithm of their number means uniform averages.
+        An entropy of 0 means that every client keeps only its own weights. The logarithm of the number of clients means
+        uniform averages.
         """
         facts = []
         for w in state.more.collaboration:

@@ -1,8 +1,8 @@
 """Train by pFedHN, from "Personalized Federated Learning using Hypernetworks".
 
-A. Shamsian, A. Navon, E. Fetaya and G. Chechik, ICML 2021. A hypernetwork h at the server generates the weights of
-every client from a learned description v_i `[embedding]`, which the server keeps too. Let phi be the weights of h and
-theta~_i client i's weights after local training:
+A. Shamsian, A. Navon, E. Fetaya and G. Chechik, ICML 2021, arXiv:2103.04628. A hypernetwork h at the server generates
+the weights of every client from a learned description v_i `[embedding]`, which the server keeps too. Let phi be the
+weights of h and theta~_i client i's weights after local training:
 
     theta_i = h(v_i; phi)                                                                                        (1)
     Delta_i = theta_i - theta~_i                                                                                 (2)

@@ -1,6 +1,7 @@
 """Compute FGGP's class prototypes: weighted class means, their contrast, their clusters and a bank to predict from.
 
-The method is in `fedrepro.baselines.fggp`. The clusters are those of FINCH (Sarfraz et al. 2019).
+The method is in `fedrepro.baselines.fggp`. The clusters are those of FINCH (Sarfraz et al. 2019,
+arXiv:1902.11266).
 """
 
 from __future__ import annotations
@@ -117,12 +118,12 @@ class Bank(NamedTuple):
 
     def written(self, label: int, rows: Tensor) -> Bank:
         """Return the bank with more prototypes of a class, each of which replaces the oldest one."""
-        held, filled, place = self.rows.clone(), self.filled.clone(), self.place.clone()
+        held, filled, following = self.rows.clone(), self.filled.clone(), self.place.clone()
         for row in F.normalize(rows, dim=1):
-            slot = int(place[label])
+            slot = int(following[label])
             held[label, slot], filled[label, slot] = row, True
-            place[label] = (slot + 1) % held.shape[1]
-        return Bank(held, filled, place)
+            following[label] = (slot + 1) % held.shape[1]
+        return Bank(held, filled, following)
 
     def scores(self, h: Tensor, nearest: int, temperature: float = 0.1) -> Tensor:
         """Return the log of each class's share of the softmax over the `nearest` prototypes: `[nodes, classes]`."""

@@ -1,7 +1,7 @@
 """Train by FedAvg, from "Communication-Efficient Learning of Deep Networks from Decentralized Data".
 
-H. B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Aguera y Arcas, AISTATS 2017. With client k's n_k training nodes
-among n in all and its weights w_k after local training,
+H. B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Aguera y Arcas, AISTATS 2017, arXiv:1602.05629. With client k's
+n_k training nodes among n in all and its weights w_k after local training,
 
     w = sum_k n_k / n w_k
 

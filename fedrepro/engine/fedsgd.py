@@ -1,9 +1,9 @@
 """Train by FedSGD, from "Communication-Efficient Learning of Deep Networks from Decentralized Data".
 
-H. B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Aguera y Arcas, AISTATS 2017. Every client sends one gradient per
-round, and the server's optimizer takes one step along their weighted mean. All clients hold the same weights, so these
-exist once per run, and one backward pass of the weighted sum of client losses yields the server's gradient. Without
-dropout the trajectory is that of central training on the union of the client graphs.
+H. B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Aguera y Arcas, AISTATS 2017, arXiv:1602.05629. Every client sends
+one gradient per round, and the server's optimizer takes one step along their weighted mean. All clients hold the same
+weights, so these exist once per run, and one backward pass of the weighted sum of client losses yields the server's
+gradient. Without dropout the trajectory is that of central training on the union of the client graphs.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ def test_fedprox_is_its_plain_loop(mu: float, average: str) -> None:
     """Dense GCNs and torch.optim client after client: the server's weights agree after three rounds, to 1e-10."""
     data, parts = task(5)
     method = FedProx(model=GCN, mu=mu, local_epochs=3, average=average, **options())
-    made = train(method, Federation.of(data, parts, dtype=F64), 3)
+    trained = train(method, Federation.of(data, parts, dtype=F64), 3)
     held, server = clients_of(data, parts), initial(method)
-    mine = {i: leaves(server) for i in able(held)}
-    steps = {i: optimizer_of(method, list(w.values())) for i, w in mine.items()}
+    clients = {i: leaves(server) for i in able(held)}
+    steps = {i: optimizer_of(method, list(w.values())) for i, w in clients.items()}
     for _ in range(3):
         drift = []
-        for i, w in mine.items():
+        for i, w in clients.items():
             with torch.no_grad():
                 for name, value in w.items():
                     value.copy_(server[name])
@@ -39,14 +39,14 @@ def test_fedprox_is_its_plain_loop(mu: float, average: str) -> None:
                 away = sum((value - server[name]).square().sum() for name, value in w.items())
                 step(steps[i], loss(w, held[i]) + mu / 2 * away)
             drift.append(sum(float((v.detach() - server[n]).square().sum()) for n, v in w.items()) ** 0.5)
-        shares = [WEIGHTS[average](held[i].graph) for i in mine]
-        server = mean([detached(w) for w in mine.values()], shares)
-    assert largest_difference(row(made.state.shared, 0), server) < 1e-10
-    assert method.facts(made.fed, made.state)[0]["drift"] == pytest.approx(sum(drift) / len(drift), rel=1e-9)
+        shares = [WEIGHTS[average](held[i].graph) for i in clients]
+        server = mean([detached(w) for w in clients.values()], shares)
+    assert largest_difference(row(trained.state.shared, 0), server) < 1e-10
+    assert method.facts(trained.fed, trained.state)[0]["drift"] == pytest.approx(sum(drift) / len(drift), rel=1e-9)
 
 
 def test_fedprox_without_its_term_is_fedavg_to_the_last_bit() -> None:
-    """mu = 0, dropout on, two local epochs; a positive mu is not FedAvg."""
+    """With mu = 0, dropout and two local epochs FedProx is FedAvg; with a positive mu it is not."""
     fed = Federation.of(*task(5))
     plain = train(FedAvg(model=DROPPING, local_epochs=2), fed, 3).state.shared
     assert identical(train(FedProx(model=DROPPING, local_epochs=2, mu=0.0), fed, 3).state.shared, plain)
@@ -67,8 +67,8 @@ def test_clients_of_fedprox_stay_nearer_as_mu_grows() -> None:
     drifts = []
     for mu in (0.0, 0.1, 1.0, 10.0):
         method = FedProx(model=GCN, mu=mu, local_epochs=8, optimizer="sgd", lr=0.1)
-        made = train(method, fed, 1)
-        drifts.append(method.facts(made.fed, made.state)[0]["drift"])
+        trained = train(method, fed, 1)
+        drifts.append(method.facts(trained.fed, trained.state)[0]["drift"])
     assert all(a > b > 0 for a, b in pairwise(drifts))
 
 
@@ -76,25 +76,25 @@ def test_fedper_is_its_plain_loop() -> None:
     """The first convolution is averaged, the second stays with its client; both agree to 1e-10."""
     data, parts = task(5)
     method = FedPer(model=GCN, local_epochs=2, average="train", **options())
-    made = train(method, Federation.of(data, parts, dtype=F64), 3)
+    trained = train(method, Federation.of(data, parts, dtype=F64), 3)
     held, server = clients_of(data, parts), initial(method)
-    mine = [leaves(server) for _ in held]
-    steps = [optimizer_of(method, list(w.values())) for w in mine]
+    clients = [leaves(server) for _ in held]
+    steps = [optimizer_of(method, list(w.values())) for w in clients]
     base = ("layer1.weight", "layer1.bias")
     for _ in range(3):
         for i in able(held):
             with torch.no_grad():
                 for name in base:
-                    mine[i][name].copy_(server[name])
+                    clients[i][name].copy_(server[name])
             for _ in range(2):
-                step(steps[i], loss(mine[i], held[i]))
+                step(steps[i], loss(clients[i], held[i]))
         shares = [int(held[i].train.sum()) for i in able(held)]
-        server = mean([detached(mine[i]) for i in able(held)], shares)
-    assert set(made.state.shared) == set(base)
-    assert largest_difference(row(made.state.shared, 0), {name: server[name] for name in base}) < 1e-10
-    for i, w in enumerate(mine):
-        assert largest_difference(row(made.state.personal, i), {n: w[n] for n in w if n not in base}) < 1e-10
-    bases, heads = made.state.shared["layer1.weight"], made.state.personal["layer2.weight"]
+        server = mean([detached(clients[i]) for i in able(held)], shares)
+    assert set(trained.state.shared) == set(base)
+    assert largest_difference(row(trained.state.shared, 0), {name: server[name] for name in base}) < 1e-10
+    for i, w in enumerate(clients):
+        assert largest_difference(row(trained.state.personal, i), {n: w[n] for n in w if n not in base}) < 1e-10
+    bases, heads = trained.state.shared["layer1.weight"], trained.state.personal["layer2.weight"]
     assert len(bases) == 1 and float((heads[1] - heads[2]).detach().abs().max()) > 1e-3
 
 
@@ -111,10 +111,10 @@ def test_only_the_base_of_fedper_travels() -> None:
     """P_b scalars a client and round each way, FedProx sends everything."""
     fed = Federation.of(*task(5))
     base, whole = 7 * 5 + 5, 7 * 5 + 5 + 5 * 3 + 3
-    for method, each in ((FedPer(model=GCN), base), (FedProx(model=GCN), whole)):
-        made = train(method, fed, 2)
-        trained = int((made.fed.count("train") > 0).sum())
-        assert made.fed.traffic.round(1) == {"down.weights": trained * each, "up.weights": trained * each}
+    for method, scalars in ((FedPer(model=GCN), base), (FedProx(model=GCN), whole)):
+        outcome = train(method, fed, 2)
+        trained = int((outcome.fed.count("train") > 0).sum())
+        assert outcome.fed.traffic.round(1) == {"down.weights": trained * scalars, "up.weights": trained * scalars}
 
 
 def test_bad_options_are_refused() -> None:

@@ -131,14 +131,14 @@ def test_two_hops_are_the_central_gcn(clients: int, sparse: bool) -> None:
 def test_fewer_hops_are_not_exact_and_differ_from_each_other() -> None:
     """Logits of 0 and 1 hops differ from the central ones and from each other; no two of the three losses agree."""
     data = graph()
-    found, losses = [], []
+    logits, losses = [], []
     for hops in (0, 1, 2):
         method, fed, state = started(data, hops)
-        found.append(own(fed, method.predict(fed, state)))
+        logits.append(own(fed, method.predict(fed, state)))
         losses.append(float(method.local_loss(fed.broadcast(state.shared), fed, state, 0).sum()))
     expected = central(data, single(state.shared))
-    assert (found[0] - expected).abs().max() > 0.1 and (found[1] - expected).abs().max() > 0.1
-    assert (found[0] - found[1]).abs().max() > 0.1
+    assert (logits[0] - expected).abs().max() > 0.1 and (logits[1] - expected).abs().max() > 0.1
+    assert (logits[0] - logits[1]).abs().max() > 0.1
     assert min(abs(a - b) for a, b in zip(losses, [*losses[1:], losses[0]])) > 1e-3
 
 
@@ -243,8 +243,8 @@ def test_rows_held_are_neighbourhood_sums() -> None:
     _, fed, _ = started(data, 2)
     near = neighbours(data)
     for client, part in enumerate(parts(4)):
-        mine = set(part.tolist())
-        held = {u for v in mine for u in near[v]} | mine
+        nodes = set(part.tolist())
+        held = {u for v in nodes for u in near[v]} | nodes
         rows = fed.batch.batch == client
         ids = fed.batch.node_id[rows].tolist()
         assert sorted(ids) == sorted(held)
@@ -252,15 +252,15 @@ def test_rows_held_are_neighbourhood_sums() -> None:
             expected = sum(data.x[v] / (len(near[u]) * len(near[v])) ** 0.5 for v in near[u])
             assert (x - expected).abs().max() < 1e-12
         source, target = fed.batch.node_id[fed.batch.edge_index[:, rows[fed.batch.edge_index[1]]]].tolist()
-        assert set(zip(source, target)) == {(u, v) for v in mine for u in near[v]}
+        assert set(zip(source, target)) == {(u, v) for v in nodes for u in near[v]}
 
 
 def distances(data: Data, start: set[int]) -> dict[int, int]:
-    near, found, frontier = neighbours(data), dict.fromkeys(start, 0), start
+    near, distance, frontier = neighbours(data), dict.fromkeys(start, 0), start
     while frontier:
-        frontier = {u for v in frontier for u in near[v]} - found.keys()
-        found |= dict.fromkeys(frontier, 1 + max(found.values()))
-    return found
+        frontier = {u for v in frontier for u in near[v]} - distance.keys()
+        distance |= dict.fromkeys(frontier, 1 + max(distance.values()))
+    return distance
 
 
 def test_features_beyond_two_hops_change_nothing() -> None:
@@ -307,16 +307,16 @@ def test_traffic_is_that_of_the_protocol(hops: int) -> None:
     data = graph(8)
     _, fed, _ = train(From(model=MODEL, hops=hops), federate(data), 3)
     near, held = neighbours(data), [set(part.tolist()) for part in parts(4)]
-    up = FEATURES * sum(1 for v in range(NODES) for mine in held if near[v] & mine)
+    up = FEATURES * sum(1 for v in range(NODES) for nodes in held if near[v] & nodes)
     down = FEATURES * NODES
     if hops == 2:
-        down = FEATURES * sum(len(mine | {u for v in mine for u in near[v]}) for mine in held)
+        down = FEATURES * sum(len(nodes | {u for v in nodes for u in near[v]}) for nodes in held)
     size = FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
     training = sum(bool(data.train_mask[part].any()) for part in parts(4))
     assert training < 4
-    found = fed.traffic.summary()
-    assert found["before"] == ({"up.neighbour sums": up, "down.neighbour sums": down} if hops else {})
-    assert found["training"] == {"up.weights": 3 * training * size, "down.weights": 3 * training * size}
+    summary = fed.traffic.summary()
+    assert summary["before"] == ({"up.neighbour sums": up, "down.neighbour sums": down} if hops else {})
+    assert summary["training"] == {"up.weights": 3 * training * size, "down.weights": 3 * training * size}
     assert fed.traffic.round(1) == {"up.weights": training * size, "down.weights": training * size}
 
 

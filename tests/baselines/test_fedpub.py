@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from plain import (
 )
 from torch import Tensor
 
+from fedrepro.baselines import fedpub, malicious
 from fedrepro.baselines.fedpub import FedPub
 from fedrepro.engine.fedavg import FedAvg
 from fedrepro.engine.federation import Federation
@@ -39,7 +41,7 @@ SMALL: dict[str, Any] = {"proxies": 2, "proxy_nodes": 12, "proxy_density": 0.3}
 
 
 def proxy_client(proxy: Federation) -> Client:
-    """The proxy graph in dense matrices, from its edges alone."""
+    """The proxy graph in dense matrices, from only its edges."""
     n = proxy.nodes
     a = torch.eye(n, dtype=F64)
     a[proxy.batch.edge_index[1], proxy.batch.edge_index[0]] = 1
@@ -65,26 +67,26 @@ def penalty(method: FedPub, w: Weights, mask: Weights, received: Weights, t: int
 
 def plain_loop(method: FedPub, held: list[Client], proxy: Client, rounds: int) -> tuple[list[Weights], list[Weights]]:
     """Each client's weights as received after the last round, and its masks."""
-    mine = [leaves(initial(method)) for _ in held]
-    masks = [leaves({name: torch.ones_like(w[name]) for name in MATRICES}) for w in mine]
-    steps = [optimizer_of(method, [*w.values(), *m.values()]) for w, m in zip(mine, masks)]
-    received = [detached(w) for w in mine]
+    clients = [leaves(initial(method)) for _ in held]
+    masks = [leaves({name: torch.ones_like(w[name]) for name in MATRICES}) for w in clients]
+    steps = [optimizer_of(method, [*w.values(), *m.values()]) for w, m in zip(clients, masks)]
+    received = [detached(w) for w in clients]
     for t in range(rounds):
         for i in able(held):
             for _ in range(method.local_epochs):
-                value = loss(masked(mine[i], masks[i]), held[i])
+                value = loss(masked(clients[i], masks[i]), held[i])
                 if method.penalties == "printed":
-                    value = value + penalty(method, mine[i], masks[i], received[i], t)
+                    value = value + penalty(method, clients[i], masks[i], received[i], t)
                 step(steps[i], value)
         with torch.no_grad():
-            h = [hidden(masked(w, m, method.sparsity), proxy).mean(0) for w, m in zip(mine, masks)]
-            sent = [detached(w) for w in mine]
-            for i, w in enumerate(mine):
+            h = [hidden(masked(w, m, method.sparsity), proxy).mean(0) for w, m in zip(clients, masks)]
+            sent = [detached(w) for w in clients]
+            for i, w in enumerate(clients):
                 score = torch.tensor([method.scale * torch.cosine_similarity(h[i], h[j], 0) for j in able(held)])
                 a = score.double().exp() / score.double().exp().sum()
                 for name in w:
                     w[name].copy_(sum(p * sent[j][name] for p, j in zip(a, able(held))))
-        received = [detached(w) for w in mine]
+        received = [detached(w) for w in clients]
     return received, [detached(m) for m in masks]
 
 
@@ -95,13 +97,13 @@ def test_fedpub_is_its_plain_loop(kind: dict[str, Any]) -> None:
     """Received weights and masks of every client after three rounds, two of five without training nodes: to 1e-9."""
     data, parts = task(5)
     method = FedPub(model=GCN, local_epochs=3, **options(lr=0.1), **SMALL, **kind)
-    made = train(method, Federation.of(data, parts, dtype=F64), 3)
-    received, masks = plain_loop(method, clients_of(data, parts), proxy_client(made.state.more.proxies[0]), 3)
+    trained = train(method, Federation.of(data, parts, dtype=F64), 3)
+    received, masks = plain_loop(method, clients_of(data, parts), proxy_client(trained.state.more.proxies[0]), 3)
     for i, (w, mask) in enumerate(zip(received, masks)):
-        got = row(made.state.personal, i)
+        got = row(trained.state.personal, i)
         assert largest_difference({name: got[name] for name in w}, w) < 1e-9
         assert largest_difference({name: got[f"{name}.mask"] for name in mask}, mask) < 1e-9
-    assert largest_difference(row(made.state.personal, 2), row(made.state.personal, 4)) > 1e-3
+    assert largest_difference(row(trained.state.personal, 2), row(trained.state.personal, 4)) > 1e-3
 
 
 def test_the_penalties_pull() -> None:
@@ -118,9 +120,7 @@ def test_the_penalties_pull() -> None:
 
 
 def test_uniform_averages_without_masks_are_fedavg() -> None:
-    """scale = 0, no masks, no penalty, dropout on: every client holds FedAvg's weights, to 1e-12; with scale it does
-    not.
-    """
+    """With scale = 0, dropout, no masks and no penalty every client holds FedAvg's weights; with scale it does not."""
     fed = Federation.of(*task(5), dtype=F64)
     off: dict[str, Any] = {"masks": False, "penalties": "coded", "local_epochs": 2, **SMALL}
     plain = train(FedAvg(model=DROPPING, local_epochs=2), fed, 3).state.shared
@@ -145,17 +145,17 @@ def test_embeddings_see_no_client_data() -> None:
     """Clients with the same model weigh the same whatever they hold; rows sum to 1; the matrix is not symmetric."""
     fed = Federation.of(*task(10), dtype=F64)
     method, updates = watch(FedPub(model=GCN, scale=5.0, local_epochs=4, lr=0.1, **SMALL))
-    made = train(method, fed, 3)
-    (a,) = made.state.more.similarity
+    outcome = train(method, fed, 3)
+    (a,) = outcome.state.more.similarity
     assert float((a.sum(1) - 1).abs().max()) < 1e-12
     trained = updates[-1].active
     square = a[trained]
     assert float((square - square.T).abs().max()) > 1e-6
-    facts = method.facts(made.fed, made.state)[0]
+    facts = method.facts(outcome.fed, outcome.state)[0]
     assert set(facts) == {"pruned"}  # two clients do not train, so that the matrix is not square
     alike = {name: w[:1].expand_as(w) for name, w in updates[-1].after.items()}
     every = torch.arange(10)
-    h = method.embeddings(fed, alike, made.state.more.proxies, every >= 0)
+    h = method.embeddings(fed, alike, outcome.state.more.proxies, every >= 0)
     same = method.similarity(h, every, every)
     assert float((same - 0.1).abs().max()) < 1e-12
 
@@ -181,19 +181,23 @@ def test_facts_are_of_the_averaging_weights() -> None:
 def test_masks_are_pruned_in_evaluation_only() -> None:
     """Entries below the threshold count while training and not in predictions; `pruned` reports their share."""
     method = FedPub(model=GCN, sparsity=0.5, **SMALL)
-    made = train(method, Federation.of(*task(3), dtype=F64), 1)
-    made.state.personal["layer1.weight.mask"][:] = 0.4
-    assert float(method.forward(made.state.personal, made.fed.at(0, 0), made.state).std(0).max()) > 1e-3
-    quiet = method.predict(made.fed, made.state)
-    biases = made.state.personal["layer1.bias"], made.state.personal["layer2.bias"]
-    w = {"layer1.bias": biases[0][2], "layer2.bias": biases[1][2], "layer2.weight": made.state.personal[MATRICES[1]][2]}
-    first, last = int(made.fed.batch.ptr[2]), int(made.fed.batch.ptr[3])
+    trained = train(method, Federation.of(*task(3), dtype=F64), 1)
+    trained.state.personal["layer1.weight.mask"][:] = 0.4
+    assert float(method.forward(trained.state.personal, trained.fed.at(0, 0), trained.state).std(0).max()) > 1e-3
+    quiet = method.predict(trained.fed, trained.state)
+    biases = trained.state.personal["layer1.bias"], trained.state.personal["layer2.bias"]
+    w = {
+        "layer1.bias": biases[0][2],
+        "layer2.bias": biases[1][2],
+        "layer2.weight": trained.state.personal[MATRICES[1]][2],
+    }
+    first, last = int(trained.fed.batch.ptr[2]), int(trained.fed.batch.ptr[3])
     held = clients_of(*task(3))[2]
-    kept = made.state.personal["layer2.weight.mask"][2]
+    kept = trained.state.personal["layer2.weight.mask"][2]
     assert bool((kept >= 0.5).all())
     expected = held.s @ torch.relu(w["layer1.bias"]).expand(len(held.x), -1) @ (w["layer2.weight"] * kept)
     assert largest_difference({"q": quiet[first:last]}, {"q": expected + w["layer2.bias"]}) < 1e-12
-    assert method.facts(made.fed, made.state)[0]["pruned"] == 7 * 5 / (7 * 5 + 5 * 3)
+    assert method.facts(trained.fed, trained.state)[0]["pruned"] == 7 * 5 / (7 * 5 + 5 * 3)
 
 
 def test_forged_embeddings_change_averages_alone() -> None:
@@ -207,6 +211,31 @@ def test_forged_embeddings_change_averages_alone() -> None:
     assert largest_difference(rounds[0][1], rounds[1][1]) > 1e-4
 
 
+def test_every_option_of_the_attack_reaches_the_forgery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share, attack and tau arrive at the check and at the forgery under the names that these have for them."""
+    signatures = {
+        name: inspect.signature(getattr(malicious, name)) for name in ("check_attack_options", "forge_embeddings")
+    }
+    arrived: dict[str, dict[str, Any]] = {}
+
+    def record(name: str) -> None:
+        def recorded(*given: Any, **named: Any) -> Any:
+            arrived[name] = signatures[name].bind(*given, **named).arguments
+            return arrived[name].get("embeddings")
+
+        monkeypatch.setattr(fedpub, name, recorded)
+
+    for name in signatures:
+        record(name)
+    given = {"share": 0.25, "attack": "gaussian", "tau": 0.5}
+    method = FedPub(model=GCN, malicious=given["share"], attack=given["attack"], tau=given["tau"], **SMALL)
+    train(method, Federation.of(*task(5)), 2)
+    assert {name: arrived["check_attack_options"][name] for name in given} == given
+    assert {name: arrived["forge_embeddings"][name] for name in given} == given and arrived["forge_embeddings"][
+        "t"
+    ] == 1
+
+
 @pytest.mark.parametrize(
     ("clients", "participation", "trained", "received"), [(1, 1.0, 1, 1), (5, 1.0, 3, 5), (5, 0.5, 2, 4)]
 )
@@ -216,16 +245,20 @@ def test_what_fedpub_sends(clients: int, participation: float, trained: int, rec
     """
     fed = Federation.of(*task(clients), dtype=F64)
     method = FedPub(model=GCN, participation=participation, **SMALL)
-    made = train(method, fed, 2)
-    each = 7 * 5 + 5 + 5 * 3 + 3
-    sent = {"up.weights": trained * each, "down.weights": received * each, "up.functional embedding": received * 5}
-    assert made.fed.traffic.round(0) == made.fed.traffic.round(1) == sent
-    proxy = made.state.more.proxies[0]
+    outcome = train(method, fed, 2)
+    scalars = 7 * 5 + 5 + 5 * 3 + 3
+    sent = {
+        "up.weights": trained * scalars,
+        "down.weights": received * scalars,
+        "up.functional embedding": received * 5,
+    }
+    assert outcome.fed.traffic.round(0) == outcome.fed.traffic.round(1) == sent
+    proxy = outcome.state.more.proxies[0]
     source, target = proxy.batch.edge_index
     assert set(zip(source.tolist(), target.tolist())) == set(zip(target.tolist(), source.tolist()))
     assert bool((source // 12 == target // 12).all()) and not bool((source == target).any())
     assert abs(len(source) / (2 * 12 * 11) - 0.3) < 0.1
-    assert made.fed.traffic.summary()["before"] == {"down.proxy graph": clients * (24 * 7 + len(source))}
+    assert outcome.fed.traffic.summary()["before"] == {"down.proxy graph": clients * (24 * 7 + len(source))}
 
 
 def test_masks_differ_between_clients_and_never_travel() -> None:

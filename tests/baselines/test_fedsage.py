@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -32,36 +33,36 @@ def test_new_nodes_hang_on_their_hosts(sparse: bool) -> None:
     data, parts = task(5, sparse=sparse)
     before = Federation.of(data, parts, dtype=F64)
     after, state = FedSage(model=MODEL, count="true", **SMALL).start(before)
-    own = after.batch.ring == 0
+    original = after.batch.ring == 0
     for name in ("y", "node_id", "train_mask", "val_mask", "test_mask", "batch"):
-        assert torch.equal(after.batch[name][own], before.batch[name])
+        assert torch.equal(after.batch[name][original], before.batch[name])
     old, new_x = (fed.x if isinstance(fed.x, Tensor) else fed.x.dense() for fed in (before, after))
-    assert torch.equal(new_x[own], old) and 0 < float(new_x[~own].abs().max()) <= 1
+    assert torch.equal(new_x[original], old) and 0 < float(new_x[~original].abs().max()) <= 1
     assert torch.equal(after.count("all"), before.count("all"))
     source, target = after.batch.edge_index
     assert bool((after.batch.batch[source] == after.batch.batch[target]).all())
-    new = {(int(u), int(v)) for u, v in zip(source, target) if not (own[u] and own[v])}
-    assert new == {(v, u) for u, v in new} and len(new) == 2 * int((~own).sum())
+    new = {(int(u), int(v)) for u, v in zip(source, target) if not (original[u] and original[v])}
+    assert new == {(v, u) for u, v in new} and len(new) == 2 * int((~original).sum())
     wanted = torch.cat([ClientView.of(before, c).missing for c in range(5)]).clamp(max=3)
     wanted[before.count("train")[before.batch.batch] == 0] = 0  # no generator without training nodes
-    hosts = torch.tensor([v for u, v in new if not own[u]])
-    assert torch.equal(torch.bincount(hosts, minlength=after.nodes)[own], wanted)
+    hosts = torch.tensor([v for u, v in new if not original[u]])
+    assert torch.equal(torch.bincount(hosts, minlength=after.nodes)[original], wanted)
     assert len(torch.unique(torch.stack([after.batch.batch, after.batch.node_id]), dim=1).T) == after.nodes
     assert state.more.facts[0]["added"] == pytest.approx(float(wanted.double().mean()))
 
 
 def test_few_new_rows_leave_features_sparse() -> None:
     """Sparse and dense matrices with the same rows, whatever their share."""
-    own = torch.rand(30, 6, dtype=F64) * (torch.rand(30, 6) < 0.2)
+    rows = torch.rand(30, 6, dtype=F64) * (torch.rand(30, 6) < 0.2)
     for count in (0, 2, 20):
         where = torch.zeros(30 + count, dtype=torch.bool)
         where[torch.arange(count) * 3 // 2] = True
         new = torch.rand(count, 6, dtype=F64)
-        made = _with_rows(Sparse.from_tensor(own), new, where)
-        assert isinstance(made, Sparse) == (count < 20)
-        dense = made.dense() if isinstance(made, Sparse) else made
-        assert torch.equal(dense[where], new) and torch.equal(dense[~where], own)
-        assert torch.equal(dense, _with_rows(own, new, where))  # type: ignore[arg-type]
+        extended = _with_rows(Sparse.from_tensor(rows), new, where)
+        assert isinstance(extended, Sparse) == (count < 20)
+        dense = extended.dense() if isinstance(extended, Sparse) else extended
+        assert torch.equal(dense[where], new) and torch.equal(dense[~where], rows)
+        assert torch.equal(dense, _with_rows(rows, new, where))  # type: ignore[arg-type]
 
 
 def test_without_cut_edges_nothing_is_added() -> None:
@@ -79,7 +80,7 @@ def test_without_cut_edges_nothing_is_added() -> None:
 
 @pytest.mark.parametrize("kind", ["FedAvg", "FedSGD"])
 def test_fedsage_without_neighbours_is_the_plain_method(kind: str) -> None:
-    """FedSage: the classifier alone, bitwise; with generated neighbours it is not."""
+    """FedSage is only the classifier, bitwise; with generated neighbours it is not."""
     fed = Federation.of(*task(5))
     mended, plain = {"FedAvg": (FedSage, FedAvg), "FedSGD": (FedSageSGD, FedSGD)}[kind]
     expected = train(plain(model=MODEL), fed, 3).state.shared
@@ -100,11 +101,11 @@ def test_ideal_neighbours_make_the_first_layer_central(sparse: bool) -> None:
     conv = SAGEConv(7, 5).double()
     pieces = {"lin_l.weight": w["layer1.weight"][0].T, "lin_l.bias": w["layer1.bias"][0]}
     central = torch.func.functional_call(conv, {**pieces, "lin_r.weight": w["layer1.root"][0].T}, (x, data.edge_index))
-    own = fed.batch.ring == 0
-    assert gap(got[own], central[fed.batch.node_id[own]]) < 1e-12
+    inner = fed.batch.ring == 0
+    assert gap(got[inner], central[fed.batch.node_id[inner]]) < 1e-12
     edges = {(int(u), int(v)) for u, v in fed.batch.edge_index.T}
     assert edges == {(v, u) for u, v in edges}
-    outer = ~own
+    outer = ~inner
     assert not any(outer[u] and outer[v] for u, v in edges)
 
 
@@ -124,16 +125,16 @@ def test_what_the_generator_sends() -> None:
     data, parts = task(5)
     parts = [parts[i] for i in (1, 2, 4)]  # the clients that have training nodes
     fed = Federation.of(data, parts)
-    made = train(FedSage(model=MODEL, **SMALL), fed, 1)
+    outcome = train(FedSage(model=MODEL, **SMALL), fed, 1)
     fgen = 5 * 6 + 6 + 6 * 9 + 9 + 9 * 3 * 7 + 3 * 7
     trained = int(fed.count("train").sum())
-    before = made.fed.traffic.summary()["before"]
+    before = outcome.fed.traffic.summary()["before"]
     assert before == {"up.generator": 4 * 2 * (3 * fgen + 5 * trained), "down.generator gradients": 4 * 2 * 3 * fgen}
-    made = train(FedSage(model=MODEL, neighbours="ideal"), fed, 1)
-    copies = int((made.fed.batch.ring > 0).sum())
-    asked = len(made.fed.batch.node_id[made.fed.batch.ring > 0].unique())
+    outcome = train(FedSage(model=MODEL, neighbours="ideal"), fed, 1)
+    copies = int((outcome.fed.batch.ring > 0).sum())
+    asked = len(outcome.fed.batch.node_id[outcome.fed.batch.ring > 0].unique())
     expected = {"up.neighbour features": 7 * asked, "down.neighbour features": 7 * copies}
-    assert made.fed.traffic.summary()["before"] == expected
+    assert outcome.fed.traffic.summary()["before"] == expected
     assert train(FedSage(model=MODEL, neighbours="none"), fed, 1).fed.traffic.summary()["before"] == {}
 
 
@@ -159,7 +160,7 @@ def test_facts_are_means_over_nodes_and_generators() -> None:
 
 
 def test_any_model_trains_on_mended_graphs() -> None:
-    """A GCN too, and one whose run beside it generates other nodes: alone and together agree to 1e-10."""
+    """Two runs of a GCN that generate different nodes agree, by themselves and together, to 1e-10."""
     method = FedSage(model=GCN(7, 3, hidden=5, dropout=0.5), count="true", **SMALL)
     feds = [Federation.of(*task(clients, seed), seed, dtype=F64) for seed, clients in ((3, 3), (4, 5))]
     both = train(method, Federation.stack(feds), 3)
@@ -167,6 +168,21 @@ def test_any_model_trains_on_mended_graphs() -> None:
         alone = train(method, fed, 3)
         assert gap(both.state.shared["layer1.weight"][run], alone.state.shared["layer1.weight"][0]) < 1e-10
         assert both.state.more.facts[run] == alone.state.more.facts[0]
+
+
+def test_every_option_reaches_the_generator() -> None:
+    """Each option of the generator arrives there under the generator's own name for it, and changes no other."""
+    other_names = {name: f"generator_{name}" for name in ("epochs", "lr", "weight_decay", "dropout", "hidden", "width")}
+    other_names |= {"encoder": "encoder_hidden", "true_count": "count"}
+    changed: dict[str, Any] = {"scheme": "fedstruct", "true_count": True}
+    default = FedSage(model=MODEL).generator
+    for item in fields(default):
+        value = getattr(default, item.name)
+        new = changed[item.name] if item.name in changed else value + 1 if type(value) is int else value / 2
+        new = not value if isinstance(value, bool) else new
+        option = "true" if item.name == "true_count" else new
+        method = FedSage(model=MODEL, **{other_names.get(item.name, item.name): option})
+        assert new != value and method.generator == replace(default, **{item.name: new}), item.name
 
 
 def test_bad_options_of_fedsage_are_refused() -> None:

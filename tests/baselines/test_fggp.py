@@ -171,11 +171,11 @@ def embedding(w: Weights, c: Client, method: FGGP) -> Tensor:
 def scaled_masks(c: Client, number: int, t: int, at: int, p: float, view: str) -> tuple[Tensor, Tensor]:
     """Return the factors that dropout puts on the features and on the hidden layer of one view in one step."""
     keys = torch.from_numpy(random.keys("node", 0, number, c.graph.node_id.numpy()).astype(np.int64))
-    made = []
+    masks = []
     for layer, width in (("layer1", 7), ("layer2", 5)):
         by = random.row_keys(keys, "dropout", layer + view, t, at)
-        made.append(random.keep(by[:, None], torch.arange(width), p) / (1 - p))
-    return made[0].to(F64), made[1].to(F64)
+        masks.append(random.keep(by[:, None], torch.arange(width), p) / (1 - p))
+    return masks[0].to(F64), masks[1].to(F64)
 
 
 def both(w: Weights, c: Client, masks: tuple[Tensor, Tensor], method: FGGP) -> tuple[Tensor, Tensor]:
@@ -216,15 +216,15 @@ def plain_loss(w: Weights, c: Client, a: Tensor, number: int, t: int, at: int, m
     weight = torch.where(c.train, 1.0, best.values)
     means = []
     for h in (h2, h1):
-        each = [weight[label == k] @ h[label == k] / weight[label == k].sum() for k in range(3)]
-        means.append(torch.stack(each))
+        by_class = [weight[label == k] @ h[label == k] / weight[label == k].sum() for k in range(3)]
+        means.append(torch.stack(by_class))
     classes = sorted(set(label.tolist()))
     total = total + method.contrast * contrast_by_hand(means[0], means[1], classes, method.temperature)
     n2, ones = a.numel(), float(a.sum())
     if ones < n2:
         rest = (n2 - ones) / ones
-        each = torch.where(a > 0, -rest * F.logsigmoid(inner), -F.logsigmoid(-inner))
-        total = total + method.reconstruct * n2 / (2 * (n2 - ones)) * each.mean()
+        by_class = torch.where(a > 0, -rest * F.logsigmoid(inner), -F.logsigmoid(-inner))
+        total = total + method.reconstruct * n2 / (2 * (n2 - ones)) * by_class.mean()
     return total
 
 
@@ -234,7 +234,7 @@ def test_fggp_is_its_plain_loop(kind: type[FGGP], model: models.GCN) -> None:
     """Network, augmentor and classifiers after three rounds of two steps, neighbour graphs renewed once: to 1e-8."""
     data, parts = task(5)
     method = kind(model=model, local_epochs=2, refresh=2, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.01)
-    made = train(method, Federation.of(data, parts, dtype=F64), 3)
+    outcome = train(method, Federation.of(data, parts, dtype=F64), 3)
     held = clients_of(data, parts)
     server = {n: w[0] for n, w in method.start(Federation.of(data, parts, dtype=F64))[1].shared.items()}
     heads = [{n: w[0] for n, w in GCN.init([0], F64).items() if n[5] == "2"} for _ in held]
@@ -251,9 +251,9 @@ def test_fggp_is_its_plain_loop(kind: type[FGGP], model: models.GCN) -> None:
             heads[i] = {n: trained[i][n] for n in heads[i]}
         sizes = [len(held[i].x) for i in trained]
         server = mean([{n: w[n] for n in server} for w in trained.values()], sizes)
-    assert largest_difference(row(made.state.shared, 0), server) < 1e-8
+    assert largest_difference(row(outcome.state.shared, 0), server) < 1e-8
     for i, head in enumerate(heads):
-        assert largest_difference(row(made.state.personal, i), head) < 1e-8
+        assert largest_difference(row(outcome.state.personal, i), head) < 1e-8
 
 
 @pytest.mark.parametrize("cluster", ["finch", "mean"])
@@ -262,9 +262,9 @@ def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP], cluster
     """The bank after one round, class by class: FINCH of the prototypes of the clients that trained, or their mean."""
     data, parts = task(10)
     method, updates = watch(kind(model=GCN, local_epochs=2, prototypes=8, cluster=cluster))
-    made = train(method, Federation.of(data, parts, dtype=F64), 1)
+    outcome = train(method, Federation.of(data, parts, dtype=F64), 1)
     held, update = clients_of(data, parts), updates[0]
-    (bank,) = made.state.more.banks
+    (bank,) = outcome.state.more.banks
     sent = 0
     for c in range(3):
         rows = []
@@ -285,23 +285,25 @@ def test_the_server_clusters_what_trained_clients_send(kind: type[FGGP], cluster
     filled = int(bank.filled.sum())
     weights = 8 * (7 * 5 + 5 + 7 * 5 + 5 * 5)
     prototypes = {"up.prototypes": 5 * sent, "down.prototypes": 5 * filled * 10}
-    assert made.fed.traffic.round(0) == {**prototypes, "up.weights": weights, "down.weights": weights}
-    assert method.facts(made.fed, made.state)[0]["prototypes"] == filled
+    assert outcome.fed.traffic.round(0) == {**prototypes, "up.weights": weights, "down.weights": weights}
+    assert method.facts(outcome.fed, outcome.state)[0]["prototypes"] == filled
     # The vote: every node's embedding under the averaged network, against this bank.
-    averaged = row(made.state.shared, 0)
-    votes = [bank.scores(embedding({**averaged, **row(made.state.personal, 0)}, c, method), 20) for c in held]
-    assert gap(method.predict(made.fed, made.state), torch.cat(votes)) < 1e-9
+    averaged = row(outcome.state.shared, 0)
+    votes = [bank.scores(embedding({**averaged, **row(outcome.state.personal, 0)}, c, method), 20) for c in held]
+    assert gap(method.predict(outcome.fed, outcome.state), torch.cat(votes)) < 1e-9
 
 
 def test_without_blend_and_neighbours_view_2_is_view_1() -> None:
-    """alpha = 0 leaves probabilities of 0 and 1: the sampled graph is A^u mirrored, to the last entry."""
+    """With alpha = 0 only probabilities of 0 and 1 are left: the sampled graph is A^u mirrored, to the last entry."""
     _, state = FGGP(model=GCN, blend=0.0).start(Federation.of(*task(3), dtype=F64))
     for number, (graph, c) in enumerate(zip(state.more.graphs, clients_of(*task(3)))):
-        own = torch.eye(len(c.x), dtype=F64)
-        own[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
-        got, _ = second_view(torch.rand(len(own), 4, dtype=F64), Graph.of(own), 0.0, "augment", 0, number, 0, 0)
-        assert gap(got @ torch.eye(len(own), dtype=F64), c.s) < 1e-14
-        assert bool((graph.operator @ torch.eye(len(own), dtype=F64))[own > 0].all())
+        first_view = torch.eye(len(c.x), dtype=F64)
+        first_view[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
+        got, _ = second_view(
+            torch.rand(len(first_view), 4, dtype=F64), Graph.of(first_view), 0.0, "augment", 0, number, 0, 0
+        )
+        assert gap(got @ torch.eye(len(first_view), dtype=F64), c.s) < 1e-14
+        assert bool((graph.operator @ torch.eye(len(first_view), dtype=F64))[first_view > 0].all())
 
 
 def test_the_augmentor_learns_from_the_classifier_and_the_graph() -> None:
@@ -318,12 +320,12 @@ def test_the_augmentor_learns_from_the_classifier_and_the_graph() -> None:
 
 
 def test_others_prototypes_change_predictions() -> None:
-    """A bank with one client's prototypes alone predicts otherwise in at least 1% of the nodes, in three seeds."""
+    """A bank with only one client's prototypes predicts otherwise in at least 1% of the nodes, in three seeds."""
     for seed in range(3):
         fed = Federation.of(*task(5, seed), seed, dtype=F64)
         method, updates = watch(FGGP(model=GCN, local_epochs=2, lr=0.05))
-        made = train(method, fed, 3)
-        everyone = method.predict(made.fed, made.state).argmax(1)
+        outcome = train(method, fed, 3)
+        everyone = method.predict(outcome.fed, outcome.state).argmax(1)
         update = updates[-1]
         bank = Bank.empty(3, 10, torch.zeros(1, 5, dtype=F64))
         h, logits = method.view(update.after, fed, partial(operator.matmul, fed.operator("gcn")))
@@ -331,8 +333,8 @@ def test_others_prototypes_change_predictions() -> None:
         means = class_means(h, label, weight, fed.batch.batch, 5, 3)[4]
         for c in range(3):
             bank = bank.written(c, means[c : c + 1])
-        state = replace(made.state, more=made.state.more._replace(banks=(bank,)))
-        assert float((method.predict(made.fed, state).argmax(1) != everyone).double().mean()) >= 0.01
+        state = replace(outcome.state, more=outcome.state.more._replace(banks=(bank,)))
+        assert float((method.predict(outcome.fed, state).argmax(1) != everyone).double().mean()) >= 0.01
 
 
 def test_classifiers_predict_until_there_are_prototypes() -> None:
@@ -356,9 +358,9 @@ def test_facts_count_the_added_edges() -> None:
     server = {n: w[0] for n, w in state.shared.items()} | {n: w[0] for n, w in state.personal.items()}
     added = 0
     for c in clients_of(data, parts):
-        own = torch.eye(len(c.x), dtype=F64)
-        own[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
-        added += int(neighbour_graph(server, c, 3, method).sum() - own.sum())
+        inner_edges = torch.eye(len(c.x), dtype=F64)
+        inner_edges[c.graph.edge_index[1], c.graph.edge_index[0]] = 1
+        added += int(neighbour_graph(server, c, 3, method).sum() - inner_edges.sum())
     assert added > 0
     assert method.facts(fed, state)[0] == {"prototypes": 0.0, "added_edges": pytest.approx(added / fed.nodes)}
     without = FGGP(model=GCN, augment=False)

@@ -23,13 +23,13 @@ LAYERS = ("layer1.weight", "layer1.bias", "layer2.weight", "layer2.bias")
 
 
 def routes(psi: Weights, c: Client) -> list[Tensor]:
-    """q of both layers from the node's own features."""
-    s, found = c.x, []
+    """Return q of both layers from the node's own features."""
+    s, shares = c.x, []
     for k in (1, 2):
         s = s @ psi[f"policy.hidden{k}.weight"] + psi[f"policy.hidden{k}.bias"]
         s = torch.relu(s)
-        found.append(torch.softmax(s @ psi[f"policy.exit{k}.weight"] + psi[f"policy.exit{k}.bias"], 1))
-    return found
+        shares.append(torch.softmax(s @ psi[f"policy.exit{k}.weight"] + psi[f"policy.exit{k}.bias"], 1))
+    return shares
 
 
 def mixed(g: Weights, w: Weights, q: list[Tensor], c: Client) -> Tensor:
@@ -60,38 +60,38 @@ def test_flow_is_its_plain_loop(penalized: str) -> None:
     method, updates = watch(method)
     fed = Federation.of(data, parts, dtype=F64)
     _, state = method.start(fed)
-    made = train(method, fed, 3)
+    outcome = train(method, fed, 3)
     held = clients_of(data, parts)
     server = {name: w[0] for name, w in state.shared.items()}
-    mine = {i: leaves(server) for i in able(held)}
-    copies = {i: leaves({name: server[name] for name in LAYERS}) for i in mine}
+    models = {i: leaves(server) for i in able(held)}
+    copies = {i: leaves({name: server[name] for name in LAYERS}) for i in models}
     steps = {}
-    for i in mine:
-        psi = [w for name, w in mine[i].items() if name.startswith("policy")]
-        groups = (list(copies[i].values()), psi, [mine[i][name] for name in LAYERS])
+    for i in models:
+        psi = [w for name, w in models[i].items() if name.startswith("policy")]
+        groups = (list(copies[i].values()), psi, [models[i][name] for name in LAYERS])
         steps[i] = [optimizer_of(method, list(group)) for group in groups]
     logits = {}
     for t in range(3):
-        for i, c in ((i, held[i]) for i in mine):
+        for i, c in ((i, held[i]) for i in models):
             near, rest = sets(fed, t, i)
             with torch.no_grad():
-                for name, value in mine[i].items():
+                for name, value in models[i].items():
                     value.copy_(server[name])
                 for name, value in copies[i].items():
                     value.copy_(server[name])
             for _ in range(2):
                 step(steps[i][0], F.cross_entropy(pure(copies[i], c)[near], c.y[near]))
             for _ in range(2):
-                q = routes(mine[i], c)
-                g, w = ({n: v.detach() for n, v in part.items()} for part in (mine[i], copies[i]))
+                q = routes(models[i], c)
+                g, w = ({n: v.detach() for n, v in part.items()} for part in (models[i], copies[i]))
                 regular = sum(-(part[rest, int(penalized == "local")] ** 2 + 1e-6).log().mean() for part in q) / 2
                 step(steps[i][1], F.cross_entropy(mixed(g, w, q, c)[rest], c.y[rest]) + 0.3 * regular)
-                step(steps[i][2], F.cross_entropy(pure(mine[i], c)[rest], c.y[rest]))
-            hard = [F.one_hot(part.argmax(1), 2).to(F64) for part in routes(mine[i], c)]
-            logits[i] = mixed(mine[i], copies[i], hard, c).detach()
-        server = mean([detached(w) for w in mine.values()], [int(held[i].train.sum()) for i in mine])
-    assert largest_difference(row(made.state.shared, 0), server) < 1e-9
-    after = method.forward(updates[-1].after, fed, made.state)
+                step(steps[i][2], F.cross_entropy(pure(models[i], c)[rest], c.y[rest]))
+            hard = [F.one_hot(part.argmax(1), 2).to(F64) for part in routes(models[i], c)]
+            logits[i] = mixed(models[i], copies[i], hard, c).detach()
+        server = mean([detached(w) for w in models.values()], [int(held[i].train.sum()) for i in models])
+    assert largest_difference(row(outcome.state.shared, 0), server) < 1e-9
+    after = method.forward(updates[-1].after, fed, outcome.state)
     for i, expected in logits.items():
         assert gap(after[int(fed.batch.ptr[i]) : int(fed.batch.ptr[i + 1])], expected) < 1e-9
 
@@ -135,12 +135,12 @@ def test_equal_models_do_not_feel_the_policy() -> None:
 
 
 def test_fixed_routes_are_the_pure_models() -> None:
-    """q = (1, 0) predicts with the global model, (0, 1) with the copy; the global model trains alike in all three."""
-    fed, made = Federation.of(*task(5), dtype=F64), {}
+    """Route (1, 0) predicts with the global model, (0, 1) with the copy; the global model trains alike in all three."""
+    fed, models = Federation.of(*task(5), dtype=F64), {}
     for route in ("learned", "global", "local"):
         method, updates = watch(Flow(model=GCN, local_epochs=2, route=route))
         state = train(method, fed, 2).state
-        made[route] = {name: w for name, w in state.shared.items() if not name.startswith("policy")}
+        models[route] = {name: w for name, w in state.shared.items() if not name.startswith("policy")}
         model, copy = method.parts(updates[-1].after)
         if route != "learned":
             expected = method.model(copy if route == "local" else model, fed)
@@ -149,7 +149,7 @@ def test_fixed_routes_are_the_pure_models() -> None:
                 {n: w for n, w in s.shared.items() if n.startswith("policy")} for s in (state, method.start(fed)[1])
             ]
             assert largest_difference(*policies) < 1e-15
-    assert identical(made["learned"], made["global"]) and identical(made["learned"], made["local"])
+    assert identical(models["learned"], models["global"]) and identical(models["learned"], models["local"])
 
 
 def test_hard_routes_on_one_side_are_that_route() -> None:
@@ -172,20 +172,20 @@ def test_routing_is_alive() -> None:
     """
     shares = []
     for penalty in (0.01, 5.0):
-        each = []
+        by_seed = []
         for seed in range(3):
             data = block_model(240, degree=12, seed=seed)
             fed = Federation.of(data, unequal_parts(240, 5, seed), seed)
             method, updates = watch(Flow(model=GCN, local_epochs=5, lr=0.05, penalty=penalty))
-            made = train(method, fed, 10)
+            outcome = train(method, fed, 10)
             if penalty < 1:
-                routed = method.forward(updates[-1].after, fed, made.state).argmax(1)
+                routed = method.forward(updates[-1].after, fed, outcome.state).argmax(1)
                 plain = method.model(method.parts(updates[-1].after)[0], fed).argmax(1)
                 assert float((routed != plain).float().mean()) >= 0.01
-            facts = method.facts(made.fed, made.state)[0]
+            facts = method.facts(outcome.fed, outcome.state)[0]
             assert set(facts) == {"local_share_1", "local_share_2"}
-            each.append(np.mean(list(facts.values())))
-        shares.append(float(np.mean(each)))
+            by_seed.append(np.mean(list(facts.values())))
+        shares.append(float(np.mean(by_seed)))
     assert 0 < shares[0] < 1 and shares[1] < shares[0]
 
 

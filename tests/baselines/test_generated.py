@@ -14,7 +14,7 @@ from fedrepro.errors import DataError
 from fedrepro.papers.fedsheafhn.exhibits.settings import cell
 from fedrepro.runs import tasks
 
-CLIENTS = 3  # of ten, whose generators are trained
+CLIENTS = 3  # clients of the ten, whose generators are trained
 
 
 def counts(generator: NeighGen, view: ClientView, others: list[ClientView], classes: int) -> torch.Tensor:

@@ -64,7 +64,7 @@ class Kept:
 @EVERY
 @pytest.mark.parametrize("head", [False, True], ids=["GCN", "GCNHead"])
 def test_runs_side_by_side_are_runs_alone(name: str, head: bool) -> None:
-    """Two runs of 3 and 5 clients with dropout have the weights, logits and facts that each has alone, to 1e-9."""
+    """Two runs of 3 and 5 clients with dropout have the weights, logits and facts that each has by itself, to 1e-9."""
     model = (GCNHead if head else GCN)(**SIZES, dropout=0.4)
     method = build(name, model)
     feds = [Federation.of(*task(clients, seed), seed, dtype=F64) for seed, clients in ((3, 3), (4, 5))]
@@ -135,7 +135,7 @@ def test_clients_not_drawn_keep_their_model(name: str) -> None:
         if not weight.endswith(".mask"):
             assert not torch.equal(w[without], last.before[weight][without])
             senders = last.after[weight][last.active].flatten(1)
-            # what a client receives is a convex combination of the weights of the senders
+            # a client receives a convex combination of the weights of the senders
             low, high = senders.min(0).values - 1e-12, senders.max(0).values + 1e-12
             taken = w[~idle].flatten(1)
             assert bool(((taken >= low) & (taken <= high)).all())

@@ -101,14 +101,14 @@ def test_a_perfect_generator_has_no_loss() -> None:
     given, filled = torch.randn(4, 3, 6, dtype=F64), torch.ones(4, 3, dtype=torch.bool)
     filled[2, 1:] = False
     for order in ([0, 1, 2], [2, 0, 1], [1, 1, 1]):
-        made = given[:, order].clone()
-        made[2] = given[2, 0]
-        assert float(least_distance(made, torch.ones(4, 3).bool(), given, filled)) == 0
+        generated = given[:, order].clone()
+        generated[2] = given[2, 0]
+        assert float(least_distance(generated, torch.ones(4, 3).bool(), given, filled)) == 0
     assert float(least_distance(given + 0.1, torch.ones(4, 3).bool(), given, filled)) > 0.1
-    made = torch.randn(4, 3, 6, dtype=F64)
+    generated = torch.randn(4, 3, 6, dtype=F64)
     on = torch.tensor([[True, False, True]] * 4)
-    turned = least_distance(made, on, given[:, [2, 0, 1]], filled[:, [2, 0, 1]])
-    assert gap(turned, least_distance(made, on, given, filled)) < 1e-14
+    turned = least_distance(generated, on, given[:, [2, 0, 1]], filled[:, [2, 0, 1]])
+    assert gap(turned, least_distance(generated, on, given, filled)) < 1e-14
 
 
 # -- training ---------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_a_perfect_generator_has_no_loss() -> None:
 def adam_loop(
     gen: NeighGen, w: Weights, names: list[str], h: ClientView, met: list[OtherClient], epochs: range, scale: float
 ) -> tuple[float, float]:
-    """Train some weights with torch's Adam, in place; the original scheme scales all losses, the other L_f(j) alone.
+    """Train some weights with torch's Adam, in place; the original scheme scales all losses, the other only L_f(j).
 
     Returns the last L_f and the last mean of L_f(j).
     """
@@ -125,17 +125,17 @@ def adam_loop(
     leaves = {name: value.requires_grad_(name in names) for name, value in w.items()}
     adam = torch.optim.Adam([leaves[name] for name in names], lr=gen.lr, weight_decay=gen.weight_decay)
     for epoch in epochs:
-        local, own, cross = plain_losses(gen, leaves, h, graph, met, epoch)
+        local, own_loss, cross_loss = plain_losses(gen, leaves, h, graph, met, epoch)
         adam.zero_grad()
-        (scale * (local + cross) if gen.scheme == "original" else local + scale * cross).backward()
+        (scale * (local + cross_loss) if gen.scheme == "original" else local + scale * cross_loss).backward()
         adam.step()
-    return float(own.detach()), float(cross.detach()) / max(1, len(met))
+    return float(own_loss.detach()), float(cross_loss.detach()) / max(1, len(met))
 
 
 @pytest.mark.parametrize("scheme", ["original", "fedstruct"])
 def test_training_is_its_plain_loop(scheme: str) -> None:
     """Both phases with torch's Adam, dropout on: weights and last losses agree to 1e-9; in the second phase of the
-    original fGen alone moves.
+    original only fGen moves.
     """
     gen, clients = generator(scheme=scheme, count="true", generator_dropout=0.5), held(5)
     h, rest = clients[4], clients[:4]

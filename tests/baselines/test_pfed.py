@@ -1,4 +1,4 @@
-"""pFedHN and pFedGraph against plain programs with torch modules and dense matrices, and at their limits."""
+"""Compare pFedHN and pFedGraph with plain programs of torch modules and dense matrices, and at their limits."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def test_pfedhn_is_its_plain_loop(kind: dict[str, Any]) -> None:
     fed = Federation.of(data, parts, dtype=F64)
     _, state = method.start(fed)
     hyper = Hyper(state.more.networks[0])
-    made = train(method, fed, 3)
+    outcome = train(method, fed, 3)
     held, sizes = clients_of(data, parts), {name: w.shape for name, w in initial(method).items()}
     heads = {name: w for name, w in initial(method).items() if kind.get("personal_layers") and name[5] == "2"}
-    own = [detached(heads) for _ in held]
+    kept_heads = [detached(heads) for _ in held]
     sgd = torch.optim.SGD(hyper.parameters(), lr=0.5, momentum=0.9, weight_decay=0.01)
     for _ in range(3):
         deltas, given = {}, {}
         for i in able(held):
             given[i] = received = {name: w.view(sizes[name]) for name, w in hyper(i).items()}
-            w = leaves({**received, **own[i]})
+            w = leaves({**received, **kept_heads[i]})
             optimizer = optimizer_of(method, list(w.values()))
             for _ in range(2):
                 step(optimizer, loss(w, held[i]))
             deltas[i] = {name: (received[name] - w[name]).detach() for name in received}
-            own[i] = detached({name: w[name] for name in heads})
+            kept_heads[i] = detached({name: w[name] for name in heads})
         for group in [[i] for i in deltas] if kind.get("server_steps") else [list(deltas)]:
             sgd.zero_grad()
             along = [(hyper(i)[name] * d.flatten()).sum() for i in group for name, d in deltas[i].items()]
@@ -88,14 +88,14 @@ def test_pfedhn_is_its_plain_loop(kind: dict[str, Any]) -> None:
             sgd.step()
     for i in range(5):
         expected = {name: w.view(sizes[name]) for name, w in hyper(i).items()}
-        assert largest_difference(row(made.state.personal, i), {**expected, **own[i]}) < 1e-9
-    (facts,) = method.facts(made.fed, made.state)
+        assert largest_difference(row(outcome.state.personal, i), {**expected, **kept_heads[i]}) < 1e-9
+    (facts,) = method.facts(outcome.fed, outcome.state)
     moved, from_ = (
-        sum(float(flat(detached(w)).square().sum()) for w in each.values()) ** 0.5 for each in (deltas, given)
+        sum(float(flat(detached(w)).square().sum()) for w in weights.values()) ** 0.5 for weights in (deltas, given)
     )
     assert facts["delta"] == pytest.approx(moved / from_, rel=1e-9)
     rows = torch.stack([flat(detached(hyper(i))) for i in range(5)])
-    spread = sum(float((each - rows.mean(0)).norm()) for each in rows) / 5 / float(rows.mean(0).norm())
+    spread = sum(float((weights - rows.mean(0)).norm()) for weights in rows) / 5 / float(rows.mean(0).norm())
     assert facts["spread"] == pytest.approx(spread, rel=1e-9)
 
 
@@ -163,11 +163,11 @@ def test_pfedhn_descends_and_the_printed_sign_ascends() -> None:
     for kind in (PFedHN, Ascent):
         method = kind(model=GCN, optimizer="sgd", lr=0.1, local_epochs=3, server_lr=0.01)
         _, state = method.start(fed)
-        made = train(method, fed, 20)
+        outcome = train(method, fed, 20)
         trained = fed.count("train") > 0
-        first, last = (method.local_loss(s.personal, fed, s, 0)[trained].mean() for s in (state, made.state))
+        first, last = (method.local_loss(s.personal, fed, s, 0)[trained].mean() for s in (state, outcome.state))
         after.append(float(last / first))
-        (facts,) = method.facts(made.fed, made.state)
+        (facts,) = method.facts(outcome.fed, outcome.state)
         assert facts["delta"] > 1e-3 and facts["spread"] > 1e-2
     assert after[0] < 0.8 and after[1] > 1
 
@@ -175,10 +175,10 @@ def test_pfedhn_descends_and_the_printed_sign_ascends() -> None:
 def test_what_pfedhn_sends() -> None:
     """P each way for every client that trains; with a personal head P_b, and heads differ."""
     fed = Federation.of(*task(5))
-    for layers, each in ((0, 7 * 5 + 5 + 5 * 3 + 3), (1, 7 * 5 + 5)):
-        made = train(PFedHN(model=GCN, personal_layers=layers, **SMALL), fed, 2)
-        assert made.fed.traffic.round(1) == {"down.weights": 3 * each, "up.weights": 3 * each}
-        assert made.fed.traffic.summary()["before"] == {}
+    for layers, scalars in ((0, 7 * 5 + 5 + 5 * 3 + 3), (1, 7 * 5 + 5)):
+        outcome = train(PFedHN(model=GCN, personal_layers=layers, **SMALL), fed, 2)
+        assert outcome.fed.traffic.round(1) == {"down.weights": 3 * scalars, "up.weights": 3 * scalars}
+        assert outcome.fed.traffic.summary()["before"] == {}
 
 
 def test_a_hypernetwork_of_biases_is_local_training() -> None:
@@ -195,10 +195,10 @@ def test_a_hypernetwork_of_biases_is_local_training() -> None:
     fed = Federation.of(*task(1), dtype=F64)
     common: dict[str, Any] = {"model": DROPPING, "local_epochs": 3, "optimizer_state": "reset"}
     server: dict[str, Any] = {"server_lr": 1.0, "server_momentum": 0.0, "server_weight_decay": 0.0, "clip": 1e9}
-    made, alone = (train(m, fed, 3).state.personal for m in (Biases(**common, **server), Local(**common)))
-    assert set(made) == set(alone)
-    assert largest_difference(row(made, 0), row(alone, 0)) < 1e-12
-    assert largest_difference(row(made, 0), initial(Local(**common))) > 1e-2
+    generated, alone = (train(m, fed, 3).state.personal for m in (Biases(**common, **server), Local(**common)))
+    assert set(generated) == set(alone)
+    assert largest_difference(row(generated, 0), row(alone, 0)) < 1e-12
+    assert largest_difference(row(generated, 0), initial(Local(**common))) > 1e-2
 
 
 # -- pFedGraph --------------------------------------------------------------------------------------------------------
@@ -237,9 +237,9 @@ def test_pfedgraph_is_its_plain_loop(kind: dict[str, Any], sign: str) -> None:
     """Mixed weights of all clients after three rounds, two of five without training nodes: to 1e-9."""
     data, parts = task(5)
     method = PFedGraph(model=GCN, local_epochs=3, penalty=0.5, penalty_sign=sign, **options(), **kind)
-    made = train(method, Federation.of(data, parts, dtype=F64), 3)
+    outcome = train(method, Federation.of(data, parts, dtype=F64), 3)
     held, start = clients_of(data, parts), initial(method)
-    mine, reference = [detached(start) for _ in held], [None] * 5
+    models, reference = [detached(start) for _ in held], [None] * 5
     names = [name for name in start if kind.get("compare") != "head" or name[5] == "2"]
     who = able(held)
     counts = torch.tensor([int(held[i].train.sum()) for i in who], dtype=F64)
@@ -247,7 +247,7 @@ def test_pfedgraph_is_its_plain_loop(kind: dict[str, Any], sign: str) -> None:
     for _ in range(3):
         trained = {}
         for i in who:
-            w = leaves(mine[i])
+            w = leaves(models[i])
             optimizer = optimizer_of(method, list(w.values()))
             for _ in range(3):
                 value = loss(w, held[i])
@@ -263,10 +263,10 @@ def test_pfedgraph_is_its_plain_loop(kind: dict[str, Any], sign: str) -> None:
                 s = torch.stack([torch.cosine_similarity(away[i], away[j], 0) for j in who])
                 s[s > method.threshold] = 1.0
                 a = bisected(p + s / (2 * method.alpha))
-            mine[i] = {n: sum(x * trained[j][n] for x, j in zip(a, who)) for n in start}
+            models[i] = {n: sum(x * trained[j][n] for x, j in zip(a, who)) for n in start}
             reference[i] = sum(x * flat(trained[j]) / flat(trained[j]).norm() for x, j in zip(a, who))
     for i in range(5):
-        assert largest_difference(row(made.state.personal, i), mine[i]) < 1e-9
+        assert largest_difference(row(outcome.state.personal, i), models[i]) < 1e-9
 
 
 def test_large_alpha_is_fedavg_and_small_alpha_local() -> None:
@@ -291,7 +291,7 @@ def test_collaboration_follows_its_closed_form() -> None:
     sent = {n: torch.randn(5, *w.shape, generator=generator, dtype=F64) for n, w in start.items()}
     p = torch.tensor([0.3, 0.2, 0.2, 0.2, 0.1], dtype=F64)
     x = torch.cat([w.flatten(1) for w in sent.values()], 1)
-    s = torch.corrcoef(torch.cat([x, -x], 1))  # of columns with mean 0 the correlation is the cosine
+    s = torch.corrcoef(torch.cat([x, -x], 1))  # the correlation of columns with mean 0 is the cosine
     s = torch.where(s > 0.9, 1.0, s)
     w = PFedGraph(model=GCN, alpha=40.0).collaboration(sent, start, p)
     assert gap(w, p + (s - s.mean(1, keepdim=True)) / 80) < 1e-12
@@ -318,11 +318,11 @@ def test_the_reference_pulls_from_the_second_round_on() -> None:
 def test_what_pfedgraph_sends(clients: int, participation: float, trained: int, received: int) -> None:
     """P up from clients that train, 2 P down also to those without training nodes, P down without penalty."""
     fed = Federation.of(*task(clients))
-    each = 7 * 5 + 5 + 5 * 3 + 3
+    scalars = 7 * 5 + 5 + 5 * 3 + 3
     for penalty in (0.01, 0.0):
         sent = train(PFedGraph(model=GCN, participation=participation, penalty=penalty), fed, 2).fed.traffic
-        expected = {"up.weights": trained * each, "down.weights": received * each}
-        expected |= {"down.reference": received * each} if penalty else {}
+        expected = {"up.weights": trained * scalars, "down.weights": received * scalars}
+        expected |= {"down.reference": received * scalars} if penalty else {}
         assert sent.round(0) == sent.round(1) == expected
 
 

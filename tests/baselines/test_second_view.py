@@ -22,15 +22,15 @@ def first_view(nodes: int, density: float) -> Tensor:
     return (torch.rand(nodes, nodes, generator=generator) < density).to(F64).fill_diagonal_(1)
 
 
-def plain_view(z: Tensor, own: Tensor, blend: float, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def plain_view(z: Tensor, first_graph: Tensor, blend: float, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The second view's graph, the gradient straight through; its normalization; the reconstruction loss."""
-    inner, n2 = z @ z.T, own.numel()
-    p = blend * inner / inner.max().clamp(min=1e-12) + (1 - blend) * own
+    inner, n2 = z @ z.T, first_graph.numel()
+    p = blend * inner / inner.max().clamp(min=1e-12) + (1 - blend) * first_graph
     soft = torch.sigmoid(torch.logit(p, 1e-6) + torch.logit(u, 1e-6))
     drawn = torch.triu((u > 1 - p) + soft - soft.detach(), 1)
     graph = drawn + drawn.T + torch.eye(len(z), dtype=F64)
-    rest = (n2 - own.sum()) / own.sum()
-    loss = F.binary_cross_entropy_with_logits(inner, own, pos_weight=rest) * n2 / (2 * (n2 - own.sum()))
+    rest = (n2 - first_graph.sum()) / first_graph.sum()
+    loss = F.binary_cross_entropy_with_logits(inner, first_graph, pos_weight=rest) * n2 / (2 * (n2 - first_graph.sum()))
     return graph, normal(graph), loss
 
 
@@ -39,13 +39,13 @@ def test_the_second_view_is_its_definition(nodes: int, columns: int) -> None:
     """Graph, two products with it, loss, and every gradient, against whole matrices and automatic differentiation,
     700 nodes in six blocks: the graph entry by entry, the rest to 1e-11.
     """
-    generator, own = torch.Generator().manual_seed(1), first_view(nodes, 0.02)
+    generator, first_graph = torch.Generator().manual_seed(1), first_view(nodes, 0.02)
     z = torch.randn(nodes, 6, generator=generator, dtype=F64).relu().requires_grad_()
     x, to1, to2 = (torch.randn(nodes, columns, generator=generator, dtype=F64).requires_grad_() for _ in range(3))
-    graph = Graph.of(own)
+    graph = Graph.of(first_graph)
     assert nodes < 700 or len(graph.blocks) == 6
     sampled, loss = second_view(z, graph, 0.6, "key", 3)
-    plain, operator, plain_loss = plain_view(z, own, 0.6, random.uniform((nodes, nodes), "key", 3))
+    plain, operator, plain_loss = plain_view(z, first_graph, 0.6, random.uniform((nodes, nodes), "key", 3))
     assert torch.equal(sampled.a, plain.detach().round()) and (nodes < 30 or 0.01 < float(sampled.a.mean()) < 0.5)
     first, wanted = sampled @ x, operator @ x
     second, wanted2 = sampled @ (first * to1.detach()), operator @ (wanted * to1.detach())
@@ -58,7 +58,7 @@ def test_the_second_view_is_its_definition(nodes: int, columns: int) -> None:
     for got, expected in pairs:
         assert gap(got.detach(), expected.detach()) <= 1e-11 * max(1.0, abs(float(expected.detach())))
         both = [torch.autograd.grad(v, (z, x), retain_graph=True, materialize_grads=True) for v in (got, expected)]
-        assert all(gap(mine, theirs) <= 1e-11 * float(theirs.abs().max()) for mine, theirs in zip(*both))
+        assert all(gap(ours, theirs) <= 1e-11 * float(theirs.abs().max()) for ours, theirs in zip(*both))
         assert nodes == 2 or bool(both[0][0].any())
 
 
@@ -80,14 +80,14 @@ def test_a_second_view_is_freed_when_dropped() -> None:
 
 def test_twins_share_the_gradient_of_the_largest_product() -> None:
     """Two nodes with the same Z at which Z Z^T is largest: four entries tie, and the gradient is theirs evenly."""
-    own, z = first_view(9, 0.2), torch.rand(9, 3, dtype=F64)
+    first_graph, z = first_view(9, 0.2), torch.rand(9, 3, dtype=F64)
     z[4] = z[7] = 2
     z.requires_grad_()
     x = torch.rand(9, 2, dtype=F64)
-    sampled, _ = second_view(z, Graph.of(own), 0.5, "key")
-    _, operator, _ = plain_view(z, own, 0.5, random.uniform((9, 9), "key"))
-    mine, theirs = (torch.autograd.grad((m @ x)[:, 0].square().sum(), z)[0] for m in (sampled, operator))
-    assert gap(mine, theirs) < 1e-12 and bool(theirs.any())
+    sampled, _ = second_view(z, Graph.of(first_graph), 0.5, "key")
+    _, operator, _ = plain_view(z, first_graph, 0.5, random.uniform((9, 9), "key"))
+    ours, theirs = (torch.autograd.grad((m @ x)[:, 0].square().sum(), z)[0] for m in (sampled, operator))
+    assert gap(ours, theirs) < 1e-12 and bool(theirs.any())
 
 
 def test_reconstruction_of_a_complete_graph_is_nothing() -> None:
@@ -100,9 +100,9 @@ def test_reconstruction_of_a_complete_graph_is_nothing() -> None:
 
 def test_reconstruction_is_torchs_weighted_cross_entropy() -> None:
     """Value and gradient for products up to some hundreds, to 1e-11 of the largest."""
-    own, z = first_view(30, 0.2), (20 * torch.rand(30, 4, dtype=F64)).requires_grad_()
-    _, _, expected = plain_view(z, own, 0.5, torch.rand(30, 30, dtype=F64))
-    _, loss = second_view(z, Graph.of(own), 0.5, "key")
+    first_graph, z = first_view(30, 0.2), (20 * torch.rand(30, 4, dtype=F64)).requires_grad_()
+    _, _, expected = plain_view(z, first_graph, 0.5, torch.rand(30, 30, dtype=F64))
+    _, loss = second_view(z, Graph.of(first_graph), 0.5, "key")
     assert gap(loss.detach(), expected.detach()) < 1e-11 * float(expected.detach())
     (got,), (wanted,) = torch.autograd.grad(loss, z), torch.autograd.grad(expected, z)
     assert gap(got, wanted) < 1e-11 * float(wanted.abs().max())

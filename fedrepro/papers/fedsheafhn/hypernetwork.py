@@ -39,7 +39,7 @@ from fedrepro.papers.fedsheafhn.sheaf import Drop, keep_all, linear
 
 ATTENTIONS = ("softmax", "free", "none")
 OUTPUTS = ("anchored", "scaled", "plain")
-DEPARTURE = 0.1  # the clients' distance from the common model under "anchored", as a share of "scaled"
+DEPARTURE = 0.1  # the clients' distance from the common model under "anchored", relative to "scaled"
 BLOCK = 4096  # columns of an output matrix that the server moves at a time
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of tensors

@@ -1,7 +1,7 @@
-"""FedSheafHN, the method that trains, with its options and what a run reports of itself.
+"""Train FedSheafHN: a server generates every client's backbone from embeddings that sheaf diffusion has mixed.
 
-*Personalized Subgraph Federated Learning with Sheaf Collaboration.* Wenfei Liang, Yanan Zhao, Rui She, Yiming Li,
-Wee Peng Tay. ECAI 2025. Public code: https://github.com/CarrieWFF/FedSheafHN
+"Personalized Subgraph Federated Learning with Sheaf Collaboration", Wenfei Liang, Yanan Zhao, Rui She, Yiming Li and
+Wee Peng Tay, ECAI 2025, https://arxiv.org/abs/2508.13642. Public code: https://github.com/CarrieWFF/FedSheafHN
 
 The server generates the backbone of every client's model from one vector per client, the mean of the client's node
 embeddings. It joins similar clients by edges, mixes their vectors by sheaf diffusion S, and turns the results into
@@ -161,7 +161,7 @@ class FedSheafHN(Method):
         one_of("sign", self.sign, ("descent", "ascent"))
         for name, least in (("warmup", -1), ("refresh", 0), ("neighbours", 0)):
             require(getattr(self, name) >= least, name, f"at least {least}", getattr(self, name))
-        # Each part raises if an option of its own is impossible.
+        # Each part raises if one of its options is impossible.
         _ = self.collaboration, self.hyper, self.forgery, self.rules
 
     # -- the parts of the server, from the options --------------------------------------------------------------------
@@ -263,7 +263,7 @@ class FedSheafHN(Method):
         return fed, State({}, self._generate(fed, memory, 0), memory)
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Take the server's step, refresh the embeddings in their round, and generate the weights of the next round."""
+        """Take the server's step (Eq. 12, 13), refresh the embeddings in their round, and generate the next weights."""
         fed, t, memory = update.fed, update.round, state.more
         sizes = []
         for run, server in enumerate(memory.servers):
@@ -302,7 +302,7 @@ class FedSheafHN(Method):
         return self._is_refresh(t if self.age == "printed" else t + 1)
 
     def _generate(self, fed: Federation, memory: Memory, t: int) -> Weights:
-        """Return the weights the clients start round `t` with: those the server generates, and their own."""
+        """Return the weights with which clients start round `t`: generated ones (Eq. 9, 11), and the clients' heads."""
         parts = []
         with torch.no_grad():
             for run, server in enumerate(memory.servers):

@@ -12,7 +12,7 @@ from fedrepro.reporting import pictures
 from fedrepro.reporting.pictures import arrow, box, note
 
 NEIGHBOURS = 2
-ANGLES = (2.4, 3.5, 4.4, 1.3, 0.2, 5.6)  # of the clients around the collaboration graph
+ANGLES = (2.4, 3.5, 4.4, 1.3, 0.2, 5.6)  # positions of the clients around the collaboration graph
 
 
 def embeddings() -> torch.Tensor:

@@ -47,7 +47,7 @@ class FedSheafHNAsCoded(FedSheafHN):
     code's Delta is zero, so that the hypernetwork and its attention never move. The result is local training with
     biases that a server makes at random.
 
-    Two details are the code's own. A client has one Adam from its first step on, so that round 1 goes on with the
+    Two more details follow the code. A client has one Adam from its first step on, so that round 1 goes on with the
     moments of the warm-up. New embeddings are taken after the rounds r_in, 2 r_in, ... counted from 0, and serve from
     the next round on.
     """

@@ -80,7 +80,7 @@ class Server:
         return self.hyper(weights, self.diffused(weights, vectors, drop), drop)
 
     def _dropout(self, t: int) -> Drop:
-        """Return the dropout of round `t`, a function of the run's seed, the round and the place."""
+        """Return the dropout of round `t`, a function of the run's seed, the round and the layer's name."""
 
         def drop(x: Tensor, p: float, name: str) -> Tensor:
             if not p:

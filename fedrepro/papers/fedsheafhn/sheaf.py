@@ -12,7 +12,7 @@ taken in the stalk of their edge, (delta x)_e = F_{u,e} x_u - F_{v,e} x_v. The s
     X_t = X_{t-1} - sigma(Delta (I (x) W1) X_{t-1} W2)                                                    (Eq. 7, 8)
 
 X `[nodes * d, channels]` holds the d rows of a node together, W1 is `[d, d]` and W2 `[channels, channels]`. Edges are
-unordered pairs of nodes, one column each: `[2, pairs]`. Table 5 puts a GCN or a GAT in the sheaf's place.
+unordered pairs of nodes, one column each: `[2, pairs]`. Table 5 replaces the sheaf by a GCN or a GAT.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedrepro.engine.nn.models import glorot
 from fedrepro.engine.nn.sparse import groups_of, sum_groups
 from fedrepro.errors import one_of, require
 
-Drop = Callable[[Tensor, float, str], Tensor]  # dropout of a tensor with a probability, at a place of this name
+Drop = Callable[[Tensor, float, str], Tensor]  # dropout of a tensor with a probability, at a layer of this name
 MAPS = ("diagonal", "orthogonal", "general")
 DIFFUSIONS = ("sheaf", "gcn", "gat", "none")
 

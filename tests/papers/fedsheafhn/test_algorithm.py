@@ -124,7 +124,7 @@ def algorithm(method: FedSheafHN, rounds: int) -> tuple[list[Weights], Weights]:
     for client in clients:
         client.load(start)
         client.train(method, method.local_epochs if method.warmup < 0 else method.warmup)
-        if not isinstance(method, FedSheafHNAsCoded):  # whose clients have one Adam from the warm-up on
+        if not isinstance(method, FedSheafHNAsCoded):  # its clients have one Adam from the warm-up on
             client.optimizer = None
     server = {
         name: w.clone().requires_grad_() for name, w in method.start(federate())[1].more.servers[0].weights.items()
@@ -186,12 +186,12 @@ def test_rounds_equal_algorithm_1(name: str) -> None:
     """Five rounds of every variant equal the plain program within 1e-9, for clients and server."""
     kind, options = ROWS[name]
     method = build(kind, **options)
-    made, _, updates = watched(method, 5)
+    trained, _, updates = watched(method, 5)
     clients, server = algorithm(method, 5)
     for i, weights in enumerate(clients):
         assert largest_difference({n: w[i] for n, w in updates[-1].after.items()}, weights) < 1e-9, i
-    assert largest_difference(made.state.more.servers[0].weights, server) < 1e-9
+    assert largest_difference(trained.state.more.servers[0].weights, server) < 1e-9
     if kind is not FedSheafHNAsCoded:
-        assert max(made.state.more.delta) > 1e-3
+        assert max(trained.state.more.delta) > 1e-3
         moved = largest_difference(server, method.start(federate())[1].more.servers[0].weights)
         assert moved > 1e-2

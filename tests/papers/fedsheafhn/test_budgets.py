@@ -31,15 +31,15 @@ def test_smoke_has_one_short_run_a_method() -> None:
 def test_every_method_has_the_same_budget() -> None:
     """Twelve points each, of both weight decays; as many trials on each graph; a column has one budget of epochs."""
     for points in settings.POINTS.values():
-        assert len(points) == len({tuple(sorted(each.items())) for each in points}) == 12
-        assert [each["weight_decay"] for each in points] == [0.0005] * 6 + [1e-6] * 6
+        assert len(points) == len({tuple(sorted(budgets.items())) for budgets in points}) == 12
+        assert [budgets["weight_decay"] for budgets in points] == [0.0005] * 6 + [1e-6] * 6
     trials = pd.Series([(run.dataset, run.method) for run in grids.tuning()]).value_counts()
     assert len(trials) == 4 * 11 and set(trials) == {12}
     columns: dict[tuple[str, int], set[tuple[int, int]]] = {}
     for run in [*TABLE1, *TABLE2]:
         budget = (run.options["rounds"], run.options["local_epochs"])
         columns.setdefault((run.dataset, run.clients), set()).add(budget)
-    assert len(columns) == 24 and all(len(each) == 1 for each in columns.values())
+    assert len(columns) == 24 and all(len(budgets) == 1 for budgets in columns.values())
 
 
 def test_no_reported_run_uses_the_tuning_seed() -> None:
@@ -89,21 +89,23 @@ def test_the_best_trial_is_chosen_on_validation() -> None:
 
     def extra(run: Run) -> dict[str, Any]:
         points = settings.POINTS[run.method]
-        place = next(i for i, p in enumerate(points) if all(run.options[name] == p[name] for name in p))
-        val = 0.8 if place == tenth.get(run.method) else 0.7
-        loss = 0.5 if place == 7 else 0.6
+        index = next(i for i, p in enumerate(points) if all(run.options[name] == p[name] for name in p))
+        val = 0.8 if index == tenth.get(run.method) else 0.7
+        loss = 0.5 if index == 7 else 0.6
         view = settings.METHODS[run.method].view.replace("better", "after")
         other = "after" if view == "before" else "before"
-        mine = {"val_clients": val, "val_loss": loss, "test_clients": 1.0 if place == 2 else 0.0}
-        theirs = {"val_clients": 0.9 if place == 1 else 0.1, "val_loss": 0.1 if place == 4 else 0.9}
-        return {f"{at}.best.{name}": x for at, part in ((view, mine), (other, theirs)) for name, x in part.items()}
+        in_view = {"val_clients": val, "val_loss": loss, "test_clients": 1.0 if index == 2 else 0.0}
+        elsewhere = {"val_clients": 0.9 if index == 1 else 0.1, "val_loss": 0.1 if index == 4 else 0.9}
+        return {
+            f"{at}.best.{name}": x for at, part in ((view, in_view), (other, elsewhere)) for name, x in part.items()
+        }
 
-    made = frame(runs, extra)
-    made = made[~(made.method.eq("FedPer") & made.lr.eq(0.02))]
-    found = setups.choices(made).set_index("method")["place"].to_dict()
-    assert found["Flow"] == 3 and found["Local"] == 5 and found["FedAvg"] == 7 and "FedPer" not in found
-    assert found["pFedGraph"] == 1
-    assert len(found) == 10
+    trials = frame(runs, extra)
+    trials = trials[~(trials.method.eq("FedPer") & trials.lr.eq(0.02))]
+    chosen = setups.choices(trials).set_index("method")["place"].to_dict()
+    assert chosen["Flow"] == 3 and chosen["Local"] == 5 and chosen["FedAvg"] == 7 and "FedPer" not in chosen
+    assert chosen["pFedGraph"] == 1
+    assert len(chosen) == 10
 
 
 def test_overlap_and_large_graph_have_their_own_settings() -> None:

@@ -1,4 +1,4 @@
-"""FedSheafHN's claims: they can come out either way, and say what they were not held against."""
+"""FedSheafHN's claims: they can come out either way, and say with which runs they were not compared."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ def test_every_pair_of_a_column_and_a_method_is_counted(monkeypatch: pytest.Monk
         return prepare(frame(few(GRIDS[name].paper()), extra), name)
 
     two_graphs(monkeypatch)
-    found = claims.cell_by_cell(get)
-    assert found[1] == "holds" and found[0].startswith("64 shown, 8 contradicted, 8 undecided of 80 pairs")
+    judged = claims.cell_by_cell(get)
+    assert judged[1] == "holds" and judged[0].startswith("64 shown, 8 contradicted, 8 undecided of 80 pairs")
     for told in ("Local 8 (8 surely, 0 surely below) of 8", "Flow 0 (0 surely, 8 surely below) of 8"):
-        assert told in found[0]
-    assert found[0].endswith("in the printed tables it is above in 234 of 236")
+        assert told in judged[0]
+    assert judged[0].endswith("in the printed tables it is above in 234 of 236")
     monkeypatch.undo()
     everywhere = claims.cell_by_cell(get)[0]
     assert " of 236 pairs" in everywhere  # without FGGP on ogbn-arxiv, which ran out of memory
@@ -117,7 +117,7 @@ def test_every_pair_of_a_column_and_a_method_is_counted(monkeypatch: pytest.Monk
 
 
 def test_the_rival_is_named_on_validation_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedSheafHN is held against the method of best validation, though another one has the best test scores; and most
+    """FedSheafHN is compared with the method of best validation, though another has the best test scores; and most
     columns decide, not all.
     """
 
@@ -130,11 +130,11 @@ def test_the_rival_is_named_on_validation_nodes(monkeypatch: pytest.MonkeyPatch)
     def get(name: str) -> pd.DataFrame:
         return prepare(frame(few(GRIDS[name].paper()), extra), name)
 
-    found = claims_table(claims.CLAIMS[:1], get, "fedsheafhn").iloc[0]
-    assert found.verdict == "undecided" and "; not compared: PubMed, 10; PubMed, 20" in found.evidence
-    found = claims_table(two_graphs(monkeypatch)[:1], get, "fedsheafhn").iloc[0]
-    assert found.verdict == "holds" and found.evidence.startswith("7 shown, 1 contradicted, 0 undecided")
-    assert "over Flow" in found.evidence and "FedPer" not in found.evidence
+    claim = claims_table(claims.CLAIMS[:1], get, "fedsheafhn").iloc[0]
+    assert claim.verdict == "undecided" and "; not compared: PubMed, 10; PubMed, 20" in claim.evidence
+    claim = claims_table(two_graphs(monkeypatch)[:1], get, "fedsheafhn").iloc[0]
+    assert claim.verdict == "holds" and claim.evidence.startswith("7 shown, 1 contradicted, 0 undecided")
+    assert "over Flow" in claim.evidence and "FedPer" not in claim.evidence
 
 
 def test_one_seed_and_an_empty_store_decide_nothing() -> None:
@@ -164,7 +164,7 @@ def test_where_fedsheafhn_stands() -> None:
         runs = [run for run in few(GRIDS[name].paper()) if run.method in worth]
         return prepare(frame([run for run in runs if (run.method, run.seed) != ("Local", 2)], extra), name)
 
-    table = tables.standing(get("SH-T1")).set_index(["dataset", "clients"])
+    table = tables.rank_against_rivals(get("SH-T1")).set_index(["dataset", "clients"])
     assert table.index.tolist() == [(d, n) for d in ("Cora", "CiteSeer") for n in (10, 20)]
     assert table["over Local"].round(6).unique().tolist() == [1.95, -3.05]
     assert table["over rival"].round(6).unique().tolist() == [-1, -6] and set(table.rival) == {"Flow"}
@@ -172,10 +172,10 @@ def test_where_fedsheafhn_stands() -> None:
     middle, half = 1.95, 12.706204736 * 0.1 / 2  # t of two seeds, which lie 0.1 points apart
     ends = table.low["Cora", 10], table.high["Cora", 10]
     assert ends == pytest.approx((middle - half, middle + half))
-    found = claims_table(claims.CLAIMS, get, "fedsheafhn").set_index("id")
-    text = found.evidence["SH-C1-graphs"]  # of 1.95 and -1.55, by t of two graphs
+    judged = claims_table(claims.CLAIMS, get, "fedsheafhn").set_index("id")
+    text = judged.evidence["SH-C1-graphs"]  # the mean of 1.95 and -1.55, by t of two graphs
     assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.2 [-22.0, +22.4]")
-    text = found.evidence["SH-C1-where"]  # of 0 and -3
+    text = judged.evidence["SH-C1-where"]  # the mean of 0 and -3
     assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs -1.5 [-20.6, +17.6]")
 
 
@@ -193,24 +193,24 @@ def test_a_place_is_found_on_common_seeds() -> None:
         for seed, score in enumerate(values)
         if score is not None
     ]
-    (row,) = tables.standing(pd.DataFrame(rows)).to_dict("records")
+    (row,) = tables.rank_against_rivals(pd.DataFrame(rows)).to_dict("records")
     assert row["over Local"] == pytest.approx(1.0) and (row["place"], row["methods"]) == (2, 3)
 
 
 def test_what_a_claim_speaks_of_and_was_not_run_is_named() -> None:
     """Results on Cora and CiteSeer leave Computers and ogbn-arxiv out of every claim that has them."""
-    found = claims_table(claims.CLAIMS, results(10.0), "fedsheafhn").set_index("id")
-    missing = {name: text.partition("; not compared: ")[2] for name, text in found.evidence.items()}
+    judged = claims_table(claims.CLAIMS, results(10.0), "fedsheafhn").set_index("id")
+    missing = {name: text.partition("; not compared: ")[2] for name, text in judged.evidence.items()}
     names = ("SH-C2", "SH-C2-sheaf", "SH-C4", "SH-C4-alone", "SH-C5", "SH-C5-most", "SH-C5-networks", "SH-C5-removed")
     for name in (*names, "SH-C6"):
         assert missing[name].startswith("Computers, ") and "ogbn-arxiv, " in missing[name], name
         # All that was run is shown, and whole graphs are what is missing. A derived part does not know its graph.
         expected = "holds in part" if name in ("SH-C5", "SH-C5-most") else "holds on every graph at hand"
-        assert found.verdict[name] == expected, name
+        assert judged.verdict[name] == expected, name
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.1, "holds"), (1.3, "fails")])
-def test_the_price_of_a_round_is_held_against_the_promise(seconds: float, verdict: str) -> None:
+def test_the_price_of_a_round_is_compared_with_the_promise(seconds: float, verdict: str) -> None:
     """Fifty clients on Cora count, fewer do not, and what was not timed is not promised."""
     table = pd.DataFrame({"clients": [20, 50], "round_seconds": [9.0, seconds], "peak_mebibytes": [4096.0, 1024.0]})
     table = table.assign(dataset="Cora", row=settings.OURS)
@@ -256,7 +256,7 @@ def test_costs_within_their_intervals_tell_nothing(cost: float, told: str) -> No
 
 
 def test_the_smaller_number_of_epochs_is_chosen_on_validation_nodes() -> None:
-    """The most epochs are held against the smaller number of best validation, though another has better test scores."""
+    """The most epochs are compared with the smaller number of best validation; another has better test scores."""
     rows = [
         {"dataset": "Cora", "local_epochs": count, "seed": seed, "val": val, "percent": percent + seed}
         for count, val, percent in ((1, 0.8, 50.0), (2, 0.7, 60.0), (3, 0.6, 55.0))
@@ -268,7 +268,7 @@ def test_the_smaller_number_of_epochs_is_chosen_on_validation_nodes() -> None:
 
 @pytest.mark.parametrize("other_best", [1, 2])
 def test_the_best_number_of_epochs_is_compared_with_that_of_the_other_graph(other_best: int) -> None:
-    """Each graph's best number on validation nodes is held against the other's; one best number differs by nothing."""
+    """Each graph's best number on validation nodes is compared with the other's; equal ones differ by nothing."""
     rows = [
         {"dataset": dataset, "local_epochs": count, "seed": seed, "val": float(count == best), "percent": percent}
         for dataset, best in (("Cora", 1), ("Computers", other_best))
@@ -282,18 +282,18 @@ def test_the_best_number_of_epochs_is_compared_with_that_of_the_other_graph(othe
     assert claims.optima(lambda _: pd.DataFrame(rows[:6])) == {}
 
 
-def test_the_servers_time_is_held_against_the_rows_of_table_6() -> None:
-    """Each ratio counts by itself, the share of a round is told alone, and another environment is not compared."""
+def test_the_servers_time_is_compared_with_the_rows_of_table_6() -> None:
+    """Each ratio counts by itself, the share of a round is told by itself, and another environment is not compared."""
     rows = [(settings.OURS, 20, 1.05), ("w/o Sheaf diffusion", 20, 1.0), (settings.BASE_MODEL, 20, 0.1)]
     rows += [(settings.OURS, 50, 1.1), (settings.OURS, 100, 9.0)]
-    made = pd.DataFrame(rows, columns=["row", "clients", "timing.server_seconds"])
-    made = made.assign(dataset="Cora", environment="a", **{"timing.round_seconds": 2.1})
-    made.loc[4, "environment"] = "b"
-    evidence, verdict = claims.cost(lambda _: made)
+    timed = pd.DataFrame(rows, columns=["row", "clients", "timing.server_seconds"])
+    timed = timed.assign(dataset="Cora", environment="a", **{"timing.round_seconds": 2.1})
+    timed.loc[4, "environment"] = "b"
+    evidence, verdict = claims.cost(lambda _: timed)
     assert verdict == "mixed" and "Cora, over w/o Sheaf diffusion: +5%" in evidence and "Cora, 50: +5%" in evidence
     assert "over Base model (FedAvg): 10.5 times" in evidence and "prints 4.5 times" in evidence
     assert "Cora, 100" not in evidence and evidence.endswith("not judged: Cora 50%")
-    assert claims.cost(lambda _: made.drop(index=2))[1] == "holds"
+    assert claims.cost(lambda _: timed.drop(index=2))[1] == "holds"
 
 
 def test_what_is_added_is_counted() -> None:

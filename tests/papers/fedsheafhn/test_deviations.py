@@ -73,8 +73,8 @@ def test_the_exhibits_bear_out_the_deviations(name: str) -> None:
     assert outcomes(FIGURES)[name]
 
 
-def change(file: str, where: Callable[[pd.DataFrame], pd.Series], **by: float) -> Callable[[Path], None]:
-    """Return what adds numbers to the columns of some rows of an exhibit."""
+def plant(file: str, where: Callable[[pd.DataFrame], pd.Series], **by: float) -> Callable[[Path], None]:
+    """Return a function that adds numbers to the columns of some rows of an exhibit."""
 
     def at(folder: Path) -> None:
         table = pd.read_csv(folder / file)
@@ -96,23 +96,23 @@ def reading(name: str) -> Callable[[pd.DataFrame], pd.Series]:
 @pytest.mark.parametrize(
     ("name", "planted"),
     [
-        ("SH-B1, trials", change("SH-T9.csv", lambda table: table["method"].eq("FedSage+"), val=0.01)),
-        ("SH-B4", change("SH-T9.csv", lambda table: table["method"].eq("FED-PUB"), val=0.001)),
-        ("SH-TUN", change("SH-T9.csv", lambda table: table["method"].eq("Flow"), lr=0.01)),
-        ("SH-M", change("SH-M1.csv", lambda table: table["method"].eq("Flow"), points_mean=-9)),
-        ("SH-V, higher", change("SH-T2.csv", ours("Photo"), other_mean=-9)),
-        ("SH-V, more than the lead", change("SH-T2.csv", ours("Cora"), ours_mean=1, other_mean=1)),
-        ("SH-V, lower", change("SH-T1.csv", ours("Computers"), other_mean=9)),
-        ("SH-V, level", change("SH-T1.csv", ours("PubMed"), other_mean=-1)),
-        ("SH-V, others", change("SH-T1.csv", lambda table: table["method"].eq("FedPer"), other_mean=-9)),
-        ("SH-DROP", change("SH-M3.csv", lambda table: table["method"].eq("FGGP"), low=-9)),
-        ("SH-B1", change("SH-M3.csv", lambda table: table["method"].eq("FedSage+"), high=-9)),
-        ("SH-B1, hidden", change("SH-M3.csv", lambda table: table["choice"].str.startswith("a tenth"), high=9)),
-        ("SH-Q13, weight decay", change("SH-M2.csv", reading("weight decay of Table 9"), high=9)),
-        ("SH-Q13, pFedHN", change("SH-T1.csv", lambda table: table["method"].eq("pFedHN"), ours_mean=-9)),
-        ("SH-X0", change("SH-M2.csv", reading("embeddings not standardized"), high=-9)),
-        ("SH-HN, rates", change("SH-M2.csv", reading("hypernetwork's rate 0.02"), high=-9)),
-        ("SH-HN, others", change("SH-M2.csv", reading("one layer of diffusion"), high=-9)),
+        ("SH-B1, trials", plant("SH-T9.csv", lambda table: table["method"].eq("FedSage+"), val=0.01)),
+        ("SH-B4", plant("SH-T9.csv", lambda table: table["method"].eq("FED-PUB"), val=0.001)),
+        ("SH-TUN", plant("SH-T9.csv", lambda table: table["method"].eq("Flow"), lr=0.01)),
+        ("SH-M", plant("SH-M1.csv", lambda table: table["method"].eq("Flow"), points_mean=-9)),
+        ("SH-V, higher", plant("SH-T2.csv", ours("Photo"), other_mean=-9)),
+        ("SH-V, more than the lead", plant("SH-T2.csv", ours("Cora"), ours_mean=1, other_mean=1)),
+        ("SH-V, lower", plant("SH-T1.csv", ours("Computers"), other_mean=9)),
+        ("SH-V, level", plant("SH-T1.csv", ours("PubMed"), other_mean=-1)),
+        ("SH-V, others", plant("SH-T1.csv", lambda table: table["method"].eq("FedPer"), other_mean=-9)),
+        ("SH-DROP", plant("SH-M3.csv", lambda table: table["method"].eq("FGGP"), low=-9)),
+        ("SH-B1", plant("SH-M3.csv", lambda table: table["method"].eq("FedSage+"), high=-9)),
+        ("SH-B1, hidden", plant("SH-M3.csv", lambda table: table["choice"].str.startswith("a tenth"), high=9)),
+        ("SH-Q13, weight decay", plant("SH-M2.csv", reading("weight decay of Table 9"), high=9)),
+        ("SH-Q13, pFedHN", plant("SH-T1.csv", lambda table: table["method"].eq("pFedHN"), ours_mean=-9)),
+        ("SH-X0", plant("SH-M2.csv", reading("embeddings not standardized"), high=-9)),
+        ("SH-HN, rates", plant("SH-M2.csv", reading("hypernetwork's rate 0.02"), high=-9)),
+        ("SH-HN, others", plant("SH-M2.csv", reading("one layer of diffusion"), high=-9)),
     ],
 )
 def test_an_outcome_that_changed_is_seen(name: str, planted: Callable[[Path], None], tmp_path: Path) -> None:

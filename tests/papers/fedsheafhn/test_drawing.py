@@ -26,11 +26,11 @@ def test_a_stand_in_is_named_with_the_rounds_of_its_runs() -> None:
     """Rounds are those of the stand-in's runs; real graphs keep their names, and the rows given stay as they are."""
     rows = pd.DataFrame({"dataset": ["Cora", settings.STANDIN], "percent": [80.0, 70.0]})
     runs = pd.DataFrame({"dataset": ["Cora", settings.STANDIN, settings.STANDIN], "rounds": [100, 5, 5]})
-    assert drawing.named(rows, runs)["dataset"].tolist() == ["Cora", "ogbn-arxiv, stand-in (5 rounds)"]
-    assert drawing.named(rows, runs.assign(rounds=[100, 3, 5]))["dataset"].iloc[1].endswith("(3-5 rounds)")
-    assert drawing.named(rows)["dataset"].tolist() == ["Cora", "ogbn-arxiv, stand-in"]
+    assert drawing.name_stand_ins(rows, runs)["dataset"].tolist() == ["Cora", "ogbn-arxiv, stand-in (5 rounds)"]
+    assert drawing.name_stand_ins(rows, runs.assign(rounds=[100, 3, 5]))["dataset"].iloc[1].endswith("(3-5 rounds)")
+    assert drawing.name_stand_ins(rows)["dataset"].tolist() == ["Cora", "ogbn-arxiv, stand-in"]
     assert rows["dataset"].tolist() == ["Cora", settings.STANDIN]
-    assert drawing.named(rows[:0], runs[:0]).empty
+    assert drawing.name_stand_ins(rows[:0], runs[:0]).empty
 
 
 def test_each_method_has_a_panel_of_the_convergence_figure() -> None:

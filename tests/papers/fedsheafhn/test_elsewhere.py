@@ -22,12 +22,12 @@ def test_each_diamond_is_the_other_works_number_in_the_row_of_its_cell() -> None
         (diamonds,) = (line for line in axes.get_lines() if line.get_marker() == "D")
         rows = [text.get_text() for text in figure.axes[0].get_yticklabels()]
         shown = {rows[int(y)]: x for x, y in zip(*diamonds.get_data(), strict=True)}
-        own = printed[printed["dataset"].eq(axes.get_title())].set_index(["method", "clients"])["value_number"]
+        numbers = printed[printed["dataset"].eq(axes.get_title())].set_index(["method", "clients"])["value_number"]
         assert len(shown) == 12 and all(np.isfinite(list(shown.values())))
         for clients in ("10", "20"):
-            assert shown[f"FedProx {clients}"] == own["FedProx", clients]
-            assert shown[f"FedAvg {clients}"] != own["FedAvg", clients]
-        assert (shown["Local 10"] == own["Local", "10"]) == (axes.get_title() == "CiteSeer")
+            assert shown[f"FedProx {clients}"] == numbers["FedProx", clients]
+            assert shown[f"FedAvg {clients}"] != numbers["FedAvg", clients]
+        assert (shown["Local 10"] == numbers["Local", "10"]) == (axes.get_title() == "CiteSeer")
 
 
 def test_no_other_graph_or_row_is_marked() -> None:

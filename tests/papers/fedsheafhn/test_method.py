@@ -1,7 +1,8 @@
-"""FedSheafHN's runs: alone, beside others and in chunks; its messages, frozen clients, facts and options."""
+"""FedSheafHN's runs: by themselves, with others and in chunks; its messages, frozen clients, facts and options."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -35,7 +36,7 @@ from fedrepro.papers.fedsheafhn.exhibits.settings import DATASETS, MODULES, NETW
 from fedrepro.papers.fedsheafhn.method import FedSheafHN
 from fedrepro.papers.fedsheafhn.protocol import FedSheafHNAsCoded, FedSheafHNAsPrinted
 
-# -- alone, beside others, in chunks ----------------------------------------------------------------------------------
+# -- by themselves, with others, in chunks ----------------------------------------------------------------------------
 
 
 def noisy(**options: Any) -> FedSheafHN:
@@ -48,13 +49,15 @@ def test_runs_side_by_side_equal_runs_alone() -> None:
     method = noisy()
     alone = [train(method, federate(seed), 4) for seed in range(3)]
     both = train(method, Federation.stack([federate(seed) for seed in range(3)]), 4)
-    for run, made in enumerate(alone):
-        mine = both.fed.run == run
-        assert largest_difference({n: w[mine] for n, w in both.state.personal.items()}, made.state.personal) < 1e-10
-        servers = both.state.more.servers[run].weights, made.state.more.servers[0].weights
+    for run, single in enumerate(alone):
+        members = both.fed.run == run
+        assert (
+            largest_difference({n: w[members] for n, w in both.state.personal.items()}, single.state.personal) < 1e-10
+        )
+        servers = both.state.more.servers[run].weights, single.state.more.servers[0].weights
         assert largest_difference(*servers) < 1e-10
         for name, values in both.history.result(run)["after"]["best"].items():
-            assert values == pytest.approx(made.history.result(0)["after"]["best"][name], abs=1e-9), name
+            assert values == pytest.approx(single.history.result(0)["after"]["best"][name], abs=1e-9), name
     assert gap(both.state.more.used[:CLIENTS], both.state.more.used[CLIENTS : 2 * CLIENTS]) > 1e-3
 
 
@@ -79,13 +82,15 @@ def test_permuting_clients_permutes_results() -> None:
 def test_a_client_without_labels_never_moves() -> None:
     """A client without labels keeps its first head and embedding, and its Delta is zero."""
     method = build(refresh=1)
-    made, _, updates = watched(method, 3)
+    trained, _, updates = watched(method, 3)
     _, first = method.start(federate())
     client = UNLABELLED[0]
-    assert torch.equal(made.state.more.used[client], first.more.used[client])
+    assert torch.equal(trained.state.more.used[client], first.more.used[client])
     for name in updates[-1].after:
         assert torch.equal(updates[-1].after[name][client], updates[-1].before[name][client])
-    assert torch.equal(made.state.personal["layer3.weight"][client], MODEL.init([0], torch.float64)["layer3.weight"][0])
+    assert torch.equal(
+        trained.state.personal["layer3.weight"][client], MODEL.init([0], torch.float64)["layer3.weight"][0]
+    )
 
 
 def test_clients_not_drawn_do_not_move() -> None:
@@ -103,10 +108,10 @@ def test_clients_not_drawn_do_not_move() -> None:
 
 def test_messages_are_counted() -> None:
     """Backbone and change are counted each round, embeddings before training and in the rounds that send them."""
-    each = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN
+    scalars = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN
     traffic = train(build(refresh=2), federate(), 4).fed.traffic
     assert traffic.summary()["before"] == {"up.embedding": CLIENTS * HIDDEN}
-    plain = {"down.generated weights": 5 * each, "up.weight change": 5 * each}
+    plain = {"down.generated weights": 5 * scalars, "up.weight change": 5 * scalars}
     for t in range(4):
         assert traffic.round(t) == (plain | {"up.embedding": 5 * HIDDEN} if t % 2 == 0 else plain), t
     silent = train(build(vectors="one-hot", diffusion="none"), federate(), 4).fed.traffic
@@ -119,18 +124,18 @@ def test_forged_embeddings(attack: str) -> None:
     """A third of each run's clients sends equal or independent entries, drawn anew for every message."""
     fed = Federation.stack([federate(0), federate(1)])
     true = torch.randn(fed.clients, 4000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 7)
+    arrived = malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 7)
     bad = malicious.malicious_clients(fed, 0.34)
     assert bad.view(2, -1).sum(1).tolist() == [2, 2]
-    assert torch.equal(found[~bad], true[~bad])
-    for row in found[bad]:
+    assert torch.equal(arrived[~bad], true[~bad])
+    for row in arrived[bad]:
         if attack == "same":
             assert len(row.unique()) == 1
         else:
             assert float(row.std()) == pytest.approx(2.0, rel=0.05)
-    assert not torch.equal(found[bad], malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 8)[bad])
+    assert not torch.equal(arrived[bad], malicious.forge_embeddings(fed, true, 0.34, attack, 2.0, 8)[bad])
     alone = malicious.forge_embeddings(federate(1), true[CLIENTS:], 0.34, attack, 2.0, 7)
-    assert torch.equal(alone, found[CLIENTS:])
+    assert torch.equal(alone, arrived[CLIENTS:])
     assert malicious.forge_embeddings(fed, true, 0.0, attack, 2.0, 7) is true
     with pytest.raises(ArgumentError, match="malicious must be a share that leaves an honest client"):
         malicious.forge_embeddings(fed, true, 0.95, attack, 2.0, 7)
@@ -174,13 +179,13 @@ def test_forged_embeddings_reach_the_server_and_no_one_else() -> None:
 def test_facts() -> None:
     """The facts agree with the history's scores, and the server's numbers are not trivial."""
     method = build(malicious=0.34, refresh=1)
-    made, _, _ = watched(method, 4, Federation.stack([federate(0), federate(1)]))
-    for run, facts in enumerate(method.facts(made.fed, made.state)):
+    trained, _, _ = watched(method, 4, Federation.stack([federate(0), federate(1)]))
+    for run, facts in enumerate(method.facts(trained.fed, trained.state)):
         scored = [a for a in facts["client_test"] if a is not None]
-        last = made.history.result(run)["after"]["last"]["test_clients"]
+        last = trained.history.result(run)["after"]["last"]["test_clients"]
         assert np.mean(scored) == pytest.approx(last) == pytest.approx(facts["client_mean"])
         assert np.std(scored) == pytest.approx(facts["client_sd"])
-        bad = malicious.malicious_clients(made.fed, 0.34)[made.fed.run == run].tolist()
+        bad = malicious.malicious_clients(trained.fed, 0.34)[trained.fed.run == run].tolist()
         assert facts["malicious_clients"] == [i for i, forged in enumerate(bad) if forged]
         honest = [a for a, b in zip(facts["client_test"], bad) if a is not None and not b]
         assert facts["honest_test"] == pytest.approx(np.mean(honest))
@@ -197,11 +202,11 @@ def _trained(method: FedSheafHN) -> tuple[Federation, State]:
 def test_rows_of_the_tables_differ() -> None:
     """Every row of Tables 4 and 5 is a separate run."""
     rows = {**MODULES, **NETWORKS}
-    made = {
+    weights = {
         name: train(build(**options), federate(), 7).state.personal["layer1.weight"] for name, options in rows.items()
     }
-    assert torch.equal(made["+ Dynamic embedding"], made["w/ Sheaf diffusion"])
-    different = [w for name, w in made.items() if name != "w/ Sheaf diffusion"]
+    assert torch.equal(weights["+ Dynamic embedding"], weights["w/ Sheaf diffusion"])
+    different = [w for name, w in weights.items() if name != "w/ Sheaf diffusion"]
     assert min(gap(a, b) for i, a in enumerate(different) for b in different[:i]) > 1e-6
 
 
@@ -215,10 +220,24 @@ def test_generated_features_are_prepared_as_the_graphs_own() -> None:
 def test_the_last_layer_of_a_plain_gcn_is_its_head() -> None:
     """With a plain GCN one convolution is generated and the second stays local (SH-Q11)."""
     method = FedSheafHN(model=GCN(FEATURES, CLASSES, HIDDEN), **BARE, **QUICK)
-    made = train(method, federate(), 2)
+    trained = train(method, federate(), 2)
     assert method.personal == ("layer2.weight", "layer2.bias")
     assert [name for name, _ in method.shapes] == ["layer1.weight", "layer1.bias"]
-    assert made.state.more.used.shape == (CLIENTS, HIDDEN)
+    assert trained.state.more.used.shape == (CLIENTS, HIDDEN)
+
+
+@pytest.mark.parametrize(("sign", "factor"), [("descent", 1), ("ascent", -1)])
+def test_delta_is_generated_minus_trained(sign: str, factor: int) -> None:
+    """Delta has one row for each client of a run; with the printed sign it is trained minus generated."""
+    method = build(sign=sign)
+    _, _, updates = watched(method, 1, Federation.stack([federate(0), federate(1)]))
+    members = slice(CLIENTS, 2 * CLIENTS)
+    delta, size = method.change(updates[0], members)
+    before, after = ({n: w[members] for n, w in part.items()} for part in (updates[0].before, updates[0].after))
+    assert delta.keys() == {name for name, _ in method.shapes}
+    assert all(torch.equal(w, factor * (before[name] - after[name])) for name, w in delta.items())
+    norms = [math.sqrt(sum(float(w[name].square().sum()) for name in delta)) for w in (delta, before)]
+    assert size == pytest.approx(norms[0] / norms[1]) and size > 0
 
 
 def test_registered_names() -> None:

@@ -33,7 +33,7 @@ def test_second_transcription_agrees() -> None:
 
 
 def test_numbers_are_counted(frame: pd.DataFrame) -> None:
-    """309 results in eight exhibits, 172 other numbers, ranges and settings, 4 cells OOM and 12 N/A."""
+    """There are 309 results in eight exhibits, 172 other numbers, ranges and settings, 4 cells OOM and 12 N/A."""
     printed = frame[~frame.value.isin(BLANK)]
     counts = printed.exhibit.value_counts().to_dict()
     assert {name: counts[name] for name in RESULTS} == RESULTS and sum(RESULTS.values()) == 309

@@ -1,4 +1,4 @@
-"""Readings of Tables 1 and 2 that need no run of their own, and differences that are looked at together."""
+"""Readings of Tables 1 and 2 that need no further run, and differences that are looked at together."""
 
 import math
 from typing import Any
@@ -30,15 +30,15 @@ def test_views_are_the_same_runs_scored_elsewhere() -> None:
     frame = tables.scored(pd.concat(parts, ignore_index=True))
     main = frame.groupby("method")["percent"].min()
     assert main.to_dict() == pytest.approx({"FedAvg": 50, "FedSheafHN": 80, "Local": 20})
-    found = readings.views(frame)
-    other, last = (found[name].groupby("method")["percent"].min() for name in ("the other view", "the last round"))
+    views = readings.views(frame)
+    other, last = (views[name].groupby("method")["percent"].min() for name in ("the other view", "the last round"))
     assert other.to_dict() == pytest.approx({"FedAvg": 70, "FedSheafHN": 30})
     assert last.to_dict() == pytest.approx({"FedAvg": 40, "FedSheafHN": 60, "Local": 90})
-    assert all(found[name]["seed"].tolist() == [0, 1] * len(found[name]["method"].unique()) for name in found)
+    assert all(views[name]["seed"].tolist() == [0, 1] * len(views[name]["method"].unique()) for name in views)
     assert readings.views(frame.assign(other=None))["the other view"].empty
     for exhibit in ("SH-T1", "SH-T2"):
         rows = listed("fedsheafhn", exhibit).set_index("reading")
-        assert set(rows.loc[list(found), "fixed"]) == {"after"}
+        assert set(rows.loc[list(views), "fixed"]) == {"after"}
 
 
 # -- differences looked at together -----------------------------------------------------------------------------------

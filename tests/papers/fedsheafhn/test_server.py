@@ -45,23 +45,23 @@ def test_server_gradient_is_a_vector_jacobian_product(maps: str) -> None:
     expected = through_the_clients(method, fed, state)
     _, _, updates = watched(method, 1)
     change = {name: updates[0].before[name] - updates[0].after[name] for name, _ in method.shapes}
-    found = state.more.servers[0].gradient(method.vectors_of(state.more.used), 0, change)
+    gradient = state.more.servers[0].gradient(method.vectors_of(state.more.used), 0, change)
     for name, g in expected.items():
         assert float(g.norm()) > 0, name
-        assert gap(found[name], 0.1 * g) < 1e-12, name
+        assert gap(gradient[name], 0.1 * g) < 1e-12, name
 
 
 def test_server_dropout_is_a_function_of_seed_round_and_place() -> None:
     """A share p of the entries is zero and the others are scaled; another seed, round or place draws others."""
     server: Server = build(hyper_dropout=0.3).start(federate())[1].more.servers[0]
     ones = torch.ones(200, 100, dtype=torch.float64)
-    found = server._dropout(4)(ones, 0.3, "mlp0")
-    assert found.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
-    assert float((found == 0).double().mean()) == pytest.approx(0.3, abs=0.02)
-    assert torch.equal(found, server._dropout(4)(ones, 0.3, "mlp0"))
+    dropped = server._dropout(4)(ones, 0.3, "mlp0")
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    assert float((dropped == 0).double().mean()) == pytest.approx(0.3, abs=0.02)
+    assert torch.equal(dropped, server._dropout(4)(ones, 0.3, "mlp0"))
     for other in (replace(server, seed=1)._dropout(4)(ones, 0.3, "mlp0"), server._dropout(5)(ones, 0.3, "mlp0")):
-        assert float((found == other).double().mean()) < 0.7
-    assert float((found == server._dropout(4)(ones, 0.3, "mlp1")).double().mean()) < 0.7
+        assert float((dropped == other).double().mean()) < 0.7
+    assert float((dropped == server._dropout(4)(ones, 0.3, "mlp1")).double().mean()) < 0.7
     assert server._dropout(4)(ones, 0.0, "mlp0") is ones
 
 
@@ -88,11 +88,11 @@ def test_plain_steps() -> None:
     """With "sgd" the server subtracts its rates times gradient and weight decay (SH-Q6)."""
     method = build(server_optimizer="sgd", hyper_weight_decay=0.1, sheaf_weight_decay=0.2, hyper_lr=1e-3, sheaf_lr=2e-3)
     _, start = method.start(federate())
-    made, _, updates = watched(method, 1)
+    trained, _, updates = watched(method, 1)
     change = {name: updates[0].before[name] - updates[0].after[name] for name, _ in method.shapes}
     server: Server = start.more.servers[0]
     gradient = server.gradient(method.vectors_of(start.more.used), 0, change)
-    for name, w in made.state.more.servers[0].weights.items():
+    for name, w in trained.state.more.servers[0].weights.items():
         old = server.weights[name]
         rate, decay = (1e-3, 0.1) if name.startswith("hyper") else (2e-3, 0.2)
         assert gap(w, old - rate * (gradient[name] + decay * old)) < 1e-12, name
@@ -171,10 +171,10 @@ def test_embeddings_are_refreshed_on_schedule(age: str, refresh: int) -> None:
     method = build(FedSheafHNAsCoded, refresh=refresh) if age == "coded" else build(age=age, refresh=refresh)
     _, states, updates = watched(method, 7)
     fed, first = method.start(federate())
-    made = {-1: first.more.used} | {r: method._embeddings(fed, u.after, r) for r, u in enumerate(updates)}
+    embeddings = {-1: first.more.used} | {r: method._embeddings(fed, u.after, r) for r, u in enumerate(updates)}
     able = updates[0].active[:, None]
-    made = {r: torch.where(able, x, first.more.used) for r, x in made.items()}
-    origin = [next(r for r, x in made.items() if torch.equal(x, s.more.used)) for s in states]
+    embeddings = {r: torch.where(able, x, first.more.used) for r, x in embeddings.items()}
+    origin = [next(r for r, x in embeddings.items() if torch.equal(x, s.more.used)) for s in states]
     expected = {
         ("printed", 3): [-1, -1, 0, 0, 0, 3, 3],
         ("fresh", 3): [-1, -1, 2, 2, 2, 5, 5],
@@ -194,12 +194,12 @@ def test_as_coded_is_local_training_with_given_biases() -> None:
     their matrices and heads. With generated biases of zero the result equals local training.
     """
     method = build(FedSheafHNAsCoded, warmup=0)
-    made, _, updates = watched(method, 4)
+    trained, _, updates = watched(method, 4)
     start = method.start(federate())[1].more.servers[0].weights
-    moved = {name: gap(w, start[name]) for name, w in made.state.more.servers[0].weights.items()}
+    moved = {name: gap(w, start[name]) for name, w in trained.state.more.servers[0].weights.items()}
     assert max(d for name, d in moved.items() if name.startswith("hyper")) == 0
     assert min(d for name, d in moved.items() if name.startswith("sheaf") and bool(start[name].any())) > 0
-    assert made.state.more.delta == (0.0,)
+    assert trained.state.more.delta == (0.0,)
     for t in range(1, 4):
         for name, w in updates[t].before.items():
             assert torch.equal(w, updates[t - 1].after[name]) != name.endswith(("1.bias", "2.bias")), name

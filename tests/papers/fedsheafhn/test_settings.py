@@ -23,10 +23,10 @@ TRAINING = {
 @pytest.mark.parametrize("dataset", TRAINING)
 def test_all_methods_train_as_section_4_1_says(dataset: str) -> None:
     """Rounds, local epochs, two convolutions of width 128, the split 40/30/30 and five runs are those of the text."""
-    mine = [run for run in RUNS if run.dataset == dataset]
-    assert {run.clients for run in mine} == {10, 20, 30, 50} and {run.seed for run in mine} == set(range(5))
-    assert {run.split for run in mine} == {"40/30/30"} and len({run.method for run in mine}) == 11
-    for run in (run for run in mine if run.seed == 0):
+    runs = [run for run in RUNS if run.dataset == dataset]
+    assert {run.clients for run in runs} == {10, 20, 30, 50} and {run.seed for run in runs} == set(range(5))
+    assert {run.split for run in runs} == {"40/30/30"} and len({run.method for run in runs}) == 11
+    for run in (run for run in runs if run.seed == 0):
         method, loop = tasks.method(run, features=20, classes=4)
         assert (loop["rounds"], method.local_epochs) == TRAINING[dataset]
         assert method.model.widths == [(20, 128), (128, 128), (128, 4)]  # the last is the head

@@ -20,8 +20,8 @@ NODES, EXACT = 7, 1e-12
 
 def pairs(seed: int = 0) -> Tensor:
     """Return the edges of a connected graph with a node of degree one."""
-    found = {(i, i + 1) for i in range(NODES - 1)} | {(0, 3), (1, 4), (2, 5)} if not seed else {(0, 2), (1, 2), (2, 4)}
-    return torch.tensor(sorted(found)).T
+    edges = {(i, i + 1) for i in range(NODES - 1)} | {(0, 3), (1, 4), (2, 5)} if not seed else {(0, 2), (1, 2), (2, 4)}
+    return torch.tensor(sorted(edges)).T
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -62,14 +62,14 @@ def test_laplacian_is_eq_5(kind: str, stalk: int) -> None:
     """The Laplacian is delta^T delta and Eq. 5 node by node, symmetric and positive semi-definite (SH-I1)."""
     edges = pairs()
     first, second = maps(kind, stalk, edges.shape[1])
-    found = sheaf.matrix(sheaf.laplacian(first, second, edges, NODES)).numpy()
+    whole = sheaf.matrix(sheaf.laplacian(first, second, edges, NODES)).numpy()
     delta = coboundary(first, second, edges)
     x = normal(NODES * stalk, 4, seed=1).numpy()
-    assert np.abs(found - delta.T @ delta).max() < EXACT
-    assert np.abs(found @ x - by_definition(first, second, edges, x)).max() < EXACT
-    assert np.abs(found - found.T).max() < EXACT
-    assert np.linalg.eigvalsh(found).min() > -EXACT
-    assert np.einsum("ij,ij->", x, found @ x) == pytest.approx(np.square(delta @ x).sum(), rel=1e-12)
+    assert np.abs(whole - delta.T @ delta).max() < EXACT
+    assert np.abs(whole @ x - by_definition(first, second, edges, x)).max() < EXACT
+    assert np.abs(whole - whole.T).max() < EXACT
+    assert np.linalg.eigvalsh(whole).min() > -EXACT
+    assert np.einsum("ij,ij->", x, whole @ x) == pytest.approx(np.square(delta @ x).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("stalk", [1, 2, 3])
@@ -102,9 +102,9 @@ def test_normalisation_is_eq_6(kind: str, stalk: int, augmented: bool) -> None:
         part = slice(v * stalk, (v + 1) * stalk)
         value, vector = np.linalg.eigh(whole[part, part] + augmented * np.eye(stalk))
         inverse[part, part] = vector @ np.diag(np.where(value > 1e-12, value, np.inf) ** -0.5) @ vector.T
-    found = sheaf.matrix(sheaf.normalised(blocks, augmented, diagonal=kind != "general")).numpy()
-    assert np.abs(found - inverse @ whole @ inverse).max() < 1e-10
-    values = np.linalg.eigvalsh(found)
+    normal_form = sheaf.matrix(sheaf.normalised(blocks, augmented, diagonal=kind != "general")).numpy()
+    assert np.abs(normal_form - inverse @ whole @ inverse).max() < 1e-10
+    values = np.linalg.eigvalsh(normal_form)
     assert values.min() > -1e-10 and values.max() < 2 + 1e-10
     if augmented:
         assert values.max() < 2
@@ -116,9 +116,9 @@ def test_a_node_without_edges_keeps_a_zero_row() -> None:
     for kind in sheaf.MAPS:
         first, second = maps(kind, 2, edges.shape[1])
         blocks = sheaf.laplacian(first, second, edges, NODES)
-        found = sheaf.normalised(blocks, augmented=False, diagonal=kind != "general")
-        assert bool(found.isfinite().all())
-        assert not bool(found[3].any()) and not bool(found[:, 3].any())
+        scaled = sheaf.normalised(blocks, augmented=False, diagonal=kind != "general")
+        assert bool(scaled.isfinite().all())
+        assert not bool(scaled[3].any()) and not bool(scaled[:, 3].any())
 
 
 def test_orthogonal_maps_are_rotations() -> None:
@@ -187,8 +187,8 @@ def test_nearest_neighbours() -> None:
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
     """GCN and GAT layers equal PyG's with ELU (Table 5), with and without a residual connection."""
-    made = Diffusion(kind=kind, steps=2, channels=4, dropout=0.0, residual=residual)
-    weights = {name: w.double() for name, w in made.init(3, width=5).items()}
+    diffusion = Diffusion(kind=kind, steps=2, channels=4, dropout=0.0, residual=residual)
+    weights = {name: w.double() for name, w in diffusion.init(3, width=5).items()}
     x, edges = normal(NODES, 5), pairs()
     both = torch.cat([edges, edges.flip(0)], 1)
     h = torch.nn.functional.elu(x @ weights["sheaf.encode.weight"] + weights["sheaf.encode.bias"])
@@ -201,32 +201,32 @@ def test_other_layers_equal_pyg(kind: str, residual: bool) -> None:
                 layer.att_dst.copy_(weights[f"sheaf.{t}.target"].view(1, 1, -1))
             h = torch.nn.functional.elu(layer(h, both)) + (h if residual else 0)
     expected = h @ weights["sheaf.decode.weight"] + weights["sheaf.decode.bias"]
-    assert gap(made(weights, x, edges, keep_all), expected) < EXACT
+    assert gap(diffusion(weights, x, edges, keep_all), expected) < EXACT
 
 
-def plain_diffusion(made: Diffusion, weights: dict[str, Tensor], h: np.ndarray, edges: Tensor) -> np.ndarray:
+def plain_diffusion(part: Diffusion, weights: dict[str, Tensor], h: np.ndarray, edges: Tensor) -> np.ndarray:
     """Run Eq. 5 to 8 with maps edge by edge, the coboundary and the Kronecker product."""
-    d, w = made.stalk, {name: v.numpy() for name, v in weights.items()}
-    x = h.reshape(NODES * d, made.channels)
+    d, w = part.stalk, {name: v.numpy() for name, v in weights.items()}
+    x = h.reshape(NODES * d, part.channels)
     delta = np.zeros(0)
-    for t in range(made.steps):
-        if t == 0 or made.maps_made == "layer":
-            flat, found = x.reshape(NODES, -1), []
+    for t in range(part.steps):
+        if t == 0 or part.maps_made == "layer":
+            flat, values = x.reshape(NODES, -1), []
             for u, v in [*edges.T.tolist(), *edges.flip(0).T.tolist()]:
                 z = np.concatenate([flat[u], flat[v]])
-                if made.learner == "mlp":
+                if part.learner == "mlp":
                     z = np.maximum(z @ w[f"sheaf.{t}.map0.weight"] + w[f"sheaf.{t}.map0.bias"], 0)
-                last = "map1" if made.learner == "mlp" else "map0"
-                found.append(np.tanh(z @ w[f"sheaf.{t}.{last}.weight"]))
-            both = sheaf.as_maps(torch.from_numpy(np.array(found)), made.maps, d)
+                last = "map1" if part.learner == "mlp" else "map0"
+                values.append(np.tanh(z @ w[f"sheaf.{t}.{last}.weight"]))
+            both = sheaf.as_maps(torch.from_numpy(np.array(values)), part.maps, d)
             delta = coboundary(*both.chunk(2), edges)
             whole = delta.T @ delta
-            block = np.kron(np.eye(NODES), np.ones((d, d))) * whole + made.augmented * np.eye(NODES * d)
+            block = np.kron(np.eye(NODES), np.ones((d, d))) * whole + part.augmented * np.eye(NODES * d)
             value, vector = np.linalg.eigh(block)
             root = vector @ np.diag(value**-0.5) @ vector.T
             delta = root @ whole @ root
         inner = delta @ np.kron(np.eye(NODES), w[f"sheaf.{t}.w1"]) @ x @ w[f"sheaf.{t}.w2"]
-        kept_share = 1 + np.tanh(np.tile(w[f"sheaf.{t}.eps"], (NODES, 1))) if made.gate else 1.0
+        kept_share = 1 + np.tanh(np.tile(w[f"sheaf.{t}.eps"], (NODES, 1))) if part.gate else 1.0
         x = kept_share * x - np.where(inner > 0, inner, np.expm1(np.minimum(inner, 0)))
     return x.reshape(NODES, -1)
 
@@ -236,39 +236,39 @@ def plain_diffusion(made: Diffusion, weights: dict[str, Tensor], h: np.ndarray, 
 def test_diffusion_is_eq_7_and_8(kind: str, stalk: int, learner: str, maps_made: str, gate: bool) -> None:
     """Three layers equal the equations written out in NumPy for every kind of maps (SH-I2)."""
     sizes = {"steps": 3, "channels": 4, "stalk": stalk, "maps": kind}
-    made = Diffusion(**sizes, learner=learner, maps_made=maps_made, gate=gate, dropout=0.0)
-    weights = {name: w.double() for name, w in made.init(1, width=6).items()}
+    part = Diffusion(**sizes, learner=learner, maps_made=maps_made, gate=gate, dropout=0.0)
+    weights = {name: w.double() for name, w in part.init(1, width=6).items()}
     for t in range(3):
         weights[f"sheaf.{t}.w1"] = weights[f"sheaf.{t}.w1"] + 0.3 * normal(stalk, stalk, seed=t)
         if gate:
             weights[f"sheaf.{t}.eps"] = normal(stalk, 1, seed=t)
-    h, edges = normal(NODES, made.state), pairs()
-    found = made.states(weights, h, edges)[-1].numpy()
-    assert np.abs(found - plain_diffusion(made, weights, h.numpy(), edges)).max() < 1e-10
-    assert np.abs(found - h.numpy()).max() > 1e-3
+    h, edges = normal(NODES, part.state), pairs()
+    states = part.states(weights, h, edges)[-1].numpy()
+    assert np.abs(states - plain_diffusion(part, weights, h.numpy(), edges)).max() < 1e-10
+    assert np.abs(states - h.numpy()).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", sheaf.MAPS)
 def test_the_map_learner_is_alive(kind: str) -> None:
     """The learner has a gradient, W2 starts orthogonal, and maps frozen at the identity change the output."""
-    made = Diffusion(steps=2, channels=4, stalk=2, maps=kind, dropout=0.0)
-    weights = {name: w.double().requires_grad_() for name, w in made.init(1, width=6).items()}
+    part = Diffusion(steps=2, channels=4, stalk=2, maps=kind, dropout=0.0)
+    weights = {name: w.double().requires_grad_() for name, w in part.init(1, width=6).items()}
     x, edges = normal(NODES, 6), pairs()
-    out = made(weights, x, edges, keep_all)
+    out = part(weights, x, edges, keep_all)
     for name, grad in zip(weights, torch.autograd.grad(out.square().sum(), list(weights.values()))):
         assert float(grad.norm()) > 1e-6, name
     w2 = weights["sheaf.0.w2"].detach()
     assert gap(w2.T @ w2, torch.eye(4, dtype=torch.float64)) < EXACT
     silent = {name: torch.zeros_like(w) if ".map" in name else w for name, w in weights.items()}
-    assert gap(out, made(silent, x, edges, keep_all)) > 1e-3
+    assert gap(out, part(silent, x, edges, keep_all)) > 1e-3
 
 
 def test_no_edges_leave_the_states() -> None:
     """With a single client every layer keeps its state."""
-    made = Diffusion(steps=2, channels=4, stalk=2, maps="general", dropout=0.0)
-    weights = {name: w.double() for name, w in made.init(1, width=6).items()}
-    h = normal(1, made.state)
-    assert torch.equal(made.states(weights, h, complete(1))[-1], h)
+    part = Diffusion(steps=2, channels=4, stalk=2, maps="general", dropout=0.0)
+    weights = {name: w.double() for name, w in part.init(1, width=6).items()}
+    h = normal(1, part.state)
+    assert torch.equal(part.states(weights, h, complete(1))[-1], h)
 
 
 def test_adjacency_is_that_of_a_gcn() -> None:

@@ -40,9 +40,9 @@ def verdicts(result: dict[str, Any]) -> dict[str, str]:
     return {row["id"]: row["verdict"] for row in result["checks"]}
 
 
-def controls(found: dict[str, str]) -> set[str]:
-    assert checks.MISSED not in found.values()
-    return {name for name, verdict in found.items() if verdict == checks.CAUGHT}
+def controls(outcomes: dict[str, str]) -> set[str]:
+    assert checks.MISSED not in outcomes.values()
+    return {name for name, verdict in outcomes.items() if verdict == checks.CAUGHT}
 
 
 # -- identities -------------------------------------------------------------------------------------------------------
@@ -52,9 +52,9 @@ def controls(found: dict[str, str]) -> set[str]:
 def test_identities_hold_to_machine_precision(seed: int) -> None:
     """Every identity holds within 1e-12, and every control is far from it."""
     result = compute("check", "FedSheafHN-identities", seed)
-    found = verdicts(result)
-    assert controls(found) == {"SH-I1-control", "SH-I2-control", "SH-I3-control"}
-    assert set(found.values()) == {"holds", "fails, as it must"}
+    outcomes = verdicts(result)
+    assert controls(outcomes) == {"SH-I1-control", "SH-I2-control", "SH-I3-control"}
+    assert set(outcomes.values()) == {"holds", "fails, as it must"}
     for row in result["checks"]:
         assert row["measured"] > 0.1 if row["id"].endswith("control") else row["measured"] < 1e-12, row
 
@@ -80,12 +80,12 @@ def test_identities_fail_for_a_wrong_laplacian(monkeypatch: pytest.MonkeyPatch) 
 def test_theorem_1_and_lemmas() -> None:
     """The checks find which statements hold and which fail as printed, and the bound keeps its floor."""
     result = compute("check", "FedSheafHN-convergence", rounds=256)
-    found = verdicts(result)
+    outcomes = verdicts(result)
     printed = {"SH-L2-printed", "SH-L4-printed", "SH-Th1-printed"}
-    assert controls(found) == {f"SH-{name}-control" for name in ("L1", "L3", "L3-drift", "Th1-noise", "Th1-start")}
+    assert controls(outcomes) == {f"SH-{name}-control" for name in ("L1", "L3", "L3-drift", "Th1-noise", "Th1-start")}
     first = next(row for row in result["checks"] if row["id"] == "SH-Th1-start")
     assert first["measured"] > 0.4 * first["bound"]  # met within a factor of 2.5, so that a smaller bound would show
-    assert {name for name, verdict in found.items() if verdict == "fails"} == {"SH-Th1-floor"} | printed
+    assert {name for name, verdict in outcomes.items() if verdict == "fails"} == {"SH-Th1-floor"} | printed
     curve = result["curve"]
     assert curve["T"] == [16, 64, 256]
     assert curve["measured"] == sorted(curve["measured"], reverse=True)
@@ -100,15 +100,15 @@ def test_the_printed_left_side_of_lemma_2_is_the_clients_moves() -> None:
     The form without the bracket keeps a part that does not depend on beta. The closed one holds where L7 is one.
     """
     problem = Problem(2, a=1.5, k=0.0, mu=0.05, sigma=0.0, local=2)
-    found = [convergence.lemma2(problem, beta, printed=True)[0] for beta in (0.05, 0.2)]
+    ratios = [convergence.lemma2(problem, beta, printed=True)[0] for beta in (0.05, 0.2)]
     worst = 0.0
     for state in range(8):
         eta = 2 * random.normal((problem.size,), "state", problem.seed, state)
         by_eta, _ = problem.gradients(eta, torch.zeros(problem.clients, problem.size, dtype=torch.float64))
         worst = max(worst, float(by_eta.square().sum(-1).max()))
     c = problem.constants
-    assert found == pytest.approx([worst / (3 * (c["L7"] * c["b3"] * c["b2"]) ** 2)] * 2)
-    assert found[0] > 1 > convergence.lemma2(Problem(), 0.05, printed=True)[0]
+    assert ratios == pytest.approx([worst / (3 * (c["L7"] * c["b3"] * c["b2"]) ** 2)] * 2)
+    assert ratios[0] > 1 > convergence.lemma2(Problem(), 0.05, printed=True)[0]
 
 
 def autodiff(problem: Problem, eta: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,34 +205,36 @@ def test_a_gap_that_is_nan_breaks_theorem_2(monkeypatch: pytest.MonkeyPatch) -> 
             right = getattr(generalization, name)
             patch.setattr(generalization, name, lambda n, m, *a, f=right: math.nan if n == 4 else f(n, m, *a))
             rows = compute("check", "FedSheafHN-generalization", most_clients=16, samples=100)["checks"]
-        found = {row["id"]: row["verdict"] for row in rows}
-        assert {found[id_] for id_ in broken} == {"fails"}, found
-    assert found["SH-Th2-optimism"] == "fails"
+        outcomes = {row["id"]: row["verdict"] for row in rows}
+        assert {outcomes[id_] for id_ in broken} == {"fails"}, outcomes
+    assert outcomes["SH-Th2-optimism"] == "fails"
 
 
 # -- generalization ---------------------------------------------------------------------------------------------------
 
 
 def test_theorem_2() -> None:
-    """The gap shrinks with N and M as the theorem says, but that of heads alone exceeds the printed bound."""
+    """The gap shrinks with N and M as the theorem says, but that of only heads exceeds the printed bound."""
     result = compute("check", "FedSheafHN-generalization", most_clients=16, samples=100)
-    found = verdicts(result)
-    assert controls(found) == {"SH-Th2-control", "SH-Th2-heads-control"}
-    failed = {name for name, verdict in found.items() if verdict == "fails"}
+    outcomes = verdicts(result)
+    assert controls(outcomes) == {"SH-Th2-control", "SH-Th2-heads-control"}
+    failed = {name for name, verdict in outcomes.items() if verdict == "fails"}
     assert failed - {"SH-Th2-printed-64"} == {"SH-Th2-printed-128", "SH-Th2-printed-256"}
     assert list(zip(result["gap"]["N"], result["gap"]["M"])) == [(n, m) for n in (1, 4, 16) for m in (50, 100)]
-    assert {name for name in STATED if name.startswith("SH-Th2")} <= set(found)  # a row of another name would not count
+    assert {name for name in STATED if name.startswith("SH-Th2")} <= set(
+        outcomes
+    )  # a row of another name would not count
 
 
 def test_heads_exceed_the_printed_bound_from_some_number_of_clients_on() -> None:
     """The gap itself is compared with xi: it is below it with few clients, and above it with many."""
-    found = {row["id"]: row for row in generalization._check_heads(0, 200)}
+    checked = {row["id"]: row for row in generalization._check_heads(0, 200)}
     for n in generalization.MANY:
-        one = found[f"SH-Th2-printed-{n}"]
+        one = checked[f"SH-Th2-printed-{n}"]
         gap_, xi = generalization.largest_gap(n, 200, 0, 0, 8), generalization.bound(n, 200, 8, 0)
         assert one["measured"] == pytest.approx(gap_ / xi) and one["bound"] == 1
         assert one["verdict"] == ("holds" if gap_ <= xi else "fails") and f"N = {n}" in one["statement"]
-    assert [found[f"SH-Th2-printed-{n}"]["verdict"] for n in generalization.MANY] == ["holds", "fails", "fails"]
+    assert [checked[f"SH-Th2-printed-{n}"]["verdict"] for n in generalization.MANY] == ["holds", "fails", "fails"]
 
 
 @pytest.mark.parametrize("which", ["shared", "own"])
@@ -246,12 +248,12 @@ def test_heads_that_are_what_another_count_says_change_the_verdicts(
         return right(n, m, seed, own, shared) if which == "shared" else right(n, m if shared else 1, seed, shared, own)
 
     monkeypatch.setattr(generalization, "largest_gap", other)
-    found = {row["id"]: row["verdict"] for row in generalization._check_heads(0, 100)}
-    failed = {name for name, verdict in found.items() if verdict == "fails"}
+    outcomes = {row["id"]: row["verdict"] for row in generalization._check_heads(0, 100)}
+    failed = {name for name, verdict in outcomes.items() if verdict == "fails"}
     printed = {f"SH-Th2-printed-{n}" for n in generalization.MANY}
     if which == "shared":  # and the parameters that stand in their place are each client's own
-        assert failed == {"SH-Th2-shared"} and found["SH-Th2-heads"] == "holds"
-        assert found["SH-Th2-heads-control"] == checks.MISSED
+        assert failed == {"SH-Th2-shared"} and outcomes["SH-Th2-heads"] == "holds"
+        assert outcomes["SH-Th2-heads-control"] == checks.MISSED
     else:
         assert failed == printed | {"SH-Th2-heads"}
 
@@ -260,24 +262,24 @@ def test_a_head_whose_gap_is_nan_passes_no_check(monkeypatch: pytest.MonkeyPatch
     """One number of clients whose gap is NaN fails its printed row, both rows over all N, and misses the control."""
     right = generalization.largest_gap
     monkeypatch.setattr(generalization, "largest_gap", lambda n, *a: math.nan if n == 64 else right(n, *a))
-    found = {row["id"]: row["verdict"] for row in generalization._check_heads(0, 50)}
-    assert {found[f"SH-Th2-{name}"] for name in ("printed-64", "shared", "heads")} == {"fails"}
-    assert found["SH-Th2-heads-control"] == checks.MISSED
+    outcomes = {row["id"]: row["verdict"] for row in generalization._check_heads(0, 50)}
+    assert {outcomes[f"SH-Th2-{name}"] for name in ("printed-64", "shared", "heads")} == {"fails"}
+    assert outcomes["SH-Th2-heads-control"] == checks.MISSED
 
 
 def test_largest_gap_is_reached_and_never_passed() -> None:
     """No random parameters pass the closed form of the largest gap, and the best ones reach it."""
     clients, samples = 3, 20
     e = generalization._means_on_sphere(clients, samples, 4, 1, 0, "shared")[0] / math.sqrt(2)
-    own = generalization._means_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
+    personal = generalization._means_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
     largest = generalization.largest_gap(clients, samples, 0, shared=4, own=2, repeats=1)
     rng = np.random.default_rng(0)
     phi, u = rng.normal(size=(5000, 4)), rng.normal(size=(5000, clients, 2))
     phi /= np.linalg.norm(phi, axis=1, keepdims=True)
     u /= np.linalg.norm(u, axis=2, keepdims=True)
-    gaps = np.abs(phi @ e.mean(0) + np.einsum("knd,nd->kn", u, own).mean(1))
+    gaps = np.abs(phi @ e.mean(0) + np.einsum("knd,nd->kn", u, personal).mean(1))
     assert gaps.max() <= largest
-    best = e.mean(0) @ e.mean(0) / np.linalg.norm(e.mean(0)) + np.linalg.norm(own, axis=1).mean()
+    best = e.mean(0) @ e.mean(0) / np.linalg.norm(e.mean(0)) + np.linalg.norm(personal, axis=1).mean()
     assert best == pytest.approx(largest)
 
 
@@ -306,31 +308,31 @@ def test_statistics() -> None:
     data = datasets.assemble("block", "", "40/30/30", 0)
     for spec, clients in (("random(equal=True)", 6), ("overlapping-metis(parts=2)", 10), ("single", 1)):
         given = run("check", "FedSheafHN-statistics").replace(partition=spec, clients=clients)
-        found = statistics.statistics(given)["result"]
+        result = statistics.statistics(given)["result"]
         parts = partition.partition(data, spec, clients, 0)
         whole = networkx.Graph(list(map(tuple, data.edge_index.T.tolist())))
         whole.add_nodes_from(range(60))
         graphs = [whole.subgraph(part.tolist()) for part in parts]
-        assert found["nodes"] == pytest.approx(np.mean([len(g) for g in graphs]))
-        assert found["edges"] == pytest.approx(np.mean([2 * g.number_of_edges() for g in graphs]))
-        assert found["clustering"] == pytest.approx(np.mean([networkx.average_clustering(g) for g in graphs]))
-        assert (found["clients"], found["classes"]) == (clients, 3)
+        assert result["nodes"] == pytest.approx(np.mean([len(g) for g in graphs]))
+        assert result["edges"] == pytest.approx(np.mean([2 * g.number_of_edges() for g in graphs]))
+        assert result["clustering"] == pytest.approx(np.mean([networkx.average_clustering(g) for g in graphs]))
+        assert (result["clients"], result["classes"]) == (clients, 3)
         guesses = []
         for part in parts:
             train, test = ([int(data.y[v]) for v in part if data[f"{split}_mask"][v]] for split in ("train", "test"))
             guess = max(range(3), key=train.count)
             guesses += [test.count(guess) / len(test)] if test else []
-        assert found["majority"] == pytest.approx(np.mean(guesses))
+        assert result["majority"] == pytest.approx(np.mean(guesses))
         labels = [torch.bincount(data.y[part], minlength=3).double().numpy() for part in parts]
         shares = [x / x.sum() for x in labels]
         values = [jensen_shannon(p, q) for i, p in enumerate(shares) for q in shares[:i]]
         if clients == 1:
-            assert found["heterogeneity"] is None and found["divergence_base2"] is None
+            assert result["heterogeneity"] is None and result["divergence_base2"] is None
             continue
-        assert found["divergence"] == pytest.approx(np.median(values))
-        assert found["divergence_base2"] == pytest.approx(np.median(values) / math.log(2))
-        assert found["heterogeneity"] == pytest.approx(np.median(np.sqrt(values)))
-        assert found["heterogeneity_base2"] == pytest.approx(np.median(np.sqrt(values)) / math.sqrt(math.log(2)))
+        assert result["divergence"] == pytest.approx(np.median(values))
+        assert result["divergence_base2"] == pytest.approx(np.median(values) / math.log(2))
+        assert result["heterogeneity"] == pytest.approx(np.median(np.sqrt(values)))
+        assert result["heterogeneity_base2"] == pytest.approx(np.median(np.sqrt(values)) / math.sqrt(math.log(2)))
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
@@ -355,15 +357,15 @@ def test_clustering_of_single_nodes() -> None:
 def test_server_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's seconds are part of a round's, its weights are counted, and timing changes no training."""
     monkeypatch.setattr(process, "peak_mebibytes", lambda work, *arguments: (work(*arguments), 64.0)[1])
-    found = compute("bench", "FedSheafHN-server", rounds=2, **SMALL)
-    timing = found["timing"]
+    result = compute("bench", "FedSheafHN-server", rounds=2, **SMALL)
+    timing = result["timing"]
     assert 0 < timing["server_seconds"] < timing["round_seconds"]
     assert timing["peak_mebibytes"] == 64
     method = FedSheafHN(model=GCNHead(7, 3, 6), hyper_hidden=8, channels=4, steps=2)
     data = datasets.assemble("block", "", "40/30/30", 0)
     fed = Federation.of(data, partition.partition(data, "random(equal=True)", 6, 0), 0)
     weights = method.start(fed)[1].more.servers[0].weights
-    assert found["server_scalars"] == sum(w.numel() for w in weights.values())
+    assert result["server_scalars"] == sum(w.numel() for w in weights.values())
     average = compute("bench", "FedSheafHN-server", of="FedAvg", rounds=2, memory=False, model="GCNHead", hidden=6)
     assert "peak_mebibytes" not in average["timing"]
     assert average["server_scalars"] == sum(w.numel() for w in GCNHead(7, 3, 6).init([0]).values())

@@ -63,7 +63,7 @@ def distances(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """Return Table 5 with the columns of `distances`.
 
-    As in `compare.table`, a stand-in is shown in the cells of its graph where no run on the real data exists.
+    A stand-in is shown in the cells of its graph where no run on the real data exists, as in `compare.table`.
     """
     spreads = distances(frame.assign(method=frame["row"]), CELL).reset_index().astype({"dataset": str, "clients": str})
     graph = spreads["dataset"].str.removesuffix("~standin")
@@ -159,8 +159,8 @@ def stages(frame: pd.DataFrame) -> pd.DataFrame:
     return table.astype(dict.fromkeys(STAGES[1:], float))
 
 
-def switched_off(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return what the trained servers of Figure 3 lose when a part is switched off, in percent and points.
+def ablation_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Compare the trained servers of Figure 3 with the same servers without one part, in percent and points.
 
     The columns `changed` (share of predictions), `received` and `trained` (accuracies before and after local epochs)
     are means over seeds. The last two have their difference to the server as trained with its 95% interval.
@@ -209,7 +209,7 @@ def new_procedure(frame: pd.DataFrame) -> pd.DataFrame:
 # --- malicious clients -------------------------------------------------------------------------------------------
 
 
-def attacked(frame: pd.DataFrame) -> pd.DataFrame:
+def attack_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each run and attack (SH-F7); an honest run starts the line of each attack."""
     lines = [
         rows.assign(**{"method and attack": rows["method"] + ", " + attack})
@@ -220,8 +220,8 @@ def attacked(frame: pd.DataFrame) -> pd.DataFrame:
     return table[["dataset", "method", "seed", "method and attack", "malicious clients (share)", "percent"]]
 
 
-def losses(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy that forged embeddings cost each run: `loss`, in points, to the same seed without them."""
+def attack_cost(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `loss`, the points of accuracy that forged embeddings cost each run, compared with the same seed."""
     keys = ["dataset", "method", "seed"]
     honest = frame.loc[frame["ratio"].eq(0), [*keys, "percent"]].drop_duplicates(keys)
     rows = frame[frame["ratio"].gt(0)].merge(honest, "left", on=keys, suffixes=("", "_honest"))
@@ -230,10 +230,10 @@ def losses(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def attack_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean accuracy for each method, attack and share, and what the attack costs with its interval."""
+    """Return the mean accuracy for each method, attack and share, and the cost of the attack with its interval."""
     keys = ["dataset", "method and attack", "malicious clients (share)"]
-    means = attacked(frame).groupby(keys, sort=False)["percent"].agg(["mean", "std", "count"])
-    cost = losses(frame).rename(columns={"ratio": keys[-1]})
+    means = attack_runs(frame).groupby(keys, sort=False)["percent"].agg(["mean", "std", "count"])
+    cost = attack_cost(frame).rename(columns={"ratio": keys[-1]})
     cost["method and attack"] = cost["method"] + ", " + cost["attack"].astype(str)
     runs = cost.set_index([*keys, "seed"])["loss"].astype(float)
     return means.join(intervals(runs, "cost")).rename(columns={"count": "runs"}).reset_index()
@@ -243,9 +243,9 @@ def attack_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def server_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return seconds of the server and of a round, and peak memory, beside the published numbers (SH-T6).
+    """Return seconds of the server and of a round, and peak memory, next to the published numbers (SH-T6).
 
-    The published numbers belong to ogbn-arxiv on a GPU, and none stands beside a stand-in. `relative` is the server's
+    The published numbers belong to ogbn-arxiv on a GPU, and a stand-in has none. `relative` is the server's
     time over that of FedSheafHN at 20 clients on the same graph; it is empty where that was timed in another
     environment.
     """
@@ -266,7 +266,7 @@ def server_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def server_growth(table: pd.DataFrame) -> pd.DataFrame:
-    """Return how far the server's time lies above that at 20 clients, in percent, beside the printed one (SH-X1).
+    """Return how far the server's time lies above that at 20 clients, in percent, next to the printed one (SH-X1).
 
     The paper's other numbers on cost follow. It gives them in prose, without naming the graph.
     """

@@ -14,9 +14,17 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.papers.fedsheafhn.exhibits import settings
-from fedrepro.papers.fedsheafhn.exhibits.ablations import SERVER_SECONDS, losses, new_clients, server_table
+from fedrepro.papers.fedsheafhn.exhibits.ablations import SERVER_SECONDS, attack_cost, new_clients, server_table
 from fedrepro.papers.fedsheafhn.exhibits.settings import ABLATED, DATASETS, OTHERS, OURS
-from fedrepro.papers.fedsheafhn.exhibits.tables import CELL, SHEAF, over_clients, printed, rival_of, rounds_of, standing
+from fedrepro.papers.fedsheafhn.exhibits.tables import (
+    CELL,
+    SHEAF,
+    over_clients,
+    printed,
+    rank_against_rivals,
+    rival_of,
+    rounds_of,
+)
 from fedrepro.reporting import checks, claims, frames
 from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Paired, common
@@ -75,10 +83,10 @@ def cell_by_cell(get: Get) -> tuple[str, str]:
     parts: Parts = {name: (gap, 0.0, math.inf) for name, gap in gap_of.items() if name in told_of}
     texts = []
     for other in OTHERS:
-        found = [gap for _, gaps in columns if (gap := gaps[other])]
-        above, sure = (sum(gap[index] > 0 for gap in found) for index in (0, 1))
-        below = sum(gap.high < 0 for gap in found)
-        texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(found)}"] if found else []
+        over_other = [gap for _, gaps in columns if (gap := gaps[other])]
+        above, sure = (sum(gap[index] > 0 for gap in over_other) for index in (0, 1))
+        below = sum(gap.high < 0 for gap in over_other)
+        texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(over_other)}"] if over_other else []
     (claim,) = claims.named(CLAIMS, ["SH-C1-cells"])
     evidence, verdict = judge_claim(parts, quantifier=claim.quantifier)
     ahead, cells = printed_lead()
@@ -96,13 +104,13 @@ def printed_lead() -> tuple[int, int]:
 
 
 def by_graph(get: Get, exhibit_id: str, column: str) -> pd.Series:
-    """Return the mean of a column of `standing` over the columns of a table, indexed by real graph."""
-    return standing(get(exhibit_id)).groupby("dataset", sort=False)[column].mean()
+    """Return the mean of a column of `rank_against_rivals` over the columns of a table, indexed by real graph."""
+    return rank_against_rivals(get(exhibit_id)).groupby("dataset", sort=False)[column].mean()
 
 
 def over_graphs(get: Get) -> Parts:
     """Return FedSheafHN minus Local, averaged over the columns of each graph of both tables, over the graphs."""
-    both = pd.concat([standing(get(exhibit_id)) for exhibit_id in TABLES], ignore_index=True)
+    both = pd.concat([rank_against_rivals(get(exhibit_id)) for exhibit_id in TABLES], ignore_index=True)
     means = both.groupby("dataset", sort=False)["over Local"].mean()
     return {f"{len(means)} graphs" if len(means) > 1 else "": (common(means, 0 * means), 0.0, math.inf)}
 
@@ -209,7 +217,7 @@ def optima(get: Get) -> Parts:
     return parts
 
 
-# What forged embeddings cost FED-PUB minus what they cost FedSheafHN. A gain is a negative cost, and no cost is cut off
+# The cost of forged embeddings for FED-PUB minus that for FedSheafHN. A gain is a negative cost, and no cost is cut off
 # at zero: if only the costs above zero counted, the noisier method would pay for its noise.
 COSTS = Difference(
     "SH-F7",
@@ -218,7 +226,7 @@ COSTS = Difference(
     {"dataset": ABLATED, "ratio": settings.MALICIOUS[1:], "attack": settings.ATTACKS},
     above=0.0,
     value="loss",
-    of=losses,
+    of=attack_cost,
 )
 
 
@@ -270,7 +278,7 @@ def _plainer(most: float) -> dict[str, float]:
 
 
 def additions(get: Get) -> tuple[str, str]:
-    """Judge what FedSheafHN sends beside FedAvg's weights, and the server's parameters at 20, 50 and 100 clients."""
+    """Judge what FedSheafHN sends next to FedAvg's weights, and the server's parameters at 20, 50 and 100 clients."""
     texts, held = [], []
     runs = get("SH-F2")
     sent = frames.messages(runs, CELL) if any(str(name).startswith("traffic.") for name in runs) else runs.iloc[:0]

@@ -1,7 +1,7 @@
 """The runs behind the exhibits of FedSheafHN.
 
-Where the paper uses ogbn-arxiv alone, the same is run on Computers and Cora (SH-D1). The stand-in of ogbn-arxiv has its
-size, five rounds and a seed that no other graph uses, and is compared with no published number.
+Exhibits that the paper has only on ogbn-arxiv are also run on Computers and Cora (SH-D1). The stand-in of ogbn-arxiv
+has its size, five rounds and a seed that no other graph uses, and is compared with no published number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Other readings beside Tables 1 and 2: the lineage's protocol, the text taken literally, other views, FGGP's own code.
+"""Compare other readings with Tables 1 and 2: the lineage's protocol, the literal text, other views, FGGP's own code.
 
 The settings of each reading, and when they were fixed, are in `settings`.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OTHER_VIEW, LAST_ROUND = "the other view", "the last round"
-LINEAGE_RUNS = 3  # of the means in `elsewhere.csv`
+LINEAGE_RUNS = 3  # runs behind each mean in `elsewhere.csv`
 
 
 def printed_elsewhere(datasets: list[str]) -> pd.DataFrame:
     """Return the numbers that another work prints for cells of Table 1, on some graphs and for the methods at hand.
 
-    Whether its three runs redraw split and partition is not known.
+    Its text does not say whether its three runs redraw split and partition.
     """
     frame = exhibits.published(PAPER, "elsewhere.csv")
     frame = frame[frame["dataset"].isin(datasets) & frame["method"].isin(LINEAGE) & frame["clients"].isin(["10", "20"])]

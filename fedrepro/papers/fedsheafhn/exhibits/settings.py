@@ -24,7 +24,7 @@ PARTLY = f"{ARXIV}~incomplete"  # its features are missing, which no statistic o
 QUICK = "Cora"  # the graph of the profile `quick`
 DATASETS = ("Cora", "CiteSeer", "PubMed", "Computers", "Photo", ARXIV)
 SEEDS = range(5)  # "five different runs"
-# A stand-in is drawn with a seed of its own, above the five: a budget is spent on the real graphs first.
+# A stand-in is drawn with a seed above the five that real graphs have. A budget is spent on the real graphs first.
 STANDIN_SEED, STANDIN_ROUNDS = 5, 5
 
 PARTITIONS = {
@@ -59,14 +59,14 @@ POINTS: dict[str, list[dict[str, Any]]] = {
     for name, row in METHODS.items()
 }
 TUNED = ("Cora", "CiteSeer", "Photo", "PubMed")
-LIKE = {"Computers": "Photo", ARXIV: "PubMed"}  # whose choice a data set takes
+LIKE = {"Computers": "Photo", ARXIV: "PubMed"}  # a data set -> the one whose choice it takes
 TUNING_CLIENTS, TUNING_SEED = 10, 100  # a seed that no reported run uses
 TUNING_ROUNDS = dict.fromkeys(TUNED, 30) | {"PubMed": 10}  # 90 to 300 local epochs
 CHOSEN = exhibits.folder(PAPER) / "chosen.csv"
 CURVES = ("Cora", "CiteSeer", "Computers")  # SH-F4
-DRAWN = tuple(name for name in METHODS if name not in ("FedProx", "FedSage+", "FGGP"))  # eight have own colours
-EVERY_ROUND, CLIENTS = ("val", "test_clients", "clients"), ("clients",)  # what runs keep beside their scores
-ABLATED = ("Cora", "Computers", ARXIV)  # SH-T3 to T6, F1, F5, F7: the paper has ogbn-arxiv alone
+DRAWN = tuple(name for name in METHODS if name not in ("FedProx", "FedSage+", "FGGP"))  # eight have a colour each
+EVERY_ROUND, CLIENTS = ("val", "test_clients", "clients"), ("clients",)  # lists that runs keep next to their scores
+ABLATED = ("Cora", "Computers", ARXIV)  # SH-T3 to T6, F1, F5, F7: the paper has only ogbn-arxiv
 
 
 # The rows of SH-T4, SH-T5, SH-M2, SH-M3 and SH-M4, each with the options that it changes.
@@ -90,7 +90,7 @@ LITERAL = ("Cora", "CiteSeer")
 LITERAL_SEEDS = range(3)
 VARIANTS = ("FedSheafHN (as printed)", "FedSheafHN (as coded)")
 LOCAL_EPOCHS = (1, 3, 5, 10, 15, 20)
-RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5)  # of new clients
+RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5)  # shares of new clients
 MALICIOUS = (0.0, 0.2, 0.4, 0.6)
 ATTACKS = ("same", "gaussian")
 PANELS = dict(zip("abc", CURVES))

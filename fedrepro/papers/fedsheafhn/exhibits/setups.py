@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def statistics_table(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
-    """Return each printed number of Table 7 or 8 beside the mean and the range of ours over seeds.
+    """Return each printed number of Table 7 or 8 next to the mean and the range of ours over seeds.
 
     The column `agreement` is "to the digit" if our mean rounds to the printed number, "within our range" if the printed
     number lies between our partitions, and else "differs by" the relative difference. It is empty where the paper or

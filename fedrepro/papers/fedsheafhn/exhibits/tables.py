@@ -1,7 +1,7 @@
 """Tables 1 to 3 of FedSheafHN, its figures of clients and rounds, and the names under which all its runs are shown.
 
 A score is the federated accuracy: the mean over clients of each client's test accuracy, in percent, at the round of
-best validation accuracy. Each method is scored in the view of its own paper (`METHODS`, SH-V).
+best validation accuracy. Each method is scored in the view of the paper that proposes it (`METHODS`, SH-V).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def as_printed(table: pd.DataFrame) -> pd.DataFrame:
     return wide.loc[rows].rename_axis(index="method", columns=None).reset_index()
 
 
-def untrained(table: pd.DataFrame) -> pd.DataFrame:
+def count_below_majority(table: pd.DataFrame) -> pd.DataFrame:
     """Count for each method the published means, and ours, that are not above `majority`, and the columns compared."""
     known = table.dropna(subset=["majority"])
     counts: dict[str, pd.Series] = {}
@@ -191,7 +191,7 @@ def rival_of(validation: Mapping[str, pd.Series]) -> str:
     return max(means, key=lambda name: means[name], default="")
 
 
-def standing(frame: pd.DataFrame) -> pd.DataFrame:
+def rank_against_rivals(frame: pd.DataFrame) -> pd.DataFrame:
     """Return where FedSheafHN stands in each column of Table 1 or 2 that was run on a real graph.
 
     The column `over Local` is FedSheafHN minus Local in points, on the seeds that both have, with its 95% interval
@@ -210,10 +210,10 @@ def standing(frame: pd.DataFrame) -> pd.DataFrame:
         rival = rival_of({name: runs[name]["val"] for name, gap in gaps.items() if len(gap) > 1})
         over_local = mean_gap(scores[OURS], scores.get("Local", scores[OURS].iloc[:0]))[:3]
         over_rival = gaps[rival].mean() if rival else math.nan
-        place = 1 + sum(gap.mean() < 0 for gap in gaps.values())
+        rank = 1 + sum(gap.mean() < 0 for gap in gaps.values())
         compared = 1 + sum(len(gap) > 0 for gap in gaps.values())
-        own = [len(scores[OURS]), scores[OURS].mean()]
-        rows.append([dataset, clients, *own, *over_local, rival, over_rival, place, compared])
+        runs_and_mean = [len(scores[OURS]), scores[OURS].mean()]
+        rows.append([dataset, clients, *runs_and_mean, *over_local, rival, over_rival, rank, compared])
     columns = ["dataset", "clients", "runs", "ours_mean", "over Local", "low", "high", "rival", "over rival", "place"]
     return pd.DataFrame(rows, columns=[*columns, "methods"])
 
@@ -252,7 +252,7 @@ def over_clients(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"mean": each.mean(), "std": each.std(ddof=0)}).reset_index()
 
 
-def spreads(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
+def spread_over_clients(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     """Return mean and standard deviation over clients, averaged over runs, and the published pairs (Table 3, Figure 1).
 
     A published pair that belongs to no graph of ours has a row without runs.

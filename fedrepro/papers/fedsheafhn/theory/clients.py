@@ -75,7 +75,7 @@ def new_clients(run: Run) -> dict[str, Any]:
 
 
 def join(method: FedSheafHN, state: State, new: Federation) -> Weights:
-    """Return the weights `[clients, ...]` of new clients: generated backbones, and heads that they trained alone.
+    """Return the weights `[clients, ...]` of new clients: generated backbones, and heads trained by themselves.
 
     Args:
         method: the trained method.

@@ -233,13 +233,13 @@ def lemmas34(problem: Problem, beta: float, far: float = 2.0) -> dict[str, float
         rest = 12 * beta**4 * drift * steps**4 + 4 * (beta * steps) ** 2 * (c["L_G^2"] / n + norm)
         noise = 4 * beta**2 * steps / n * problem.sigma**2
         left4 = float((after - eta).square().sum(-1).mean())
-        found = {
+        values = {
             "lemma3": float(inner.mean()) - right3,
             "lemma3_short": float(inner.mean()) - (right3 - moved),
             "lemma4": left4 / (noise + rest),
             "corrected4": left4 / (c["b3"] ** 2 * noise + rest),
         }
-        worst = {name: worst_of((worst[name], value)) for name, value in found.items()}
+        worst = {name: worst_of((worst[name], value)) for name, value in values.items()}
     return worst
 
 

@@ -36,7 +36,7 @@ def diffusion(run: Run) -> dict[str, Any]:
 
     Returns:
         "result": `start` and `end`, the lists of `trace` for the server's weights before and after training, each on
-        the vectors of its own round and without dropout; and `off`, the lists of `ablate_server`.
+        the vectors of the same round and without dropout; and `off`, the lists of `ablate_server`.
 
     Raises:
         ArgumentError: the layers on the collaboration graph are not those of a sheaf.
@@ -119,7 +119,7 @@ def _describe_layer(server: Server, states: list[Tensor], pairs: Tensor, t: int)
 def switch_off(method: FedSheafHN, fed: Federation, state: State, switch: str) -> State:
     """Return a trained state in which the clients hold what their server generates with a part switched off.
 
-    Nothing is dropped. What stays with the clients remains.
+    There is no dropout, and the weights that stay with the clients remain.
 
     Args:
         method: the trained method.

@@ -14,8 +14,8 @@ bounds their norm. Two families of tasks check the theorem:
                      empirical loss at the fitted parameters are known exactly.
 
 The theorem counts d_h, the parameters of a head, as if they were shared. Every client has its head (SH-A1), so that a
-covering needs N d_h of them, and the heads' part of the gap does not shrink with N. Where nothing but heads is trained,
-the printed xi goes to zero with N and the gap does not. Whatever the constant of the O, the gap therefore exceeds xi
+covering needs N d_h of them, and the heads' part of the gap does not shrink with N. If only heads are trained, the
+printed xi goes to zero with N and the gap does not. Whatever the constant of the O, the gap therefore exceeds xi
 for enough clients. The checks have the constant 1, and compare the gap with xi at three numbers of clients, which were
 chosen after the gaps at them had been seen.
 """
@@ -149,7 +149,7 @@ def _check_gaps(seed: int, gap: dict[str, list[Any]]) -> list[Row]:
     one, two = (OWN + SHARED / n for n in (few, many))
     by_n = ratio("trained", (many, large), (few, large)) / (two / one)
     optimism = worst_of(gap["trained"][i] * m / (2 * (OWN + SHARED / n)) for (n, m), i in index.items())
-    own = [largest_gap(n, large, seed, 0, OWN) for n in (few, many)]
+    personal_gaps = [largest_gap(n, large, seed, 0, OWN) for n in (few, many)]
     shrinking = "the own parameters' gap falls as 1/sqrt(N)"
     return [
         row("SH-Th2", "largest gap over parameters / xi with constant 1 in the O, largest over N and M", worst, 1.0),
@@ -158,7 +158,7 @@ def _check_gaps(seed: int, gap: dict[str, list[Any]]) -> list[Row]:
         row("SH-Th2-M", "|ratio of gaps over M / 1/sqrt(ratio of M) - 1|", by_m, 0.1),
         row("SH-Th2-N", "trained gap's ratio over N / that of d_i + d_s / N", by_n, 1.5),
         row("SH-Th2-optimism", "trained gap / (2 (d_i + d_s / N) / M), largest", optimism, 3.0),
-        control("SH-Th2", shrinking, own[1] / own[0], 2 * (few / many) ** 0.5),
+        control("SH-Th2", shrinking, personal_gaps[1] / personal_gaps[0], 2 * (few / many) ** 0.5),
         *_check_heads(seed, large),
     ]
 
@@ -166,8 +166,8 @@ def _check_gaps(seed: int, gap: dict[str, list[Any]]) -> list[Row]:
 def _check_heads(seed: int, samples: int) -> list[Row]:
     """Check the bound where only heads are trained, as printed and with every head counted as its client's own.
 
-    As many shared parameters keep the printed xi, so that it is the heads' number that it misses. The control leaves
-    out that a client's samples are independent.
+    The gap of as many shared parameters stays within the printed xi, which therefore misses only the number of heads.
+    The control leaves out that a client's samples are independent.
     """
     heads = {n: largest_gap(n, samples, seed, 0, HEAD) for n in MANY}
     printed, corrected = ({n: bound(n, samples, *sizes) for n in MANY} for sizes in ((HEAD, 0), (0, HEAD)))
