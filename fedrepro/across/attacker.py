@@ -133,13 +133,13 @@ def noise(seen: dict[str, Tensor], *draw: int) -> dict[str, Tensor]:
 def from_noise(seen: dict[str, Tensor], victim: Victim, *draw: int) -> dict[str, float]:
     """Return the mean rates of guesses from noise that stands in place of the messages."""
     rates = [rate(guess(noise(seen, *draw, i), victim, *draw, i), victim) for i in range(DRAWS)]
-    found = {goal: float(np.mean([one[goal] for one in rates])) for goal in GOALS}
+    means = {goal: float(np.mean([one[goal] for one in rates])) for goal in GOALS}
     if not by_node(seen):
         last = {name: value for name, value in seen.items() if name == "bias"}  # all that such a guess uses
         guesses = (guess(noise(last, *draw, i), victim, *draw, i).labels for i in range(LABEL_DRAWS))
         right = [(labels == victim.y)[victim.train].float().mean() for labels in guesses]
-        found["labels"] = float(np.mean(right))
-    return found
+        means["labels"] = float(np.mean(right))
+    return means
 
 
 def plain(victim: Victim) -> Guess:
@@ -193,7 +193,7 @@ def leak(run: Run) -> dict[str, Any]:
     a = torch.from_numpy(adjacency(data).toarray())
     rows = messages.dense(data.x).float()
     measured: list[dict[str, dict[str, float]]] = []
-    own: list[float] = []
+    class_shares: list[float] = []
     used: set[str] = set()
     for client, nodes in enumerate(parts[:VICTIMS]):
         victim = Victim(rows[nodes], a[nodes][:, nodes], data.y[nodes], data.train_mask[nodes], fed.classes)
@@ -211,7 +211,7 @@ def leak(run: Run) -> dict[str, Any]:
             }
         )
         labels = victim.y[victim.train]
-        own.append(float((labels == commonest(labels)).float().mean()))
+        class_shares.append(float((labels == commonest(labels)).float().mean()))
     result: dict[str, Any] = {
         kind: {goal: float(np.nanmean([one[kind][goal] for one in measured])) for goal in GOALS} for kind in measured[0]
     }
@@ -220,4 +220,4 @@ def leak(run: Run) -> dict[str, Any]:
     weights = {name.partition(".")[2] for name in messages.WEIGHTS}
     unused = {name for name in names - messages.USED - weights if not name.startswith("gradient of ")}
     told = {"used": ", ".join(sorted(used)), "unused": ", ".join(sorted(unused)), "draws": LABEL_DRAWS}
-    return {"result": {**result, "class": float(np.nanmean(own)), **told}}
+    return {"result": {**result, "class": float(np.nanmean(class_shares)), **told}}

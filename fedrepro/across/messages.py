@@ -214,8 +214,8 @@ def _embeddings(client: int, fed: Federation, log: Log, heard: Heard) -> dict[st
         nodes = fed.sources[0].parts[client]
         rows = heard.rows[0][2].new_zeros(fed.sources[0].data.num_nodes, heard.rows[0][2].shape[1])
         for clients, numbers, values in reversed(heard.rows):
-            mine = clients == client
-            rows[numbers[mine]] = values[mine]
+            mask = clients == client
+            rows[numbers[mask]] = values[mask]
         return {"embeddings": rows[nodes], "known": log.updates[0].before[FIRST][client].detach()}
     if heard.means:
         means, weights = heard.means[-1]
@@ -237,8 +237,8 @@ def _of_nodes(run: Run, client: int, fed: Federation, log: Log, counted: set[str
     if "power blocks" in counted:  # FedStruct: what another client holds of the powers of the adjacency
         other = source.parts[(client + 1) % len(source.parts)].numpy()
         options = run.options
-        found = powers.powers(source.data, source.parts, int(options["structure_depth"]), int(options["prune"]))
-        held = list(found)[-1].matrix[other][:, nodes.numpy()]
+        blocks = powers.powers(source.data, source.parts, int(options["structure_depth"]), int(options["prune"]))
+        held = list(blocks)[-1].matrix[other][:, nodes.numpy()]
         out["powers"] = torch.from_numpy(held.toarray().astype(np.float32))
     if any(name.startswith("gradient of ") for name in counted):  # GFL-APPNP: grad h_j by the first layer, class 0
         shared = log.states[0].shared

@@ -143,23 +143,26 @@ class Column(NamedTuple):
 
 def columns() -> list[Column]:
     """Return all columns of the protocol, in the order in which they are computed."""
-    found = []
+    listed = []
     for graph in SMALL:
-        found += [Column(graph, partition) for partition in PARTITIONS]
+        listed += [Column(graph, partition) for partition in PARTITIONS]
         if graph == "Cora":
-            found += [Column(graph, partition, 20) for partition in PARTITIONS]
-            found += [Column(graph, OWN_GROUND["Feras"], 5), Column("subCora", OWN_GROUND["GFL-APPNP"], 300, "public")]
+            listed += [Column(graph, partition, 20) for partition in PARTITIONS]
+            listed += [
+                Column(graph, OWN_GROUND["Feras"], 5),
+                Column("subCora", OWN_GROUND["GFL-APPNP"], 300, "public"),
+            ]
         if graph in ("Cora", "Chameleon"):
-            found += [Column(graph, partition, split=SECOND) for partition in PARTITIONS]
-    return found + [Column(graph, METIS) for graph in LARGE]
+            listed += [Column(graph, partition, split=SECOND) for partition in PARTITIONS]
+    return listed + [Column(graph, METIS) for graph in LARGE]
 
 
 def why_not(method: str, column: Column) -> str:
     """Return why the protocol has no run of a method in a column, or the empty string if it has one."""
-    own = OWN_GROUND.get(method)
-    if own == column.partition:
+    partition = OWN_GROUND.get(method)
+    if partition == column.partition:
         return ""
-    if own:
+    if partition:
         needs = "nodes that several clients see" if method == "Feras" else "one node at each client"
         return f"needs {needs}; see its own column"
     if column.partition in OWN_GROUND.values() and method in METHODS and method not in REFERENCES:
@@ -214,30 +217,32 @@ def cell(
     if task == "train":
         options["series"] = ("clients",)
     registered = (row.registered if row else "") or method
-    place = column._replace(partition="single", clients=1) if method == "Central" else column
+    setting = column._replace(partition="single", clients=1) if method == "Central" else column
     drawn = range(SEEDS.get(column.dataset.removesuffix("~standin"), 5)) if seeds is None else seeds
     known = {key: value for key, value in options.items() if value is not None}
     return sweep(
         task=task,
         paper=PAPER,
         method=name or registered,
-        prepare="" if place.split == "public" else PREPARE,
+        prepare="" if setting.split == "public" else PREPARE,
         seed=list(drawn),
         options=known if task == "train" else {"of": registered, **known},
-        **place._asdict(),
+        **setting._asdict(),
     )
 
 
 def ground(method: str, dataset: str) -> Column:
     """Return the column in which a method is tuned and measured on a graph."""
-    own = [c for c in columns() if c.partition == OWN_GROUND.get(method) or c.dataset == dataset == "subCora"]
-    return own[0] if own else Column(dataset, METIS)
+    matching = [c for c in columns() if c.partition == OWN_GROUND.get(method) or c.dataset == dataset == "subCora"]
+    return matching[0] if matching else Column(dataset, METIS)
 
 
 def grounds(dataset: str) -> dict[str, Column]:
     """Return the methods that are tuned and measured on a graph, each with its column there."""
-    own = {method: ground(method, dataset) for method in METHODS}
-    return {name: column for name, column in own.items() if column.dataset == dataset and not why_not(name, column)}
+    by_method = {method: ground(method, dataset) for method in METHODS}
+    return {
+        name: column for name, column in by_method.items() if column.dataset == dataset and not why_not(name, column)
+    }
 
 
 def fedavg_readings() -> list[Run]:

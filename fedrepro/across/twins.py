@@ -38,8 +38,8 @@ def groups(data: Data) -> npt.NDArray[np.int64]:
     degree = np.bincount(pairs // count, minlength=count)
     neighbours = np.split(pairs % count, np.cumsum(degree)[:-1])
     numbers: dict[bytes, int] = {}
-    found = [numbers.setdefault(n.tobytes(), len(numbers)) if len(n) >= LEAST else -1 for n in neighbours]
-    return np.array(found, dtype=np.int64)
+    group_of = [numbers.setdefault(n.tobytes(), len(numbers)) if len(n) >= LEAST else -1 for n in neighbours]
+    return np.array(group_of, dtype=np.int64)
 
 
 def count(run: Run) -> dict[str, Any]:
@@ -160,10 +160,10 @@ def _gaps(table: pd.DataFrame, base: str) -> pd.DataFrame:
         gap = frames.difference(part, {"nodes": WITH}, {"nodes": WITHOUT}, "lead")
         if gap is not None:
             rows.append((label, name, gap.difference, gap.low, gap.high, gap.p))
-    found = pd.DataFrame(rows, columns=["column", "row", "gap", "gap low", "gap high", "gap p"])
-    kept = statistics.discoveries(found["gap p"].tolist(), LEVEL)
-    sides = [(WITH if gap > 0 else WITHOUT) if keep else "" for gap, keep in zip(found["gap"], kept, strict=True)]
-    return found.assign(larger=sides)
+    gaps = pd.DataFrame(rows, columns=["column", "row", "gap", "gap low", "gap high", "gap p"])
+    kept = statistics.discoveries(gaps["gap p"].tolist(), LEVEL)
+    sides = [(WITH if gap > 0 else WITHOUT) if keep else "" for gap, keep in zip(gaps["gap"], kept, strict=True)]
+    return gaps.assign(larger=sides)
 
 
 def draw(table: pd.DataFrame) -> Figure | None:

@@ -106,8 +106,8 @@ def _drawn(seeds: int | Iterable[int]) -> list[int]:
 
 def _has_split(dataset: str) -> bool:
     """Return whether a graph is one of the user's with a split of its own."""
-    mine = dataset in datasets._own and registry.generator(dataset) is None
-    return mine and "public" in datasets.load(dataset)
+    is_users = dataset in datasets._own and registry.generator(dataset) is None
+    return is_users and "public" in datasets.load(dataset)
 
 
 def _computed(runs: list[Run], store: Store) -> pd.DataFrame:
@@ -125,8 +125,8 @@ def _tuned(name: str, column: Column, store: Store, options: dict[str, Any], met
     runs = [
         run for point in protocol.points(name) for run in protocol.cell(name, column, [TUNING_SEED], point, **options)
     ]
-    found = tables.choose(_computed(runs, store), metric)
-    return protocol.points(name)[int(found["place"].iloc[0]) if len(found) else 0]
+    best = tables.choose(_computed(runs, store), metric)
+    return protocol.points(name)[int(best["place"].iloc[0]) if len(best) else 0]
 
 
 def attacks(methods: Sequence[str], column: Column, nodes: int, **options: Any) -> list[Run]:

@@ -72,7 +72,7 @@ def beside(run: Run) -> dict[str, Any]:
             seconds["stack"].append(bench.timed(step, count, "cpu")[0] / count)
             seconds["OpenFGL"].append(_their_seconds(run, root, count) / count)
     result: dict[str, Any] = {
-        way: {"timing": {"seconds_per_round": statistics.median(each)}} for way, each in seconds.items()
+        way: {"timing": {"seconds_per_round": statistics.median(times)}} for way, times in seconds.items()
     }
     try:
         result["OpenFGL"]["version"] = version("openfgl-lib")

@@ -79,11 +79,11 @@ def test_messages_are_what_the_host_computes() -> None:
     """Each row is relu(A x W + b) of the host's features at nodes that it sees, with weights that change."""
     seen, data, part = overheard(observations=3)
     assert len(seen) == 3
-    for each in seen:
-        assert each.sees.tolist() == torch.isin(each.nodes, part).tolist()
-        x = data.x.double()[each.nodes] * each.sees[:, None]
-        h = torch.relu(each.a @ x @ each.weights["layer1.weight"] + each.weights["layer1.bias"])
-        assert float((h[each.sees] - each.h).abs().max()) < 1e-12
+    for message in seen:
+        assert message.sees.tolist() == torch.isin(message.nodes, part).tolist()
+        x = data.x.double()[message.nodes] * message.sees[:, None]
+        h = torch.relu(message.a @ x @ message.weights["layer1.weight"] + message.weights["layer1.bias"])
+        assert float((h[message.sees] - message.h).abs().max()) < 1e-12
     assert float((seen[0].weights["layer1.weight"] - seen[2].weights["layer1.weight"]).abs().max()) > 1e-4
 
 

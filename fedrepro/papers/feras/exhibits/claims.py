@@ -47,7 +47,7 @@ def with_checks(judged: tuple[str, str], held: dict[str, bool]) -> tuple[str, st
 def held(rows: pd.DataFrame, *ids: str) -> dict[str, bool]:
     """Return whether the stored checks with some IDs hold."""
     verdicts = {id_: rows.loc[rows["id"].eq(id_), "verdict"] for id_ in ids}
-    return {id_: bool(found.eq(checks.HOLDS).all()) for id_, found in verdicts.items() if len(found)}
+    return {id_: bool(verdict.eq(checks.HOLDS).all()) for id_, verdict in verdicts.items() if len(verdict)}
 
 
 def table2(get: Get) -> pd.DataFrame:

@@ -126,9 +126,9 @@ def periods() -> list[Run]:
     runs = []
     for d in (*SWEPT, "PPI", STANDINS[0]):
         for q in PERIODS:
-            each: dict[str, Any] = {"local_epochs": 1 if q == 1 else EPOCHS_A_ROUND, "q": q}
-            each["epochs"] = 400 if d == "PPI" else 140
-            runs += cell(FERAS, d, 40, 5, seeds_of(d, most=3), **each)
+            options: dict[str, Any] = {"local_epochs": 1 if q == 1 else EPOCHS_A_ROUND, "q": q}
+            options["epochs"] = 400 if d == "PPI" else 140
+            runs += cell(FERAS, d, 40, 5, seeds_of(d, most=3), **options)
     return runs
 
 
@@ -238,8 +238,8 @@ def privacy() -> list[Run]:
         masked = {"depth": 1, "hidden": [width, WIDTHS[-1]], "nodes": ATTACKED, "dropout": dropout}
         for count in MASKED:
             more = {"observations": count} if count > 1 else {}
-            each = {**shared, "dataset": dataset, "partition": partition(60), "options": masked | more}
-            runs += sweep(seed=range(3), **each)
+            setting = {**shared, "dataset": dataset, "partition": partition(60), "options": masked | more}
+            runs += sweep(seed=range(3), **setting)
     return runs
 
 

@@ -237,7 +237,11 @@ def not_attacked(leak: pd.DataFrame, runs: Sequence[Run]) -> list[str]:
     absent = [setting for setting in wanted if setting not in held]
     alone = [setting for setting in held if setting[4] and (*setting[:4], 0.0, setting[5]) not in held]
     starts = "Listed, and not computed yet", "Attacked under dropout only, so that no clean row stands beside it"
-    return [f"{start}: {'; '.join(map(_setting, found))}." for start, found in zip(starts, (absent, alone)) if found]
+    return [
+        f"{start}: {'; '.join(map(_setting, settings))}."
+        for start, settings in zip(starts, (absent, alone))
+        if settings
+    ]
 
 
 def _setting(setting: tuple[Any, ...]) -> str:
