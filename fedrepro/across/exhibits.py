@@ -53,7 +53,7 @@ def twins() -> list[Run]:
 
 
 def first_column(run: Run) -> bool:
-    """Keep the first seed on METIS parts of Cora with 10 clients, and the central run beside them."""
+    """Keep the first seed on METIS parts of Cora with 10 clients, and the central run."""
     return (
         run.seed == 0
         and run.dataset == "Cora"

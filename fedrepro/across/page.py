@@ -58,7 +58,7 @@ def sentences(
     Args:
         table: as `tables.scored` gives it.
         leaks: row, features, edges and labels, as shares between a guess (0) and everything (1), see `tables.leaks`.
-        controls: the attacker's controls, see `tables.controls`. They are told beside the leaks.
+        controls: the attacker's controls, see `tables.controls`. The page has them with the leaks.
         read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
         leads: leads over Local on test nodes with a training twin and on the others, as `twins.leads` gives them.
     """
@@ -104,7 +104,7 @@ def _bases(table: pd.DataFrame) -> Iterator[str]:
         part = gaps[(gaps["base"] == base) & (gaps["row"] != "Central")]
         if part.empty:
             continue
-        columns = part["row"].value_counts()  # of each method, as few run in all
+        columns = part["row"].value_counts()  # by method, as few run in all
         counts = part.groupby("row", sort=False)["verdict"].value_counts().unstack(fill_value=0)
         counts = counts.reindex(columns=["above", "below"], fill_value=0)
         for side in ("above", "below"):
@@ -128,8 +128,8 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
 def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
     """Yield for each column the methods above Local, by the kind of nodes on which their lead is shown to be larger.
 
-    A method is above Local if its 95% interval is, on one kind of nodes or on both. That a lead is shown on one kind
-    alone does not say that it is larger there, which is a test of its own (see `twins.leads`).
+    A method is above Local if its 95% interval is, on one kind of nodes or on both. That a lead is shown on only one
+    kind does not say that it is larger there, which another test decides (see `twins.leads`).
     """
     if leads is None or leads.empty:
         return
@@ -149,7 +149,7 @@ def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
 
 
 def cheapest(points: pd.DataFrame) -> pd.Series:
-    """Return the row that sends least of those within `CLOSE` points of the best, of equals the most accurate.
+    """Return the row that sends least of those within `CLOSE` points of the best, the most accurate of equals.
 
     Args:
         points: the rows of one column, as `tables.against` gives them.

@@ -22,7 +22,7 @@ LEVEL = 0.05
 BASES = ("Local", "FedAvg")
 HOMOPHILY = 0.5  # share of edges within a class from which a graph counts as homophilic
 SHOWN, NOT_SHOWN = "shown", "not shown"
-DRAWS = 2000  # of the simulation of power
+DRAWS = 2000  # in the simulation of power
 
 
 def differences(table: pd.DataFrame, value: str = "accuracy", bases: Sequence[str] = BASES) -> pd.DataFrame:
@@ -139,8 +139,8 @@ def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame
 
     For each method: its lead on homophilic graphs minus that on the others (METIS, 10 clients), and on each graph its
     lead under METIS minus that at random. Each graph counts as much as any other, and the first effect is named after
-    its graphs. The intervals have the variance over seeds alone (Welch), so they speak of these graphs and not of
-    graphs in general.
+    its graphs. The intervals have only the variance over seeds (Welch), so they speak of these graphs and not of graphs
+    in general.
 
     Args:
         homophily: share of edges within a class by graph.
@@ -172,7 +172,8 @@ def _welch(left: Sequence[pd.Series], right: Sequence[pd.Series]) -> tuple[float
     """Return the mean of group means on the left minus that on the right, its 95% interval and its p-value.
 
     A mean of G group means has the variance sum_g s_g^2 / (n_g G^2), and the degrees of freedom are Satterthwaite's.
-    All are NaN if a side has no group, or a group fewer than two values.
+    All are NaN if a side has no group, or a group fewer than two values. `scipy.stats.ttest_ind` has one group a side,
+    so that it cannot give the mean of several graphs; a test compares it with this function for one group.
     """
     if not (left and right) or min(map(len, [*left, *right])) < 2:
         return (math.nan,) * 4

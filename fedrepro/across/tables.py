@@ -41,11 +41,11 @@ def scored(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
 
 
 def with_central(table: pd.DataFrame, on: list[str], setting: list[str]) -> pd.DataFrame:
-    """Return a table in which every central run stands in each place of its graph that another row has.
+    """Return a table in which every central run has a row in each setting of its graph that another row has.
 
     Args:
         on: columns that name the graph.
-        place: columns that name the place, such as a partition.
+        setting: columns that name the setting, such as a partition.
     """
     central = table["row"] == "Central"
     settings = table.loc[~central, [*on, *setting]].drop_duplicates()
@@ -93,7 +93,7 @@ def _views(run: dict[str, Any], entry: str) -> Iterator[tuple[str, str]]:
     if view == "better":
         val = {v: _score(run, f"{v}.{BEST}.{entry}") for v in ("before", "after")}
         view = max(val, key=lambda v: -math.inf if math.isnan(val[v]) else val[v])
-    # Of gradients there is no model after local training.
+    # A method that sends gradients has no model after local training.
     held = not math.isnan(_score(run, f"{view}.{BEST}.val"))
     yield name, view if held else "before"
     if name == "FedAvg":
@@ -137,7 +137,7 @@ def summary(table: pd.DataFrame, value: str = "accuracy", columns: Sequence[Colu
 
     Args:
         table: as `scored` gives it.
-        columns: by default all of the protocol, and those that the table has besides.
+        columns: by default all of the protocol, and further ones of the table.
     """
     labels = {c.label: c for c in columns or protocol.columns()}
     if not columns:
@@ -180,7 +180,7 @@ def missing(cells: pd.DataFrame) -> pd.DataFrame:
 def choose(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     """Return the point of highest validation score for each graph and method whose points were all tried.
 
-    Of equals the first is taken. The columns are those of `chosen.csv`, and `validation`.
+    The first of equals is taken. The columns are those of `chosen.csv`, and `validation`.
 
     Args:
         metric: one of `METRICS`; all are taken at the round of best validation accuracy, and none on test nodes.
@@ -252,8 +252,8 @@ def against(table: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
 # -- leaks ------------------------------------------------------------------------------------------------------------
 
 GOALS = ("features", "edges", "labels")
-# What a control may miss. Labels of one class for all nodes, guessed from 400 draws, scatter by less than 0.01 about
-# chance in a run, and the largest distance is taken over all runs and goals.
+# The distance by which a control may miss. Labels of one class for all nodes, guessed from 400 draws, scatter by less
+# than 0.01 about chance in a run, and the largest distance is taken over all runs and goals.
 TOLERANCE = 0.05
 # Methods whose server is given the edges among clients' nodes, and what for.
 HELD = {
@@ -284,7 +284,7 @@ def leaks(frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=names)
     attacks = table.groupby(["dataset", "row"], sort=False)
     shares = attacks.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
-    # After the mean: shares of single attacks that are cut at the guess would make noise look like a leak.
+    # They are cut after the mean: cut for each attack, they would make noise look like a leak.
     shares = shares.assign(**{goal: shares[goal].clip(lower=0.0) for goal in GOALS})
     held = shares["row"].map(HELD).fillna("")
     return shares.assign(**{"edges": shares["edges"].mask(held.ne(""), 1.0), "edges held": held})

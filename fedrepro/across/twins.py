@@ -101,7 +101,7 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 def scores(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracy in percent of every training run on test nodes with a training twin, and on the others.
 
-    The predictions are those at the round of best validation accuracy, of the view that the protocol scores.
+    The predictions are those at the round of best validation accuracy, in the view that the protocol scores.
 
     Returns:
         Columns column, row, seed, nodes (`WITH` or `WITHOUT`), test nodes (their number) and accuracy. A central run
@@ -138,8 +138,8 @@ def leads(table: pd.DataFrame, base: str = "Local") -> pd.DataFrame:
 
     Returns:
         Columns column, row, nodes, accuracy (mean over seeds), difference, low, high (95% interval of the paired
-        difference to the base, NaN for the base itself) and pairs. On both rows of a method stand besides `gap`, its
-        lead on nodes with a twin less that on the others, paired over seeds, with `gap low`, `gap high` and `gap p`,
+        difference to the base, NaN for the base itself) and pairs. Both rows of a method also have `gap`, its lead on
+        nodes with a twin less that on the others, paired over seeds, with `gap low`, `gap high` and `gap p`,
         and `larger`: the nodes on which the lead is shown to be larger, where Benjamini and Hochberg's procedure over
         all gaps keeps this one, else nothing.
     """
@@ -184,7 +184,7 @@ def draw(table: pd.DataFrame) -> Figure | None:
             for nodes, marker in ((WITH, "o"), (WITHOUT, "s")):
                 axes.scatter(wide[nodes], places, marker=marker, label=nodes, zorder=2)
             axes.set(title=tables.spoken(label), xlabel="accuracy, %", yticks=places, yticklabels=wide.index)
-        panels[0][0].invert_yaxis()  # of all panels, which share it
+        panels[0][0].invert_yaxis()  # the panels share it
         figure.legend(
             *panels[0][0].get_legend_handles_labels(), title="test nodes", loc="outside lower center", ncols=2
         )

@@ -64,7 +64,7 @@ def test_noise_is_drawn_anew_for_each_run_and_client_and_often_for_one_class() -
 
 
 def test_a_guess_from_the_other_clients_needs_no_message() -> None:
-    """It is their mean row and commonest class, and the client's own commonest class is counted beside it."""
+    """It is their mean row and commonest class, and the share of the client's own commonest class is counted too."""
     known = victim()
     other, labels = torch.rand(30, 60), torch.tensor([2] * 5 + [1] * 4)
     prior = attacker.prior(known, other, labels)
@@ -120,7 +120,7 @@ def test_what_a_guess_gives_is_no_leak() -> None:
 
 
 def test_edges_that_the_server_holds_count_as_known() -> None:
-    """The attack on the rows stays beside it, and the page names these methods apart from the others."""
+    """The attack on the rows stays in the table, and the page names these methods apart from the others."""
     runs = [
         {"dataset": "Cora", "of": of, "used": "", "unused": ""}
         | {

@@ -40,7 +40,7 @@ def test_the_picture_has_the_protocols_numbers(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_cell_is_run_or_says_why_not() -> None:
-    """Each method has runs in each column, or a reason; Feras and GFL-APPNP have a column of their own."""
+    """Each method has runs in each column, or a reason; Feras and GFL-APPNP have their own columns."""
     for column in protocol.columns():
         for method in protocol.METHODS:
             why = protocol.why_not(method, column)
@@ -124,7 +124,7 @@ class ServerMomentum(FedAvg):
 
 
 def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path) -> None:
-    """It is tuned as the others are, and its accuracy, bytes and difference to Local stand beside theirs."""
+    """It is tuned as the others are, and the table has its accuracy, bytes and difference to Local with theirs."""
     registry.register("train", "ServerMomentum", ServerMomentum)
     store = Store(tmp_path)
     more = {"rounds": 2, "hidden": 8, "local_epochs": 1}

@@ -1,4 +1,4 @@
-"""Statistics and statements of the comparison across the papers, against SciPy and by flipping the data."""
+"""Statistics and statements of the comparison across the papers, compared with SciPy and with flipped data."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_differences_are_paired_with_the_interval_of_student() -> None:
         assert row["verdict"] == ("above" if low > 0 else "below")
 
 
-def test_a_view_of_a_method_is_not_held_against_it() -> None:
-    """Fine-tuned FedAvg is a view of FedAvg's runs: it is compared with Local alone."""
+def test_a_view_of_a_method_is_not_compared_with_it() -> None:
+    """Fine-tuned FedAvg is a view of FedAvg's runs: it is compared only with Local."""
     gaps = statistics.differences(table({**SCORES, protocol.FINE_TUNED: SCORES["FedGAT"]}))
     assert gaps.loc[gaps["row"].eq(protocol.FINE_TUNED), "base"].tolist() == ["Local"]
     assert not gaps["row"].eq(gaps["base"]).any()
@@ -140,7 +140,7 @@ def test_seeds_of_two_graphs_are_no_runs_of_one() -> None:
 
 
 def test_the_pareto_front_holds_what_no_other_beats() -> None:
-    """Equal points stay, a dearer one of equal gain goes."""
+    """Equal points stay, and one that costs more for an equal gain goes."""
     points = pd.DataFrame({"bytes": [0.0, 1.0, 1.0, 2.0, 3.0], "accuracy": [50.0, 60.0, 60.0, 60.0, 70.0]})
     assert tables.front(points).tolist() == [True, True, True, False, True]
 
@@ -197,7 +197,7 @@ def test_ranks_that_can_show_nothing_say_so() -> None:
 
 
 def test_to_be_shown_worse_counts_how_many_rows_are_compared() -> None:
-    """A row at p = 0.04 is shown to be worse among two rows, and not beside four more that hardly differ."""
+    """A row at p = 0.04 is shown to be worse among two rows, and not among six, of which four hardly differ."""
     noise = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
     gap = stats.t.isf(0.02, 4) * noise.std(ddof=1) / np.sqrt(5)
     first, second = 80.0 + noise, np.full(5, 80.0 - gap)
@@ -261,7 +261,7 @@ def test_of_equal_bytes_the_better_method_sends_least() -> None:
 
 
 def test_a_column_that_lacks_runs_says_so() -> None:
-    """The numbers of runs stand beside a statement on a column whose methods have not all runs of the protocol."""
+    """A statement on a column whose methods have not all runs of the protocol has the numbers of runs."""
     column = protocol.Column("Cora", METIS)
     methods = [name for name in protocol.METHODS if not protocol.why_not(name, column)]
     whole = table(dict.fromkeys([*methods, protocol.FINE_TUNED], SCORES["Local"]))
@@ -291,7 +291,7 @@ def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
     assert any("as in AX-1 +12.0" in one for one in page.sentences(table(SCORES), read=swapped))
 
 
-def test_controls_stand_beside_the_leaks_whether_they_hold_or_fail() -> None:
+def test_controls_stand_with_the_leaks_whether_they_hold_or_fail() -> None:
     """The one that fails says what it takes from the leaks, and the one that holds says that it does."""
     rows = [checks.row("AX-K1", "noise gives chance", 0.2, 0.1), checks.row("AX-K2", "plain data give 1", 0.0, 1e-6)]
     fails, holds = (one for one in page.sentences(table(SCORES), None, rows) if "control" in one)

@@ -1,4 +1,4 @@
-"""Nodes with the same neighbours (AX-14), against plain sets, a graph made by hand, and planted predictions."""
+"""Nodes with the same neighbours (AX-14), compared with plain sets, a graph made by hand, and planted predictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_groups_are_those_of_plain_sets() -> None:
 
 
 def by_hand(label: list[int]) -> Data:
-    """Return a graph in which nodes 2 to 7 have the neighbours 0 and 1, node 8 has 0 alone, and 2 and 3 are trained."""
+    """Return a graph in which nodes 2 to 7 have the neighbours 0 and 1, node 8 has only 0, and 2 and 3 are trained."""
     ends = torch.tensor([(hub, node) for node in range(2, 8) for hub in (0, 1)] + [(0, 8)]).T
     masks = torch.zeros(3, 9, dtype=torch.bool)
     masks[0, [2, 3]], masks[1, [0, 1]], masks[2, [4, 5, 6, 7, 8]] = True, True, True
@@ -48,7 +48,7 @@ def test_counts_are_those_by_hand() -> None:
     datasets.register("copied pages", lambda: by_hand([1, 1, 0, 0, 0, 0, 0, 1, 1]))
     counts = twins.count(run)
     assert counts["series"]["nodes"] == [4, 5, 6, 7]
-    # Hubs 0 and 1 have the neighbours 2 to 7, but 0 has 8 besides. Of the 15 pairs of 2 to 7 those with 7 disagree.
+    # Hubs 0 and 1 have the neighbours 2 to 7, but 0 also has 8. Those of the 15 pairs of 2 to 7 that hold 7 disagree.
     expected = {"twins": 6 / 9, "same_label": 10 / 15, "chance": (10 + 6) / 36, "covered": 4 / 5}
     assert counts["result"] == pytest.approx(expected | {"same_client": 1.0, "copied": 3 / 4})
     apart = run.replace(partition="one-node-per-client", clients=9)
@@ -102,7 +102,7 @@ def planted(gain: dict[bool, float]) -> pd.DataFrame:
 def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
     """A lead planted on nodes with a twin is not shown on the others, nor the other way round."""
     table = twins.scores(planted({where: 0.2, not where: 0.0}))
-    assert set(table["column"]) == {"Chameleon metis 10"}  # of the central run, too
+    assert set(table["column"]) == {"Chameleon metis 10"}  # the central run's, too
     assert table.groupby("nodes")["test nodes"].unique().to_dict() == {twins.WITH: [40], twins.WITHOUT: [60]}
     leads = twins.leads(table).set_index(["row", "nodes"])
     lead = {True: twins.WITH, False: twins.WITHOUT}
@@ -117,15 +117,15 @@ def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
         and f"{kind[not where]}: none" in told
         and "not shown to depend on twins: none" in told
     )
-    assert set(leads["larger"].dropna()) == {lead[where], ""}  # of Central nothing is shown
-    assert lead[False] == "without a training twin"  # a reader of the table meets the value alone
+    assert set(leads["larger"].dropna()) == {lead[where], ""}  # nothing is shown for Central
+    assert lead[False] == "without a training twin"  # a reader of the table meets the value by itself
     panels = twins.draw(twins.leads(table)).axes
     assert [axes.get_title() for axes in panels] == ["Chameleon, METIS, 10 clients"]
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["Central", "Local", "FedGCN"]
 
 
 def test_equal_leads_with_unequal_noise_do_not_depend_on_twins() -> None:
-    """A lead that is shown on one kind of nodes alone, because the other scatters more, is not said to be larger."""
+    """A lead that is shown on only one kind of nodes, because the other scatters more, is not said to be larger."""
     noise = [-1.0, -0.5, 0.0, 0.5, 1.0]
     rows = [
         ("Chameleon metis 10", name, seed, nodes, 50.0 + lead + size * (noise[seed] if lead else 0.0))

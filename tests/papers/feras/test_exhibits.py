@@ -32,7 +32,7 @@ def test_every_exhibit_is_asked_for() -> None:
 
 
 def test_standins_and_graphs_keep_their_names() -> None:
-    """Table 2 asks for the paper's graphs, their stand-ins and five real graphs; smoke for a stand-in alone."""
+    """Table 2 asks for the paper's graphs, their stand-ins and five real graphs; smoke for only a stand-in."""
     wanted = {run.dataset for run in grids.table2()}
     assert wanted == {*grids.REAL, *grids.PUBLISHED, *grids.STANDINS}
     assert {run.dataset for run in exhibits.find("FR-T2").runs("smoke")} == {"Cora~standin"}
@@ -124,7 +124,7 @@ def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
 
 
 def test_standins_are_compared_with_nothing() -> None:
-    """A stand-in and a graph of our own have no published number beside them; the paper's graph has its verdict."""
+    """A stand-in and a graph that the paper lacks have no published number; the paper's graph has its verdict."""
     graphs = ("PPI", "PPI~standin", "Photo")
     table = tables.table2(prepared(table2(GAINS, graphs)))
     cells = table[table.row.eq("Feras (N=3)") & table.setting.eq("kappa=60%")].set_index("dataset")
@@ -244,7 +244,7 @@ def test_a_curve_above_another_everywhere_is_not_slower() -> None:
     assert table.saved.tolist() == [7] and table.runs.tolist() == [2] and table["never reached"].tolist() == [0]
 
 
-def test_a_flat_curve_is_held_against_its_own_score() -> None:
+def test_a_flat_curve_is_compared_with_its_own_score() -> None:
     """A method that never learns is early at the score it starts with, misses the rest, and ties with its like."""
     flat, rising = (lambda t: 0.5), (lambda t: 0.3 + 0.05 * t)
     early = saved(flat, rising)
@@ -306,7 +306,7 @@ def test_equal_methods_save_nothing_on_average() -> None:
 
 
 def test_epochs_are_told_only_of_pairs() -> None:
-    """Another seed, or a run without validation scores, has nothing to be held against."""
+    """Another seed, or a run without validation scores, is compared with nothing."""
     alone = pd.concat([scored("Feras", float, seeds=1), scored("GraphSAINT", float).query("seed == 1")])
     assert curves.epochs_saved(alone).empty
     unknown = pd.concat([scored("Feras", float).assign(validation=math.nan), scored("GraphSAINT", float)])

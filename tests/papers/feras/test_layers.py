@@ -89,7 +89,7 @@ def test_both_layers_stand_side_by_side_in_both_views() -> None:
 
 def test_pairs_are_counted_and_ranks_are_over_common_seeds() -> None:
     """Feras has seeds 0 to 2 with 0.1 less at seed 0, shared weights seeds 0 and 2, isolation 1 and 2: a gain counts
-    its pairs, and means and ranks are those of seed 2 alone.
+    its pairs, and means and ranks are those of only seed 2.
     """
     frame = prepared(table2(GAINS, ("Photo",), grids.saint))
     drop = {"GraphSAINT": 0, "GraphSAINT-SW": 1, "Feras": -1}

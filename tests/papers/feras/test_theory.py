@@ -34,7 +34,7 @@ def results() -> dict[str, dict[str, Any]]:
     }
 
 
-# What is false as printed; all other rows hold.
+# These rows are false as printed; all others hold.
 FALSE = {"FR-I2-printed", "FR-L1-layer1", "FR-Th2", "FR-Th2-ends", "FR-Th2-live", "FR-drift", "FR-Th4-signed"}
 FALSE |= {"FR-Th3-printed", "FR-X1-q5-printed", "FR-X1-q10-printed", "FR-X1-between"}
 
@@ -110,7 +110,7 @@ def test_the_two_layer_map_has_three_fixed_points(results: dict[str, dict[str, A
     assert len(points) == 3 and np.abs(points[1]) == pytest.approx(math.sqrt(0.2))
     for w1, w2 in points:
         assert w1 + (w1 * w2 - 1.2) * w2 == pytest.approx(0) and w2 + (w1 * w2 - 1.2) * w1 == pytest.approx(0)
-    # Expansion along (1, 1) at 0: 1 - eta (lambda - y) = 1.2 for eta = 0.1, against 1 - eta lambda / 2 = 0.95.
+    # Expansion along (1, 1) at 0: 1 - eta (lambda - y) = 1.2 for eta = 0.1, next to 1 - eta lambda / 2 = 0.95.
     assert convergence.joint_constant(3.0, 1.0, 0.1) == pytest.approx(1.2 / 0.95)
     assert convergence.joint_constant(0.0, 1.0, 0.1) == pytest.approx(0.9 / 0.95)  # without a target it contracts
 

@@ -222,7 +222,7 @@ def conditions() -> list[Run]:
 
 
 def privacy() -> list[Run]:
-    """Return the attack on shared embeddings, against depth, width, kappa and number of messages.
+    """Return the attack on shared embeddings for several depths, widths, kappas and numbers of messages.
 
     All messages are clean but those of the last runs. These have the dropout and the width with which Feras is trained
     on the graph, and the width at which one clean message gives every feature away.

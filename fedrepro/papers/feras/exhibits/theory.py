@@ -34,7 +34,7 @@ RADIUS = r"$\rho(M M^\top)$"
 
 
 def radii_figure(trials: pd.DataFrame) -> Figure:
-    """Draw the radius with sharing against that without it, one panel for each kind of features."""
+    """Draw the radius with sharing over that without it, one panel for each kind of features."""
     counts = trials.groupby(["features", "tighter"], sort=False)["with"].transform("count").astype(str)
     trials = trials.assign(constraint=trials["tighter"].map({False: "not tighter: ", True: "tighter: "}) + counts)
     with style():
