@@ -8,11 +8,11 @@ a graph. Both return a table of scores, a row a method. The arguments are those 
     partitions   how the graph is divided among clients
     clients      their number
     split        `public`, or percentages such as `20/40/40`
-    beside       methods that must stand beside it
+    beside       methods that the table must have too
     seeds        number of runs a cell, or their seeds
     store        where runs are kept
     metric       `accuracy`, `macro_f1` or `auc`
-    and options  such as `rounds=2`, in place of the protocol's
+    and options  such as `rounds=2`, instead of the protocol's
 
 The files of this folder:
 

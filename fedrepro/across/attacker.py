@@ -6,17 +6,18 @@ guesses follow one rule for all methods, and are therefore lower bounds: an atta
 
     features   of a message about a node: its row, or the row of least norm that gives its embedding. Else the columns
                of the first layer's update, and the row of least norm that gives a client's mean embedding. None of
-               these is assigned to a node. Measured is the absolute cosine with a node's features, of vectors that
-               belong to no node the best one, as a mean over the client's nodes.
-    edges      the cosine of two nodes' messages, or of two columns of the powers that another client holds. Measured is
-               the area under the ROC curve over the pairs of the client's nodes; 0.5 if no message names nodes.
+               these is assigned to a node. The score is the absolute cosine with a node's features, as a mean over the
+               client's nodes. If vectors belong to no node, each node has the best of them.
+    edges      the cosine of two nodes' messages, or of two columns of the powers that another client holds. The
+               score is the area under the ROC curve over the pairs of the client's nodes, and 0.5 if no message names
+               nodes.
     labels     of training nodes: the class that the client's uploaded model predicts from the rows. Without rows it is
                the class that the first update of the last bias raises most, for all nodes; without an update it is
-               drawn. Measured is the share that is right.
+               drawn. The score is the share that is right.
 
-Two controls stand beside each row. Normal noise in place of every message must give chance: 0 or, for m vectors that
-belong to no node, at most the cosine that the best of m random vectors has; 0.5; and one over the classes. Plain data
-in place of the messages must give 1, 1 and 1.
+Each row has two controls. Normal noise instead of every message must give chance: 0 or, for m vectors that belong to no
+node, at most the cosine that the best of m random vectors has; 0.5; and one over the classes. Plain data instead of the
+messages must give 1, 1 and 1.
 
 A message reveals what it adds to a guess that needs none. The `prior` guess knows the other clients' data: the mean of
 their rows for every node, and the commonest class of their training nodes. The `class` guess names the client's own
@@ -75,7 +76,9 @@ def by_node(seen: dict[str, Tensor]) -> bool:
 
 
 def guess(seen: dict[str, Tensor], victim: Victim, *draw: int) -> Guess:
-    """Return the attacker's guesses from the messages of a client; of the victim it uses the numbers only.
+    """Return the attacker's guesses from the messages of a client.
+
+    It uses nothing of the victim but the numbers of its nodes and classes.
 
     Args:
         draw: numbers on which labels that are drawn depend, such as the seed of a run.
@@ -119,7 +122,7 @@ def rate(found: Guess, victim: Victim) -> dict[str, float]:
 
 
 def noise(seen: dict[str, Tensor], *draw: int) -> dict[str, Tensor]:
-    """Return normal noise in place of every message; weights that the server has sent stay known.
+    """Return normal noise instead of every message; weights that the server has sent stay known.
 
     Args:
         draw: numbers on which the noise depends: the seed of a run, the client, and the number of the draw.
@@ -131,15 +134,15 @@ def noise(seen: dict[str, Tensor], *draw: int) -> dict[str, Tensor]:
 
 
 def from_noise(seen: dict[str, Tensor], victim: Victim, *draw: int) -> dict[str, float]:
-    """Return the mean rates of guesses from noise that stands in place of the messages."""
+    """Return the mean rates of guesses from noise instead of the messages."""
     rates = [rate(guess(noise(seen, *draw, i), victim, *draw, i), victim) for i in range(DRAWS)]
-    found = {goal: float(np.mean([one[goal] for one in rates])) for goal in GOALS}
+    means = {goal: float(np.mean([one[goal] for one in rates])) for goal in GOALS}
     if not by_node(seen):
         last = {name: value for name, value in seen.items() if name == "bias"}  # all that such a guess uses
         guesses = (guess(noise(last, *draw, i), victim, *draw, i).labels for i in range(LABEL_DRAWS))
         right = [(labels == victim.y)[victim.train].float().mean() for labels in guesses]
-        found["labels"] = float(np.mean(right))
-    return found
+        means["labels"] = float(np.mean(right))
+    return means
 
 
 def plain(victim: Victim) -> Guess:
@@ -169,7 +172,7 @@ def prior(victim: Victim, x: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def commonest(y: Tensor) -> Tensor:
-    """Return the commonest class of labels `[nodes]`, of equals the first; -1 if there is no label."""
+    """Return the commonest class of labels `[nodes]`, the first of equals; -1 if there is no label."""
     return torch.bincount(y).argmax() if len(y) else torch.tensor(-1)
 
 
@@ -193,13 +196,13 @@ def leak(run: Run) -> dict[str, Any]:
     a = torch.from_numpy(adjacency(data).toarray())
     rows = messages.dense(data.x).float()
     measured: list[dict[str, dict[str, float]]] = []
-    own: list[float] = []
+    class_shares: list[float] = []
     used: set[str] = set()
     for client, nodes in enumerate(parts[:VICTIMS]):
         victim = Victim(rows[nodes], a[nodes][:, nodes], data.y[nodes], data.train_mask[nodes], fed.classes)
         seen = messages.of_client(trained, client, listened) if trained.method not in ("Local", "Central") else {}
         others = torch.ones(len(rows), dtype=torch.bool)
-        others[nodes] = len(nodes) == len(rows)  # of a client that is the whole graph there are no others
+        others[nodes] = len(nodes) == len(rows)  # a client that is the whole graph has no others
         used |= seen.keys() & set(WHAT)
         measured.append(
             {
@@ -211,7 +214,7 @@ def leak(run: Run) -> dict[str, Any]:
             }
         )
         labels = victim.y[victim.train]
-        own.append(float((labels == commonest(labels)).float().mean()))
+        class_shares.append(float((labels == commonest(labels)).float().mean()))
     result: dict[str, Any] = {
         kind: {goal: float(np.nanmean([one[kind][goal] for one in measured])) for goal in GOALS} for kind in measured[0]
     }
@@ -220,4 +223,4 @@ def leak(run: Run) -> dict[str, Any]:
     weights = {name.partition(".")[2] for name in messages.WEIGHTS}
     unused = {name for name in names - messages.USED - weights if not name.startswith("gradient of ")}
     told = {"used": ", ".join(sorted(used)), "unused": ", ".join(sorted(unused)), "draws": LABEL_DRAWS}
-    return {"result": {**result, "class": float(np.nanmean(own)), **told}}
+    return {"result": {**result, "class": float(np.nanmean(class_shares)), **told}}

@@ -53,7 +53,7 @@ def twins() -> list[Run]:
 
 
 def first_column(run: Run) -> bool:
-    """Keep the first seed on METIS parts of Cora with 10 clients, and the central run beside them."""
+    """Keep the first seed on METIS parts of Cora with 10 clients, and the central run."""
     return (
         run.seed == 0
         and run.dataset == "Cora"
@@ -66,11 +66,11 @@ def first_column(run: Run) -> bool:
 def small(runs: Callable[[], Sequence[Run]], twice: Sequence[str] = ()) -> Callable[[], list[Run]]:
     """Return the smoke form of a grid: the first run of each method on a stand-in, with as little as possible."""
 
-    def made() -> list[Run]:
+    def shrink() -> list[Run]:
         first: dict[str, Run] = {}
         for run in runs():
             first.setdefault(str(run.options.get("of", run.method)), run)
-        found = []
+        smallest = []
         for name, run in first.items():
             less = {name: least for name, least in LEAST.items() if name in run.options}
             less |= {"memory": False} if run.task == "bench" else {}
@@ -80,10 +80,10 @@ def small(runs: Callable[[], Sequence[Run]], twice: Sequence[str] = ()) -> Calla
                 one = one.replace(dataset="csbm-DNC", clients=min(200, one.clients))
             elif run.task == "attack" and one.clients > 1:
                 one = one.replace(clients=SMALL_CLIENTS)
-            found += [one.replace(seed=seed) for seed in ((0, 1) if name in twice else (one.seed,))]
-        return found
+            smallest += [one.replace(seed=seed) for seed in ((0, 1) if name in twice else (one.seed,))]
+        return smallest
 
-    return made
+    return shrink
 
 
 _table = Grid(protocol.table, first_column, smoke=small(protocol.table, TWICE), series=True)

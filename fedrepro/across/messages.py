@@ -1,7 +1,7 @@
 """Capture what a method sends while it trains, and the seconds that the server and the clients take.
 
-Messages are read from the hooks of `fedrepro.engine.method`, so that every method is watched in the same way. What
-travels before training is taken from the federation that `start` returns, or computed as the method computes it.
+Messages are read from the hooks of `fedrepro.engine.method`, so that every method is watched in the same way. Messages
+before training are taken from the federation that `start` returns, or computed as the method computes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedrepro.runs.run import Run
 FIRST, BIAS, SECOND, LAST = "layer1.weight", "layer1.bias", "layer2.weight", "layer2.bias"
 SIDES = {"start": "before", "begin_round": "server", "aggregate": "server"}
 WEIGHTS = ("up.weights", "up.gradients", "up.weight change")
-# What the attacker makes use of, beside weights, by the name under which it is counted.
+# The messages that the attacker uses besides weights, by the names under which they are counted.
 USED = {"features", "neighbour sums", "power blocks", "power indices", "embedding", "embeddings", "hidden", "h"}
 
 
@@ -87,9 +87,9 @@ class Heard:
     """Embeddings that Feras and FedSheafHN send, as their own hooks compute them.
 
     Args:
-        rows: of Feras in the first round, by step: client and number `[nodes]` of the nodes that their hosts see and
-            have drawn, and their embeddings `[nodes, width]`.
-        means: of FedSheafHN, by message: the clients' embeddings `[clients, width]`, and the weights behind them.
+        rows: those of Feras in the first round, by step: client and number `[nodes]` of the nodes that their hosts see
+            and have drawn, and their embeddings `[nodes, width]`.
+        means: those of FedSheafHN, by message: the clients' embeddings `[clients, width]`, and the weights behind them.
     """
 
     rows: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
@@ -194,7 +194,7 @@ def of_client(run: Run, client: int, listened: tuple[Method, Federation, Log, He
         if name in names and name in first.before:
             out[key] = weight(gradients or {name: first.before[name] - first.after[name]}, name)
     for key, name in zip(("W1", "b1", "W2", "b2"), (FIRST, BIAS, SECOND, LAST)):
-        average = log.states[-1].shared  # of a method that trains its weights in other coordinates (GFL-APPNP)
+        average = log.states[-1].shared  # for a method that trains its weights in other coordinates (GFL-APPNP)
         if name in names and name in last.after:
             out[key] = weight(last.after, name)
         elif name in average:
@@ -206,7 +206,7 @@ def of_client(run: Run, client: int, listened: tuple[Method, Federation, Log, He
 def _embeddings(client: int, fed: Federation, log: Log, heard: Heard) -> dict[str, Tensor]:
     """Return the embeddings that a client sends, and the first layer's weights behind them.
 
-    Of a node it is the row that was sent first, and zeros if none was. A client's mean embedding is taken without the
+    For a node, keep the row that was sent first, and zeros if none was. A client's mean embedding is taken without the
     bias. Its weights are known to the server, which has generated them and receives what local training changes; those
     of the first message, after a warm-up that is not sent, are given to the attacker.
     """
@@ -214,8 +214,8 @@ def _embeddings(client: int, fed: Federation, log: Log, heard: Heard) -> dict[st
         nodes = fed.sources[0].parts[client]
         rows = heard.rows[0][2].new_zeros(fed.sources[0].data.num_nodes, heard.rows[0][2].shape[1])
         for clients, numbers, values in reversed(heard.rows):
-            mine = clients == client
-            rows[numbers[mine]] = values[mine]
+            mask = clients == client
+            rows[numbers[mask]] = values[mask]
         return {"embeddings": rows[nodes], "known": log.updates[0].before[FIRST][client].detach()}
     if heard.means:
         means, weights = heard.means[-1]
@@ -237,8 +237,8 @@ def _of_nodes(run: Run, client: int, fed: Federation, log: Log, counted: set[str
     if "power blocks" in counted:  # FedStruct: what another client holds of the powers of the adjacency
         other = source.parts[(client + 1) % len(source.parts)].numpy()
         options = run.options
-        found = powers.powers(source.data, source.parts, int(options["structure_depth"]), int(options["prune"]))
-        held = list(found)[-1].matrix[other][:, nodes.numpy()]
+        blocks = powers.powers(source.data, source.parts, int(options["structure_depth"]), int(options["prune"]))
+        held = list(blocks)[-1].matrix[other][:, nodes.numpy()]
         out["powers"] = torch.from_numpy(held.toarray().astype(np.float32))
     if any(name.startswith("gradient of ") for name in counted):  # GFL-APPNP: grad h_j by the first layer, class 0
         shared = log.states[0].shared

@@ -58,7 +58,7 @@ def sentences(
     Args:
         table: as `tables.scored` gives it.
         leaks: row, features, edges and labels, as shares between a guess (0) and everything (1), see `tables.leaks`.
-        controls: the attacker's controls, see `tables.controls`. They are told beside the leaks.
+        controls: the attacker's controls, see `tables.controls`. The page has them with the leaks.
         read: readings of FedAvg with FedSGD, as `tables.readings` gives them.
         leads: leads over Local on test nodes with a training twin and on the others, as `twins.leads` gives them.
     """
@@ -91,20 +91,20 @@ def _headings(table: pd.DataFrame) -> dict[str, str]:
 
 def _accuracy(table: pd.DataFrame) -> Iterator[str]:
     for label, heading in _headings(table).items():
-        found = best(table, label)
-        if found:
-            first, mean, tied = found
+        top = best(table, label)
+        if top:
+            first, mean, tied = top
             rest = f"not shown to be worse: {', '.join(tied)}" if tied else "all others are shown to be worse"
             yield f"**Accuracy, {heading}.** {first} has the highest mean, {mean:.1f}%; {rest}."
 
 
 def _bases(table: pd.DataFrame) -> Iterator[str]:
-    found = statistics.differences(table)
+    gaps = statistics.differences(table)
     for base in statistics.BASES:
-        part = found[(found["base"] == base) & (found["row"] != "Central")]
+        part = gaps[(gaps["base"] == base) & (gaps["row"] != "Central")]
         if part.empty:
             continue
-        columns = part["row"].value_counts()  # of each method, as few run in all
+        columns = part["row"].value_counts()  # by method, as few run in all
         counts = part.groupby("row", sort=False)["verdict"].value_counts().unstack(fill_value=0)
         counts = counts.reindex(columns=["above", "below"], fill_value=0)
         for side in ("above", "below"):
@@ -128,8 +128,8 @@ def _readings(read: pd.DataFrame | None) -> Iterator[str]:
 def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
     """Yield for each column the methods above Local, by the kind of nodes on which their lead is shown to be larger.
 
-    A method is above Local if its 95% interval is, on one kind of nodes or on both. That a lead is shown on one kind
-    alone does not say that it is larger there, which is a test of its own (see `twins.leads`).
+    A method is above Local if its 95% interval is, on one kind of nodes or on both. That a lead is shown on only one
+    kind does not say that it is larger there, which another test decides (see `twins.leads`).
     """
     if leads is None or leads.empty:
         return
@@ -149,7 +149,7 @@ def _twins(leads: pd.DataFrame | None) -> Iterator[str]:
 
 
 def cheapest(points: pd.DataFrame) -> pd.Series:
-    """Return the row that sends least of those within `CLOSE` points of the best, of equals the most accurate.
+    """Return the row that sends least of those within `CLOSE` points of the best, the most accurate of equals.
 
     Args:
         points: the rows of one column, as `tables.against` gives them.
@@ -238,12 +238,12 @@ def shortlist(table: pd.DataFrame, leaks: pd.DataFrame | None = None) -> pd.Data
     counts = pd.crosstab(held["method"], held["kind"]).loc[held["method"].unique(), order]
     most = counts.drop(columns=CHEAP).sum(axis=1).sort_values(ascending=False, kind="stable")
     counts = counts.loc[most.index].rename(columns=lambda kind: f"{kind} (of {totals[kind]})")
-    found = counts.rename_axis(columns=None).reset_index()
+    counts_by_column = counts.rename_axis(columns=None).reset_index()
     if leaks is None or leaks.empty:
-        return found
+        return counts_by_column
     told = {str(row["row"]): _rebuilt(row) for row in leaks.to_dict("records")}
-    known = found["method"].str.removesuffix(" (fine-tuned)").map(told).fillna("")
-    return found.assign(**{f"this attacker rebuilds on {GRAPH}": known})
+    known = counts_by_column["method"].str.removesuffix(" (fine-tuned)").map(told).fillna("")
+    return counts_by_column.assign(**{f"this attacker rebuilds on {GRAPH}": known})
 
 
 def _rebuilt(row: Mapping[Hashable, Any]) -> str:
@@ -281,22 +281,22 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
     yield f"**What is open.** {int(cells['with runs'].sum())} of {total} cells of the protocol have all their runs."
     if len(lacking):
         yield f"Columns that are not complete: {'; '.join(map(tables.spoken, lacking['column']))}."
-    found = statistics.ranks(table)
-    if found:
-        yield f"Ranks over {found.graphs} graphs, for {len(found.mean)} methods: {_power(found)} (AX-5)."
-        if found.left_out:
-            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(found.left_out)}."
+    mean_ranks = statistics.ranks(table)
+    if mean_ranks:
+        yield f"Ranks over {mean_ranks.graphs} graphs, for {len(mean_ranks.mean)} methods: {_power(mean_ranks)} (AX-5)."
+        if mean_ranks.left_out:
+            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(mean_ranks.left_out)}."
 
 
-def _power(found: statistics.Ranks) -> str:
+def _power(mean_ranks: statistics.Ranks) -> str:
     """Return with what chance the ranks show an advantage, or why they cannot show any."""
-    if found.critical >= found.reach:
+    if mean_ranks.critical >= mean_ranks.reach:
         return (
-            f"a method that is first on every graph lies {found.reach:g} ranks before the middle of the others if"
-            f" these are alike, and the critical difference is {found.critical:.1f}, so that no method can be told"
+            f"a method that is first on every graph lies {mean_ranks.reach:g} ranks before the middle of the others if"
+            f" these are alike, and the critical difference is {mean_ranks.critical:.1f}, so that no method can be told"
             " from the middle of the others"
         )
-    told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in found.power.items())
+    told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in mean_ranks.power.items())
     return f"one method with an advantage over all others is told from the middle with a chance of {told}"
 
 

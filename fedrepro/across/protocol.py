@@ -4,10 +4,10 @@ Graphs and clients. Every graph is made undirected and loses its self-loops, and
 norm. Small graphs (Cora, CiteSeer, Chameleon, Squirrel) are divided among 10 clients by METIS, at random, and by
 Dirichlet(1) over labels. Cora is also divided among 20. Large graphs (PubMed, Photo, Computers) have METIS parts only.
 
-Split. Of all nodes 20% are for training, 40% for validation and 40% for test (`MAIN`). They are drawn uniformly over
-the graph, so that a client has these shares up to chance. Cora and Chameleon also have 10/10/80 (`SECOND`). Partition
-and split of a seed are the same for every method, and so are the initial weights of methods that start from the same
-network. All comparisons are paired.
+Split. The main split has 20% of all nodes for training, 40% for validation and 40% for test (`MAIN`). They are drawn
+uniformly over the graph, so that a client has these shares up to chance. Cora and Chameleon also have 10/10/80
+(`SECOND`). Partition and split of a seed are the same for every method, and so are the initial weights of methods that
+start from the same network. All comparisons are paired.
 
 Clients' network. Methods have a GCN of two layers with 64 hidden units, and dropout 0.5 unless tuning chose 0.3. FedGAT
 is a method for attention, and has 8 heads of 8 units. FedStruct adds its structure embeddings to the GCN. GFL-APPNP has
@@ -20,12 +20,12 @@ FedSGD and FedStruct send one gradient a round by definition. GFL-APPNP takes pl
 as its algorithm needs, and averages equally. Feras samples sub-graphs of the training graph, as its paper has it.
 
 Tuning. Every method has six points: three learning rates times two values of one option (`points`), which for
-FedSheafHN is its two dropouts at once. The point with the highest validation accuracy is taken, and of equals the
-first. The seed is 100, which no table shows. Points are chosen for each graph on METIS parts with 10 clients and the
-split `MAIN`, and hold for all its columns. No test score takes part. GFL-APPNP and Feras are tuned in their own
-columns, and so are the methods compared with GFL-APPNP. Those compared with Feras have their points of METIS parts of
-Cora. subCora has 20 sub-graphs, and seed 100 has the one of seed 0. Its points were chosen by 34 validation nodes, so
-the choice is noisy, and its runs of seed 0 are scored on the sub-graph of tuning. This was noticed after the runs.
+FedSheafHN is its two dropouts at once. The point with the highest validation accuracy is taken, the first of equals.
+The seed is 100, which no table shows. Points are chosen for each graph on METIS parts with 10 clients and the split
+`MAIN`, and hold for all its columns. No test score takes part. GFL-APPNP and Feras are tuned in their own columns, and
+so are the methods compared with GFL-APPNP. Those compared with Feras have their points of METIS parts of Cora. subCora
+has 20 sub-graphs, and seed 100 has the one of seed 0. Its points were chosen by 34 validation nodes, so the choice is
+noisy, and its runs of seed 0 are scored on the sub-graph of tuning. This was noticed after the runs.
 
 Score. A run is scored at its round of best validation accuracy. Methods with one global model are scored before local
 training, and personalized methods after it. For pFedGraph the better of the two on validation nodes counts. The row
@@ -120,7 +120,7 @@ READ_ON = ("Cora", "CiteSeer", "Photo", "Computers")
 # AX-14 asks how much of a score is owed to test nodes whose neighbours are those of a training node (see `twins`). It
 # was added after Chameleon's METIS column of AX-1 was seen, and fixed before its own first run, as follows. Each method
 # is scored on the test nodes that have such a twin and on the others, and its lead over Local is taken on both. A lead
-# that the others do not show is owed to twins. Cora, whose nodes have few twins, is counted beside them.
+# that the others do not show is owed to twins. Cora, whose nodes have few twins, is counted too.
 TWINS_OF = ("Chameleon", "Squirrel")
 TWIN_PARTITIONS = (METIS, RANDOM)
 TWIN_METHODS = ("Central", "Local", "FedAvg", "FedSGD", "FedGCN", "FedStruct (H2V)")
@@ -143,23 +143,26 @@ class Column(NamedTuple):
 
 def columns() -> list[Column]:
     """Return all columns of the protocol, in the order in which they are computed."""
-    found = []
+    listed = []
     for graph in SMALL:
-        found += [Column(graph, partition) for partition in PARTITIONS]
+        listed += [Column(graph, partition) for partition in PARTITIONS]
         if graph == "Cora":
-            found += [Column(graph, partition, 20) for partition in PARTITIONS]
-            found += [Column(graph, OWN_GROUND["Feras"], 5), Column("subCora", OWN_GROUND["GFL-APPNP"], 300, "public")]
+            listed += [Column(graph, partition, 20) for partition in PARTITIONS]
+            listed += [
+                Column(graph, OWN_GROUND["Feras"], 5),
+                Column("subCora", OWN_GROUND["GFL-APPNP"], 300, "public"),
+            ]
         if graph in ("Cora", "Chameleon"):
-            found += [Column(graph, partition, split=SECOND) for partition in PARTITIONS]
-    return found + [Column(graph, METIS) for graph in LARGE]
+            listed += [Column(graph, partition, split=SECOND) for partition in PARTITIONS]
+    return listed + [Column(graph, METIS) for graph in LARGE]
 
 
 def why_not(method: str, column: Column) -> str:
     """Return why the protocol has no run of a method in a column, or the empty string if it has one."""
-    own = OWN_GROUND.get(method)
-    if own == column.partition:
+    partition = OWN_GROUND.get(method)
+    if partition == column.partition:
         return ""
-    if own:
+    if partition:
         needs = "nodes that several clients see" if method == "Feras" else "one node at each client"
         return f"needs {needs}; see its own column"
     if column.partition in OWN_GROUND.values() and method in METHODS and method not in REFERENCES:
@@ -180,7 +183,7 @@ def chosen() -> dict[tuple[str, str], int]:
 
 
 def view(method: str) -> str:
-    """Return which model of a method is scored; of a user's method the better one on validation nodes."""
+    """Return which model of a method is scored; for a user's method the better one on validation nodes."""
     return METHODS[method].view if method in METHODS else "better"
 
 
@@ -214,34 +217,36 @@ def cell(
     if task == "train":
         options["series"] = ("clients",)
     registered = (row.registered if row else "") or method
-    place = column._replace(partition="single", clients=1) if method == "Central" else column
+    setting = column._replace(partition="single", clients=1) if method == "Central" else column
     drawn = range(SEEDS.get(column.dataset.removesuffix("~standin"), 5)) if seeds is None else seeds
     known = {key: value for key, value in options.items() if value is not None}
     return sweep(
         task=task,
         paper=PAPER,
         method=name or registered,
-        prepare="" if place.split == "public" else PREPARE,
+        prepare="" if setting.split == "public" else PREPARE,
         seed=list(drawn),
         options=known if task == "train" else {"of": registered, **known},
-        **place._asdict(),
+        **setting._asdict(),
     )
 
 
 def ground(method: str, dataset: str) -> Column:
     """Return the column in which a method is tuned and measured on a graph."""
-    own = [c for c in columns() if c.partition == OWN_GROUND.get(method) or c.dataset == dataset == "subCora"]
-    return own[0] if own else Column(dataset, METIS)
+    matching = [c for c in columns() if c.partition == OWN_GROUND.get(method) or c.dataset == dataset == "subCora"]
+    return matching[0] if matching else Column(dataset, METIS)
 
 
 def grounds(dataset: str) -> dict[str, Column]:
     """Return the methods that are tuned and measured on a graph, each with its column there."""
-    own = {method: ground(method, dataset) for method in METHODS}
-    return {name: column for name, column in own.items() if column.dataset == dataset and not why_not(name, column)}
+    by_method = {method: ground(method, dataset) for method in METHODS}
+    return {
+        name: column for name, column in by_method.items() if column.dataset == dataset and not why_not(name, column)
+    }
 
 
 def fedavg_readings() -> list[Run]:
-    """Return the runs of FedAvg under other choices of its local training, and those of FedSGD beside them (AX-13)."""
+    """Return the runs of FedAvg under other choices of its local training, and those of FedSGD (AX-13)."""
     columns_ = [Column(graph, METIS) for graph in READ_ON]
     read = [run for column in columns_ for more in FEDAVG_READINGS.values() for run in cell("FedAvg", column, **more)]
     return [*read, *(run for column in columns_ for run in cell("FedSGD", column))]

@@ -22,7 +22,7 @@ LEVEL = 0.05
 BASES = ("Local", "FedAvg")
 HOMOPHILY = 0.5  # share of edges within a class from which a graph counts as homophilic
 SHOWN, NOT_SHOWN = "shown", "not shown"
-DRAWS = 2000  # of the simulation of power
+DRAWS = 2000  # in the simulation of power
 
 
 def differences(table: pd.DataFrame, value: str = "accuracy", bases: Sequence[str] = BASES) -> pd.DataFrame:
@@ -39,14 +39,14 @@ def differences(table: pd.DataFrame, value: str = "accuracy", bases: Sequence[st
     rows: list[tuple[Any, ...]] = []
     for label, part in table.groupby("column", sort=False):
         for base in bases:
-            own = FINE_TUNED if base == "FedAvg" else base  # the same runs
-            names = [name for name in tables.order(list(part["row"])) if name != own]
-            gaps = frames.leads(part, base, names, value, "row")
-            rows += [(label, name, base, *gap) for name, gap in gaps.items()]
-    found = pd.DataFrame(rows, columns=["column", "row", "base", *statistics.Paired._fields])
-    kept = statistics.discoveries(found.pop("p").tolist(), LEVEL)
-    sides = np.select([found["low"] > 0, found["high"] < 0], ["above", "below"], NOT_SHOWN)
-    return found.assign(verdict=np.where(kept, sides, NOT_SHOWN))
+            same_runs = FINE_TUNED if base == "FedAvg" else base  # the row of the same runs is no rival
+            names = [name for name in tables.order(list(part["row"])) if name != same_runs]
+            leads = frames.leads(part, base, names, value, "row")
+            rows += [(label, name, base, *lead) for name, lead in leads.items()]
+    gaps = pd.DataFrame(rows, columns=["column", "row", "base", *statistics.Paired._fields])
+    kept = statistics.discoveries(gaps.pop("p").tolist(), LEVEL)
+    sides = np.select([gaps["low"] > 0, gaps["high"] < 0], ["above", "below"], NOT_SHOWN)
+    return gaps.assign(verdict=np.where(kept, sides, NOT_SHOWN))
 
 
 class Ranks(NamedTuple):
@@ -81,12 +81,12 @@ def ranks(table: pd.DataFrame) -> Ranks | None:
     graphs, count = means.shape
     if graphs < 2 or count < 3:
         return None
-    place = means.rank(axis=1, ascending=False)
+    rank = means.rank(axis=1, ascending=False)
     p = float(friedmanchisquare(*(means[name] for name in means)).pvalue)
     critical = critical_difference(count, graphs)
     chances = {a: power(count, graphs, a) for a in (1.0, 2.0, 3.0)}
     left_out = tables.order([name for name in table["row"] if name not in (*means, "Central", FINE_TUNED)])
-    return Ranks(place.mean().sort_values(), graphs, p, critical, chances, left_out)
+    return Ranks(rank.mean().sort_values(), graphs, p, critical, chances, left_out)
 
 
 def critical_difference(methods: int, graphs: int) -> float:
@@ -108,28 +108,28 @@ def power(methods: int, graphs: int, advantage: float) -> float:
     return float((others - mean[:, 0] > critical_difference(methods, graphs)).mean())
 
 
-def diagram(found: Ranks) -> Figure:
+def diagram(ranking: Ranks) -> Figure:
     """Draw mean ranks on a line, with a bar over methods that the critical difference does not tell apart."""
-    names, places = list(found.mean.index), found.mean.to_numpy()
+    names, mean_ranks = list(ranking.mean.index), ranking.mean.to_numpy()
     with style():
         figure, axes = plt.subplots(figsize=(9, 0.24 * len(names) + 1.4))
-        axes.scatter(places, np.zeros(len(places)), color="black", zorder=3, s=18)
-        for depth, (name, place) in enumerate(zip(names, places, strict=True), start=1):
-            axes.plot([place, place, len(names) + 0.3], [0, -depth, -depth], color="0.6", linewidth=0.8)
-            axes.text(len(names) + 0.4, -depth, f"{name}  {place:.1f}", va="center", fontsize=8)
+        axes.scatter(mean_ranks, np.zeros(len(mean_ranks)), color="black", zorder=3, s=18)
+        for depth, (name, rank) in enumerate(zip(names, mean_ranks, strict=True), start=1):
+            axes.plot([rank, rank, len(names) + 0.3], [0, -depth, -depth], color="0.6", linewidth=0.8)
+            axes.text(len(names) + 0.4, -depth, f"{name}  {rank:.1f}", va="center", fontsize=8)
         level, last = 0.0, -1
-        for start, place in enumerate(places):
-            end = int(np.flatnonzero(places - place <= found.critical).max())
+        for start, rank in enumerate(mean_ranks):
+            end = int(np.flatnonzero(mean_ranks - rank <= ranking.critical).max())
             if end > last and end > start:
                 level, last = level + 0.6, end
-                axes.plot([place, places[end]], [level, level], color="black", linewidth=3, solid_capstyle="butt")
-        axes.plot([1, 1 + found.critical], [level + 1.2] * 2, color="black", marker="|")
-        axes.text(1, level + 1.5, f"critical difference {found.critical:.1f}", fontsize=8)
+                axes.plot([rank, mean_ranks[end]], [level, level], color="black", linewidth=3, solid_capstyle="butt")
+        axes.plot([1, 1 + ranking.critical], [level + 1.2] * 2, color="black", marker="|")
+        axes.text(1, level + 1.5, f"critical difference {ranking.critical:.1f}", fontsize=8)
         axes.set(xlim=(0.5, len(names) + 5), ylim=(-len(names) - 1, level + 2.6), yticks=[])
         axes.set_title("bars join methods that the critical difference does not tell apart")
         axes.spines["left"].set_visible(False)
         axes.set_xticks(range(1, len(names) + 1))
-        axes.set_xlabel(f"mean rank over {found.graphs} graphs (METIS, 10 clients), 1 for the best")
+        axes.set_xlabel(f"mean rank over {ranking.graphs} graphs (METIS, 10 clients), 1 for the best")
         plt.close(figure)
     return figure
 
@@ -139,8 +139,8 @@ def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame
 
     For each method: its lead on homophilic graphs minus that on the others (METIS, 10 clients), and on each graph its
     lead under METIS minus that at random. Each graph counts as much as any other, and the first effect is named after
-    its graphs. The intervals have the variance over seeds alone (Welch), so they speak of these graphs and not of
-    graphs in general.
+    its graphs. The intervals have only the variance over seeds (Welch), so they speak of these graphs and not of graphs
+    in general.
 
     Args:
         homophily: share of edges within a class by graph.
@@ -156,9 +156,9 @@ def dependence(table: pd.DataFrame, homophily: dict[str, float]) -> pd.DataFrame
         for dataset, on in part.groupby("dataset", sort=False):
             by = [[on[on["partition"] == kind]["lead"]] for kind in (protocol.METIS, protocol.RANDOM)]
             rows.append((name, f"{dataset}: METIS minus random", *_welch(*by)))
-    found = pd.DataFrame(rows, columns=["row", "effect", "difference", "low", "high", "p"]).dropna()
-    keep = statistics.discoveries(found["p"].tolist(), LEVEL)
-    return found.assign(verdict=[SHOWN if kept else NOT_SHOWN for kept in keep]).drop(columns="p")
+    effects = pd.DataFrame(rows, columns=["row", "effect", "difference", "low", "high", "p"]).dropna()
+    keep = statistics.discoveries(effects["p"].tolist(), LEVEL)
+    return effects.assign(verdict=[SHOWN if kept else NOT_SHOWN for kept in keep]).drop(columns="p")
 
 
 def _leads(table: pd.DataFrame) -> pd.DataFrame:
@@ -172,7 +172,8 @@ def _welch(left: Sequence[pd.Series], right: Sequence[pd.Series]) -> tuple[float
     """Return the mean of group means on the left minus that on the right, its 95% interval and its p-value.
 
     A mean of G group means has the variance sum_g s_g^2 / (n_g G^2), and the degrees of freedom are Satterthwaite's.
-    All are NaN if a side has no group, or a group fewer than two values.
+    All are NaN if a side has no group, or a group fewer than two values. `scipy.stats.ttest_ind` has one group a side,
+    so that it cannot give the mean of several graphs; a test compares it with this function for one group.
     """
     if not (left and right) or min(map(len, [*left, *right])) < 2:
         return (math.nan,) * 4

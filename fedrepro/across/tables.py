@@ -40,25 +40,25 @@ def scored(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     return with_central(table, ["dataset", "split"], ["column", "partition", "clients"])
 
 
-def with_central(table: pd.DataFrame, on: list[str], place: list[str]) -> pd.DataFrame:
-    """Return a table in which every central run stands in each place of its graph that another row has.
+def with_central(table: pd.DataFrame, on: list[str], setting: list[str]) -> pd.DataFrame:
+    """Return a table in which every central run has a row in each setting of its graph that another row has.
 
     Args:
         on: columns that name the graph.
-        place: columns that name the place, such as a partition.
+        setting: columns that name the setting, such as a partition.
     """
     central = table["row"] == "Central"
-    places = table.loc[~central, [*on, *place]].drop_duplicates()
-    spread = table[central].drop(columns=place).merge(places, on=on)[list(table)]
+    settings = table.loc[~central, [*on, *setting]].drop_duplicates()
+    spread = table[central].drop(columns=setting).merge(settings, on=on)[list(table)]
     parts = [part for part in (spread, table[~central]) if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else table
 
 
 def over_base(table: pd.DataFrame, base: str, keys: list[str]) -> pd.DataFrame:
     """Return the table with `lead`, the accuracy less that of a base with the same `keys`; NaN where it has no run."""
-    own = table[table["row"] == base].set_index(keys)["accuracy"]
-    same = own.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
-    return table.assign(lead=table["accuracy"].to_numpy() - same)
+    base_scores = table[table["row"] == base].set_index(keys)["accuracy"]
+    matching = base_scores.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
+    return table.assign(lead=table["accuracy"].to_numpy() - matching)
 
 
 def readings(frame: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +93,7 @@ def _views(run: dict[str, Any], entry: str) -> Iterator[tuple[str, str]]:
     if view == "better":
         val = {v: _score(run, f"{v}.{BEST}.{entry}") for v in ("before", "after")}
         view = max(val, key=lambda v: -math.inf if math.isnan(val[v]) else val[v])
-    # Of gradients there is no model after local training.
+    # A method that sends gradients has no model after local training.
     held = not math.isnan(_score(run, f"{view}.{BEST}.val"))
     yield name, view if held else "before"
     if name == "FedAvg":
@@ -105,8 +105,8 @@ def _row(run: dict[str, Any], name: str, view: str, validation: str) -> dict[str
     entries = {**SCORES, "validation": validation}
     values: dict[str, Any] = {score: 100 * _score(run, f"{view}.{BEST}.{entry}") for score, entry in entries.items()}
     kept = run.get(f"series.{view}.clients")
-    each = [v for v in kept if v is not None] if isinstance(kept, list | tuple) else []
-    values |= {"worst": 100 * min(each), "spread": 100 * float(np.std(each))} if each else {}
+    by_client = [v for v in kept if v is not None] if isinstance(kept, list | tuple) else []
+    values |= {"worst": 100 * min(by_client), "spread": 100 * float(np.std(by_client))} if by_client else {}
     sent = sum(run.get(f"traffic.bytes.{stage}", math.nan) for stage in ("before", "training"))
     at = [f"{view}.{BEST}.test", f"{view}.{BEST}.test_classes", "majority.test"]
     values["note"] = records.constant(*(run.get(name) for name in at))
@@ -125,10 +125,10 @@ NAMES = {protocol.METIS: "METIS", "dirichlet": "Dirichlet"}  # of partitions, as
 
 def spoken(label: str) -> str:
     """Return the label of a column as a title says it: `Cora metis 10` as `Cora, METIS, 10 clients`."""
-    found = re.fullmatch(r"(.+) (\S+) (\d+)(, .+)?", str(label))
-    if found is None:
+    match = re.fullmatch(r"(.+) (\S+) (\d+)(, .+)?", str(label))
+    if match is None:
         return str(label)
-    graph, kind, clients, split = found.groups(default="")
+    graph, kind, clients, split = match.groups(default="")
     return f"{graph}, {NAMES.get(kind, kind)}, {clients} clients{split}"
 
 
@@ -137,7 +137,7 @@ def summary(table: pd.DataFrame, value: str = "accuracy", columns: Sequence[Colu
 
     Args:
         table: as `scored` gives it.
-        columns: by default all of the protocol, and those that the table has besides.
+        columns: by default all of the protocol, and further ones of the table.
     """
     labels = {c.label: c for c in columns or protocol.columns()}
     if not columns:
@@ -180,7 +180,7 @@ def missing(cells: pd.DataFrame) -> pd.DataFrame:
 def choose(frame: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     """Return the point of highest validation score for each graph and method whose points were all tried.
 
-    Of equals the first is taken. The columns are those of `chosen.csv`, and `validation`.
+    The first of equals is taken. The columns are those of `chosen.csv`, and `validation`.
 
     Args:
         metric: one of `METRICS`; all are taken at the round of best validation accuracy, and none on test nodes.
@@ -252,8 +252,8 @@ def against(table: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
 # -- leaks ------------------------------------------------------------------------------------------------------------
 
 GOALS = ("features", "edges", "labels")
-# What a control may miss. Labels of one class for all nodes, guessed from 400 draws, scatter by less than 0.01 about
-# chance in a run, and the largest distance is taken over all runs and goals.
+# The distance by which a control may miss. Labels of one class for all nodes, guessed from 400 draws, scatter by less
+# than 0.01 about chance in a run, and the largest distance is taken over all runs and goals.
 TOLERANCE = 0.05
 # Methods whose server is given the edges among clients' nodes, and what for.
 HELD = {
@@ -282,12 +282,12 @@ def leaks(frame: pd.DataFrame) -> pd.DataFrame:
     measured = [f"{goal} {kind}" for goal in GOALS for kind in ("measured", "guessed")]
     names = ["dataset", "row", *measured, "class measured", *GOALS, "used", "unused"]
     table = pd.DataFrame(rows, columns=names)
-    means = table.groupby(["dataset", "row"], sort=False)
-    found = means.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
-    # After the mean: shares of single attacks that are cut at the guess would make noise look like a leak.
-    found = found.assign(**{goal: found[goal].clip(lower=0.0) for goal in GOALS})
-    held = found["row"].map(HELD).fillna("")
-    return found.assign(**{"edges": found["edges"].mask(held.ne(""), 1.0), "edges held": held})
+    attacks = table.groupby(["dataset", "row"], sort=False)
+    shares = attacks.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
+    # They are cut after the mean: cut for each attack, they would make noise look like a leak.
+    shares = shares.assign(**{goal: shares[goal].clip(lower=0.0) for goal in GOALS})
+    held = shares["row"].map(HELD).fillna("")
+    return shares.assign(**{"edges": shares["edges"].mask(held.ne(""), 1.0), "edges held": held})
 
 
 def controls(frame: pd.DataFrame) -> list[checks.Row]:

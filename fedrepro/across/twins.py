@@ -38,8 +38,8 @@ def groups(data: Data) -> npt.NDArray[np.int64]:
     degree = np.bincount(pairs // count, minlength=count)
     neighbours = np.split(pairs % count, np.cumsum(degree)[:-1])
     numbers: dict[bytes, int] = {}
-    found = [numbers.setdefault(n.tobytes(), len(numbers)) if len(n) >= LEAST else -1 for n in neighbours]
-    return np.array(found, dtype=np.int64)
+    group_of = [numbers.setdefault(n.tobytes(), len(numbers)) if len(n) >= LEAST else -1 for n in neighbours]
+    return np.array(group_of, dtype=np.int64)
 
 
 def count(run: Run) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 def scores(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracy in percent of every training run on test nodes with a training twin, and on the others.
 
-    The predictions are those at the round of best validation accuracy, of the view that the protocol scores.
+    The predictions are those at the round of best validation accuracy, in the view that the protocol scores.
 
     Returns:
         Columns column, row, seed, nodes (`WITH` or `WITHOUT`), test nodes (their number) and accuracy. A central run
@@ -138,8 +138,8 @@ def leads(table: pd.DataFrame, base: str = "Local") -> pd.DataFrame:
 
     Returns:
         Columns column, row, nodes, accuracy (mean over seeds), difference, low, high (95% interval of the paired
-        difference to the base, NaN for the base itself) and pairs. On both rows of a method stand besides `gap`, its
-        lead on nodes with a twin less that on the others, paired over seeds, with `gap low`, `gap high` and `gap p`,
+        difference to the base, NaN for the base itself) and pairs. Both rows of a method also have `gap`, its lead on
+        nodes with a twin less that on the others, paired over seeds, with `gap low`, `gap high` and `gap p`,
         and `larger`: the nodes on which the lead is shown to be larger, where Benjamini and Hochberg's procedure over
         all gaps keeps this one, else nothing.
     """
@@ -160,10 +160,10 @@ def _gaps(table: pd.DataFrame, base: str) -> pd.DataFrame:
         gap = frames.difference(part, {"nodes": WITH}, {"nodes": WITHOUT}, "lead")
         if gap is not None:
             rows.append((label, name, gap.difference, gap.low, gap.high, gap.p))
-    found = pd.DataFrame(rows, columns=["column", "row", "gap", "gap low", "gap high", "gap p"])
-    kept = statistics.discoveries(found["gap p"].tolist(), LEVEL)
-    sides = [(WITH if gap > 0 else WITHOUT) if keep else "" for gap, keep in zip(found["gap"], kept, strict=True)]
-    return found.assign(larger=sides)
+    gaps = pd.DataFrame(rows, columns=["column", "row", "gap", "gap low", "gap high", "gap p"])
+    kept = statistics.discoveries(gaps["gap p"].tolist(), LEVEL)
+    sides = [(WITH if gap > 0 else WITHOUT) if keep else "" for gap, keep in zip(gaps["gap"], kept, strict=True)]
+    return gaps.assign(larger=sides)
 
 
 def draw(table: pd.DataFrame) -> Figure | None:
@@ -184,7 +184,7 @@ def draw(table: pd.DataFrame) -> Figure | None:
             for nodes, marker in ((WITH, "o"), (WITHOUT, "s")):
                 axes.scatter(wide[nodes], places, marker=marker, label=nodes, zorder=2)
             axes.set(title=tables.spoken(label), xlabel="accuracy, %", yticks=places, yticklabels=wide.index)
-        panels[0][0].invert_yaxis()  # of all panels, which share it
+        panels[0][0].invert_yaxis()  # the panels share it
         figure.legend(
             *panels[0][0].get_legend_handles_labels(), title="test nodes", loc="outside lower center", ncols=2
         )

@@ -1,4 +1,4 @@
-"""Run the protocol for a user's method or graph, and put it beside the others."""
+"""Run the protocol for a user's method or graph, and compare it with the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def across(
     metric: str = "accuracy",
     **options: Any,
 ) -> pd.DataFrame:
-    """Run the protocol for a method, or on a graph, and return its rows beside those of other methods.
+    """Run the protocol for a method, or on a graph, and return its rows with those of other methods.
 
     The method is tuned as all others: six points on validation nodes, with a seed that is not shown. On a graph of the
     protocol the others come from the store, and what it lacks of `beside` is computed. On a graph of yours, `beside` is
@@ -45,15 +45,15 @@ def across(
         dataset: a graph of the protocol, or one of yours (see `fedrepro.data.own`).
         partitions: how the graph is divided among clients, in one way or several.
         clients: the number of clients.
-        split: `public`, or percentages of training, validation and test nodes. By default a graph of yours with a split
-            of its own has this one, `public`, and its features as they are. All others have the protocol's 20/40/40.
-        beside: methods that must stand beside it, or one of them.
+        split: `public`, or percentages of training, validation and test nodes. By default a graph of yours that has a
+            split keeps it (`public`), with its features as they are. All others have the protocol's 20/40/40.
+        beside: methods that the table must have too, or one of them.
         seeds: number of runs a cell, or their seeds.
         store: where runs are kept, in its file `across-yours`; by default the suite's own store for a graph of the
             protocol, and `paths.personal()` for another.
         metric: what tuning chooses by on validation nodes, and what differences and order are of: `accuracy`,
             `macro_f1` or `auc`. The points that the suite has chosen are those of accuracy, so that with another metric
-            all methods of `beside` are tuned, and stand in the table alone.
+            all methods of `beside` are tuned, and the table has no others.
         options: options that replace those of the protocol in all runs, such as `rounds=2` for a trial.
 
     Returns:
@@ -105,9 +105,9 @@ def _drawn(seeds: int | Iterable[int]) -> list[int]:
 
 
 def _has_split(dataset: str) -> bool:
-    """Return whether a graph is one of the user's with a split of its own."""
-    mine = dataset in datasets._own and registry.generator(dataset) is None
-    return mine and "public" in datasets.load(dataset)
+    """Return whether a graph is one of the user's and has a split."""
+    is_users = dataset in datasets._own and registry.generator(dataset) is None
+    return is_users and "public" in datasets.load(dataset)
 
 
 def _computed(runs: list[Run], store: Store) -> pd.DataFrame:
@@ -125,8 +125,8 @@ def _tuned(name: str, column: Column, store: Store, options: dict[str, Any], met
     runs = [
         run for point in protocol.points(name) for run in protocol.cell(name, column, [TUNING_SEED], point, **options)
     ]
-    found = tables.choose(_computed(runs, store), metric)
-    return protocol.points(name)[int(found["place"].iloc[0]) if len(found) else 0]
+    best = tables.choose(_computed(runs, store), metric)
+    return protocol.points(name)[int(best["place"].iloc[0]) if len(best) else 0]
 
 
 def attacks(methods: Sequence[str], column: Column, nodes: int, **options: Any) -> list[Run]:

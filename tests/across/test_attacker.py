@@ -47,8 +47,8 @@ def test_a_vector_for_each_node_has_the_chance_of_one() -> None:
     known, width = victim()._replace(x=torch.randn(400, 60), y=torch.arange(400) % 4), 60
     drawn = torch.nn.functional.cosine_similarity(torch.randn(400, width), known.x).abs()
     rows, loose = {"rows": known.x}, {"update": torch.randn(width, 64)}
-    each, best, none = (attacker.chance(seen, known)["features"] for seen in (rows | loose, loose, {}))
-    assert drawn.mean() < each == pytest.approx((math.sqrt(2 * math.log(2)) + 1) / math.sqrt(width))
+    by_node, best, none = (attacker.chance(seen, known)["features"] for seen in (rows | loose, loose, {}))
+    assert drawn.mean() < by_node == pytest.approx((math.sqrt(2 * math.log(2)) + 1) / math.sqrt(width))
     assert best == pytest.approx((math.sqrt(2 * math.log(2 * 64)) + 1) / math.sqrt(width)) and none == 0.0
 
 
@@ -56,22 +56,22 @@ def test_noise_is_drawn_anew_for_each_run_and_client_and_often_for_one_class() -
     """A client of one class is guessed right at the rate of chance, and two clients do not share their noise."""
     known = victim()._replace(y=torch.zeros(40, dtype=torch.long))
     sent = {"update": torch.randn(60, 8), "bias": torch.randn(4)}
-    found = [attacker.from_noise(sent, known, 0, client)["labels"] for client in range(4)]
+    rates = [attacker.from_noise(sent, known, 0, client)["labels"] for client in range(4)]
     # The standard error is sqrt(3) / 4 / sqrt(400) = 0.022; with 20 draws it is 0.097.
-    assert max(abs(labels - 0.25) for labels in found) < 0.07 and len(set(found)) > 1
+    assert max(abs(labels - 0.25) for labels in rates) < 0.07 and len(set(rates)) > 1
     first, second = (attacker.noise(sent, 0, client, 0)["bias"] for client in (0, 1))
     assert not torch.equal(first, second)
 
 
 def test_a_guess_from_the_other_clients_needs_no_message() -> None:
-    """It is their mean row and commonest class, and the client's own commonest class is counted beside it."""
+    """It is their mean row and commonest class, and the share of the client's own commonest class is counted too."""
     known = victim()
     other, labels = torch.rand(30, 60), torch.tensor([2] * 5 + [1] * 4)
-    found = attacker.prior(known, other, labels)
+    prior = attacker.prior(known, other, labels)
     mean = other.mean(0)
     cosine = (known.x @ mean / known.x.norm(dim=1) / mean.norm()).abs().mean()
-    assert found["features"] == pytest.approx(float(cosine), abs=1e-6) and found["edges"] == 0.5
-    assert found["labels"] == pytest.approx(float((known.y[known.train] == 2).float().mean()))
+    assert prior["features"] == pytest.approx(float(cosine), abs=1e-6) and prior["edges"] == 0.5
+    assert prior["labels"] == pytest.approx(float((known.y[known.train] == 2).float().mean()))
     assert attacker.prior(known, other, labels[:0])["labels"] == 0.0, "no label, no guess"
 
 
@@ -120,7 +120,7 @@ def test_what_a_guess_gives_is_no_leak() -> None:
 
 
 def test_edges_that_the_server_holds_count_as_known() -> None:
-    """The attack on the rows stays beside it, and the page names these methods apart from the others."""
+    """The attack on the rows stays in the table, and the page names these methods apart from the others."""
     runs = [
         {"dataset": "Cora", "of": of, "used": "", "unused": ""}
         | {
@@ -130,12 +130,12 @@ def test_edges_that_the_server_holds_count_as_known() -> None:
         }
         for of in ("FedAvg", "Feras")
     ]
-    found = tables.leaks(pd.DataFrame(runs)).set_index("row")
-    assert found.loc["Feras", "edges"] == 1 and found.loc["Feras", "edges measured"] == pytest.approx(0.6)
-    assert found.loc["FedAvg", "edges"] == pytest.approx(0.05 / 0.45) and found.loc["FedAvg", "edges held"] == ""
+    leaks = tables.leaks(pd.DataFrame(runs)).set_index("row")
+    assert leaks.loc["Feras", "edges"] == 1 and leaks.loc["Feras", "edges measured"] == pytest.approx(0.6)
+    assert leaks.loc["FedAvg", "edges"] == pytest.approx(0.05 / 0.45) and leaks.loc["FedAvg", "edges held"] == ""
     (told,) = (
         one
-        for one in page._leaks(pd.DataFrame({"column": [], "row": [], "accuracy": []}), found.reset_index())
+        for one in page._leaks(pd.DataFrame({"column": [], "row": [], "accuracy": []}), leaks.reset_index())
         if "edges" in one
     )
     assert "The server of Feras holds the edges by protocol. Of the others FedAvg reveals most" in told
@@ -180,6 +180,6 @@ def test_the_mean_embedding_of_fedsheafhn_is_heard_as_it_is_sent() -> None:
     edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
     edges, values = gcn_norm(edge_index, num_nodes=len(nodes), dtype=torch.float32)
     a = torch.zeros(len(nodes), len(nodes)).index_put_((edges[1], edges[0]), values, accumulate=True)
-    found = messages.of_client(run, 0, (method, fed, log, heard))
-    expected = (a @ messages.dense(data.x).float()[nodes] @ found["known"]).mean(0)
-    assert np.allclose(found["mean"][0], expected, atol=1e-5)
+    messages_sent = messages.of_client(run, 0, (method, fed, log, heard))
+    expected = (a @ messages.dense(data.x).float()[nodes] @ messages_sent["known"]).mean(0)
+    assert np.allclose(messages_sent["mean"][0], expected, atol=1e-5)

@@ -40,7 +40,7 @@ def test_the_picture_has_the_protocols_numbers(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_cell_is_run_or_says_why_not() -> None:
-    """Each method has runs in each column, or a reason; Feras and GFL-APPNP have a column of their own."""
+    """Each method has runs in each column, or a reason; Feras and GFL-APPNP have their own columns."""
     for column in protocol.columns():
         for method in protocol.METHODS:
             why = protocol.why_not(method, column)
@@ -87,9 +87,9 @@ def test_a_metric_chooses_the_point() -> None:
     entries = [f"{view}.best.{entry}" for view in ("before", "after") for entry in ("val", "val_f1", "val_auc")]
     frame = frame.assign(**{entry: rng.random(len(runs)) for entry in entries})
     for metric, (_, entry) in tables.METRICS.items():
-        found = tables.choose(frame, metric)
-        assert found["place"].tolist() == [int(frame[f"after.best.{entry}"][at : at + 6].argmax()) for at in (0, 6)]
-        assert tables.choose(frame.assign(**{"after.best.test_auc": 1.0}), metric).equals(found)
+        points = tables.choose(frame, metric)
+        assert points["place"].tolist() == [int(frame[f"after.best.{entry}"][at : at + 6].argmax()) for at in (0, 6)]
+        assert tables.choose(frame.assign(**{"after.best.test_auc": 1.0}), metric).equals(points)
     assert len({tuple(tables.choose(frame, metric)["place"]) for metric in tables.METRICS}) > 1
     with pytest.raises(ArgumentError, match=r"metric must be one of 'accuracy', 'macro_f1', 'auc'. Got 'AUC'"):
         tables.choose(frame, "AUC")
@@ -114,25 +114,25 @@ class ServerMomentum(FedAvg):
 
     def aggregate(self, state: State, update: Update) -> State:
         """Return the average plus beta times the last step."""
-        found = super().aggregate(state, update)
-        step = {name: found.shared[name] - w for name, w in state.shared.items()}
+        averaged = super().aggregate(state, update)
+        step = {name: averaged.shared[name] - w for name, w in state.shared.items()}
         held = state.more or {}
         last = held.get("step", {name: torch.zeros_like(w) for name, w in step.items()})
         step = {name: w + self.beta * last[name] for name, w in step.items()}
         shared = {name: w + step[name] for name, w in state.shared.items()}
-        return State(shared, found.personal, {**held, "step": step})
+        return State(shared, averaged.personal, {**held, "step": step})
 
 
 def test_a_method_of_ones_own_gets_its_row_by_one_call(tmp_path: Path) -> None:
-    """It is tuned as the others are, and its accuracy, bytes and difference to Local stand beside theirs."""
+    """It is tuned as the others are, and the table has its accuracy, bytes and difference to Local with theirs."""
     registry.register("train", "ServerMomentum", ServerMomentum)
     store = Store(tmp_path)
     more = {"rounds": 2, "hidden": 8, "local_epochs": 1}
-    found = fr.across(method="ServerMomentum", dataset="Cora~standin", seeds=2, store=store, **more)
-    assert set(found["row"]) == {"Local", "FedAvg", "FedAvg (fine-tuned)", "ServerMomentum"}
-    row = found.set_index("row").loc["ServerMomentum"]
+    table = fr.across(method="ServerMomentum", dataset="Cora~standin", seeds=2, store=store, **more)
+    assert set(table["row"]) == {"Local", "FedAvg", "FedAvg (fine-tuned)", "ServerMomentum"}
+    row = table.set_index("row").loc["ServerMomentum"]
     assert row["runs"] == 2 and 0 < row["accuracy"] <= 100 and row["low"] <= row["minus Local"] <= row["high"]
-    assert row["MiB"] == found.set_index("row").loc["FedAvg", "MiB"] > 0
+    assert row["MiB"] == table.set_index("row").loc["FedAvg", "MiB"] > 0
     assert sum(record["run"]["method"] == "ServerMomentum" for record in store) == 6 + 2
     by_auc = fr.across(dataset="Cora~standin", seeds=2, store=store, metric="auc", **more)
     assert by_auc["AUC"].is_monotonic_decreasing and 0 < by_auc["AUC"].max() <= 100

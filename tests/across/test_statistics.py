@@ -1,4 +1,4 @@
-"""Statistics and statements of the comparison across the papers, against SciPy and by flipping the data."""
+"""Statistics and statements of the comparison across the papers, compared with SciPy and with flipped data."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def table(scores: dict[str, list[float]], dataset: str = "Cora", sent: float = 1
     rows = []
     for i, (name, values) in enumerate(scores.items()):
         for seed, value in enumerate(values):
-            own = {"row": name, "seed": seed, "bytes": sent * (i + 1), "key": f"{name}{seed}{dataset}"}
-            rows.append(shared | own | dict.fromkeys(("accuracy", "F1", "worst", "validation"), value))
+            entries = {"row": name, "seed": seed, "bytes": sent * (i + 1), "key": f"{name}{seed}{dataset}"}
+            rows.append(shared | entries | dict.fromkeys(("accuracy", "F1", "worst", "validation"), value))
     return pd.DataFrame(rows, columns=list(tables.MAIN_COLUMNS))
 
 
@@ -39,21 +39,21 @@ SCORES = {
 
 def test_differences_are_paired_with_the_interval_of_student() -> None:
     """SciPy's interval of the paired differences, and verdicts that follow its sides."""
-    found = statistics.differences(table(SCORES)).set_index(["row", "base"])
+    gaps = statistics.differences(table(SCORES)).set_index(["row", "base"])
     for name, base in (("FedAvg", "Local"), ("FedGAT", "Local"), ("Local", "FedAvg"), ("FedGAT", "FedAvg")):
-        gaps = np.subtract(SCORES[name], SCORES[base])
-        low, high = stats.t.interval(0.95, 4, gaps.mean(), stats.sem(gaps))
-        row = found.loc[(name, base)]
-        assert row["difference"] == pytest.approx(gaps.mean()) and row["pairs"] == 5
+        leads = np.subtract(SCORES[name], SCORES[base])
+        low, high = stats.t.interval(0.95, 4, leads.mean(), stats.sem(leads))
+        row = gaps.loc[(name, base)]
+        assert row["difference"] == pytest.approx(leads.mean()) and row["pairs"] == 5
         assert (row["low"], row["high"]) == (pytest.approx(low), pytest.approx(high))
         assert row["verdict"] == ("above" if low > 0 else "below")
 
 
-def test_a_view_of_a_method_is_not_held_against_it() -> None:
-    """Fine-tuned FedAvg is a view of FedAvg's runs: it is compared with Local alone."""
-    found = statistics.differences(table({**SCORES, protocol.FINE_TUNED: SCORES["FedGAT"]}))
-    assert found.loc[found["row"].eq(protocol.FINE_TUNED), "base"].tolist() == ["Local"]
-    assert not found["row"].eq(found["base"]).any()
+def test_a_view_of_a_method_is_not_compared_with_it() -> None:
+    """Fine-tuned FedAvg is a view of FedAvg's runs: it is compared only with Local."""
+    gaps = statistics.differences(table({**SCORES, protocol.FINE_TUNED: SCORES["FedGAT"]}))
+    assert gaps.loc[gaps["row"].eq(protocol.FINE_TUNED), "base"].tolist() == ["Local"]
+    assert not gaps["row"].eq(gaps["base"]).any()
 
 
 def test_noise_alone_is_seldom_shown() -> None:
@@ -75,11 +75,11 @@ def test_ranks_and_critical_difference_are_those_of_the_books() -> None:
         scores = {name: list(rng.normal(70, 3, size=2)) for name in ("Local", "FedAvg", "FedGAT", "FedProx")}
         parts.append(table(scores, graph))
         means.append([np.mean(values) for values in scores.values()])
-    found = statistics.ranks(pd.concat(parts))
-    assert found is not None and found.graphs == 4
-    assert found.p == pytest.approx(stats.friedmanchisquare(*np.transpose(means)).pvalue)
+    mean_ranks = statistics.ranks(pd.concat(parts))
+    assert mean_ranks is not None and mean_ranks.graphs == 4
+    assert mean_ranks.p == pytest.approx(stats.friedmanchisquare(*np.transpose(means)).pvalue)
     expected = pd.Series((5 - stats.rankdata(means, axis=1)).mean(0), ["Local", "FedAvg", "FedGAT", "FedProx"])
-    assert found.mean.to_dict() == pytest.approx(expected.to_dict())
+    assert mean_ranks.mean.to_dict() == pytest.approx(expected.to_dict())
     assert statistics.critical_difference(5, 30) == pytest.approx(2.728 * math.sqrt(5 * 6 / (6 * 30)), rel=1e-3)
     assert statistics.ranks(parts[0]) is None, "one graph ranks nothing"
 
@@ -100,8 +100,8 @@ def test_what_a_lead_depends_on_is_welchs_interval() -> None:
         parts.append(table({"Local": list(local), "FedAvg": list(local + lead + rng.normal(0, 0.5, 5))}, graph))
     # Runs on another split, or with more clients, are no further runs of a column.
     others = [parts[0].assign(column=name, accuracy=0.0, **more) for name, more in OTHER_COLUMNS.items()]
-    found = statistics.dependence(pd.concat([*parts, *others]), {"Cora": statistics.HOMOPHILY, "Chameleon": 0.2})
-    row = found[(found["row"] == "FedAvg") & (found["effect"] == "Cora minus Chameleon")].iloc[0]
+    effects = statistics.dependence(pd.concat([*parts, *others]), {"Cora": statistics.HOMOPHILY, "Chameleon": 0.2})
+    row = effects[(effects["row"] == "FedAvg") & (effects["effect"] == "Cora minus Chameleon")].iloc[0]
     ends = stats.ttest_ind(*map(leads_of, parts), equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == (pytest.approx(ends.low), pytest.approx(ends.high))
     assert row["verdict"] == statistics.SHOWN
@@ -126,13 +126,13 @@ def test_seeds_of_two_graphs_are_no_runs_of_one() -> None:
             table({"Local": [60.0] * n, "FedAvg": list(60 + lead + rng.normal(0, sd, n))}, graph)
             for graph, (lead, sd, n) in graphs.items()
         ]
-        found = statistics.dependence(pd.concat(parts), homophily)
-        row = found[found["effect"] == "Cora, CiteSeer minus Chameleon, Squirrel"].iloc[0]
+        effects = statistics.dependence(pd.concat(parts), homophily)
+        row = effects[effects["effect"] == "Cora, CiteSeer minus Chameleon, Squirrel"].iloc[0]
         means = [leads_of(part).mean() for part in parts]
         assert row["difference"] == pytest.approx(sum(means[:2]) / 2 - sum(means[2:]) / 2)
         assert row["high"] - row["low"] < 8, "the spread between graphs of a side is no error"
-        part = np.array([leads_of(each).var(ddof=1) / (len(leads_of(each)) * 2**2) for each in parts])
-        freedom = part.sum() ** 2 / sum(part**2 / [len(leads_of(each)) - 1 for each in parts])  # Satterthwaite's
+        part = np.array([leads_of(one).var(ddof=1) / (len(leads_of(one)) * 2**2) for one in parts])
+        freedom = part.sum() ** 2 / sum(part**2 / [len(leads_of(one)) - 1 for one in parts])  # Satterthwaite's
         half = stats.t.ppf(0.975, freedom) * math.sqrt(part.sum())
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
         covered += row["low"] <= 8 <= row["high"]
@@ -140,7 +140,7 @@ def test_seeds_of_two_graphs_are_no_runs_of_one() -> None:
 
 
 def test_the_pareto_front_holds_what_no_other_beats() -> None:
-    """Equal points stay, a dearer one of equal gain goes."""
+    """Equal points stay, and one that costs more for an equal gain goes."""
     points = pd.DataFrame({"bytes": [0.0, 1.0, 1.0, 2.0, 3.0], "accuracy": [50.0, 60.0, 60.0, 60.0, 70.0]})
     assert tables.front(points).tolist() == [True, True, True, False, True]
 
@@ -197,7 +197,7 @@ def test_ranks_that_can_show_nothing_say_so() -> None:
 
 
 def test_to_be_shown_worse_counts_how_many_rows_are_compared() -> None:
-    """A row at p = 0.04 is shown to be worse among two rows, and not beside four more that hardly differ."""
+    """A row at p = 0.04 is shown to be worse among two rows, and not among six, of which four hardly differ."""
     noise = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
     gap = stats.t.isf(0.02, 4) * noise.std(ddof=1) / np.sqrt(5)
     first, second = 80.0 + noise, np.full(5, 80.0 - gap)
@@ -218,9 +218,9 @@ def test_shares_below_chance_are_cut_after_the_mean() -> None:
         for of, offs in {"FedAvg": (-0.1, 0.05, 0.02), "FedGCN": (-0.1, 0.2, 0.2)}.items()
         for off in offs
     ]
-    found = tables.leaks(pd.DataFrame(runs)).set_index("row")
-    assert found.loc["FedAvg", list(goals)].tolist() == [0.0] * 3
-    assert found.loc["FedGCN", "edges"] == pytest.approx(0.2)
+    leaks = tables.leaks(pd.DataFrame(runs)).set_index("row")
+    assert leaks.loc["FedAvg", list(goals)].tolist() == [0.0] * 3
+    assert leaks.loc["FedGCN", "edges"] == pytest.approx(0.2)
 
 
 def test_the_short_answer_counts_columns_and_flips_with_the_data(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_of_equal_bytes_the_better_method_sends_least() -> None:
 
 
 def test_a_column_that_lacks_runs_says_so() -> None:
-    """The numbers of runs stand beside a statement on a column whose methods have not all runs of the protocol."""
+    """A statement on a column whose methods have not all runs of the protocol has the numbers of runs."""
     column = protocol.Column("Cora", METIS)
     methods = [name for name in protocol.METHODS if not protocol.why_not(name, column)]
     whole = table(dict.fromkeys([*methods, protocol.FINE_TUNED], SCORES["Local"]))
@@ -291,7 +291,7 @@ def test_readings_of_fedavg_are_told_by_their_distance_to_fedsgd() -> None:
     assert any("as in AX-1 +12.0" in one for one in page.sentences(table(SCORES), read=swapped))
 
 
-def test_controls_stand_beside_the_leaks_whether_they_hold_or_fail() -> None:
+def test_controls_stand_with_the_leaks_whether_they_hold_or_fail() -> None:
     """The one that fails says what it takes from the leaks, and the one that holds says that it does."""
     rows = [checks.row("AX-K1", "noise gives chance", 0.2, 0.1), checks.row("AX-K2", "plain data give 1", 0.0, 1e-6)]
     fails, holds = (one for one in page.sentences(table(SCORES), None, rows) if "control" in one)
@@ -318,7 +318,7 @@ def test_an_attack_whose_control_is_nan_fails_it(kind: str, id_: str) -> None:
 @pytest.mark.parametrize(("goal", "away", "verdict"), [("edges", -0.3, "fails"), ("features", -0.3, "holds")])
 def test_noise_below_chance_is_off_where_chance_is_no_bound(goal: str, away: float, verdict: str) -> None:
     """Noise that orders edges backwards is no chance; the chance of a cosine is an upper bound."""
-    run = {f"{kind}.{each}": 1.0 for kind in ("noise", "chance", "plain") for each in tables.GOALS}
+    run = {f"{kind}.{name}": 1.0 for kind in ("noise", "chance", "plain") for name in tables.GOALS}
     run[f"noise.{goal}"] += away
     assert tables.controls(pd.DataFrame([run]))[0]["verdict"] == verdict
 

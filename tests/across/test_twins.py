@@ -1,4 +1,4 @@
-"""Nodes with the same neighbours (AX-14), against plain sets, a graph made by hand, and planted predictions."""
+"""Nodes with the same neighbours (AX-14), compared with plain sets, a graph made by hand, and planted predictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_groups_are_those_of_plain_sets() -> None:
 
 
 def by_hand(label: list[int]) -> Data:
-    """Return a graph in which nodes 2 to 7 have the neighbours 0 and 1, node 8 has 0 alone, and 2 and 3 are trained."""
+    """Return a graph in which nodes 2 to 7 have the neighbours 0 and 1, node 8 has only 0, and 2 and 3 are trained."""
     ends = torch.tensor([(hub, node) for node in range(2, 8) for hub in (0, 1)] + [(0, 8)]).T
     masks = torch.zeros(3, 9, dtype=torch.bool)
     masks[0, [2, 3]], masks[1, [0, 1]], masks[2, [4, 5, 6, 7, 8]] = True, True, True
@@ -46,11 +46,11 @@ def test_counts_are_those_by_hand() -> None:
     """Labels of twins agree or not, and copies of the training twins' most frequent label are counted."""
     run = Run("check", "across", "twins", "copied pages", "", "public", "single", 1, 0, {})
     datasets.register("copied pages", lambda: by_hand([1, 1, 0, 0, 0, 0, 0, 1, 1]))
-    found = twins.count(run)
-    assert found["series"]["nodes"] == [4, 5, 6, 7]
-    # Hubs 0 and 1 have the neighbours 2 to 7, but 0 has 8 besides. Of the 15 pairs of 2 to 7 those with 7 disagree.
+    counts = twins.count(run)
+    assert counts["series"]["nodes"] == [4, 5, 6, 7]
+    # Hubs 0 and 1 have the neighbours 2 to 7, but 0 also has 8. Those of the 15 pairs of 2 to 7 that hold 7 disagree.
     expected = {"twins": 6 / 9, "same_label": 10 / 15, "chance": (10 + 6) / 36, "covered": 4 / 5}
-    assert found["result"] == pytest.approx(expected | {"same_client": 1.0, "copied": 3 / 4})
+    assert counts["result"] == pytest.approx(expected | {"same_client": 1.0, "copied": 3 / 4})
     apart = run.replace(partition="one-node-per-client", clients=9)
     assert twins.count(apart)["result"]["same_client"] == 0.0
     datasets.register("copied pages", lambda: by_hand([1, 1, 0, 0, 1, 1, 1, 1, 1]))  # the training twins mislead
@@ -63,8 +63,8 @@ def test_a_twin_among_test_nodes_covers_nothing() -> None:
     masks = {f"{name}_mask": torch.isin(torch.arange(8), torch.tensor(nodes)) for name, nodes in SPLIT.items()}
     graph = Data(x=torch.eye(8), y=torch.arange(8) % 2, edge_index=torch.cat([ends, ends.flip(0)], 1), **masks)
     datasets.register("tested twins", lambda: graph)
-    found = twins.count(Run("check", "across", "twins", "tested twins", "", "public", "single", 1, 0, {}))
-    assert found["series"]["nodes"] == [3] and found["result"]["covered"] == pytest.approx(1 / 3)
+    counts = twins.count(Run("check", "across", "twins", "tested twins", "", "public", "single", 1, 0, {}))
+    assert counts["series"]["nodes"] == [3] and counts["result"]["covered"] == pytest.approx(1 / 3)
 
 
 TWINS_AND_HUBS = {2: (0, 1), 3: (0, 1), 6: (4, 5), 7: (4, 5)}
@@ -76,9 +76,9 @@ def test_a_graph_without_twins_has_none() -> None:
     path = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
     data = by_hand([0, 1] * 4 + [0])
     datasets.register("a path", lambda: data.clone().update({"edge_index": torch.cat([path, path.flip(0)], 1)}))
-    found = twins.count(Run("check", "across", "twins", "a path", "", "public", "single", 1, 0, {}))
-    assert found["series"]["nodes"] == [] and found["result"]["covered"] == 0.0
-    assert math.isnan(found["result"]["copied"]) and math.isnan(found["result"]["same_client"])
+    counts = twins.count(Run("check", "across", "twins", "a path", "", "public", "single", 1, 0, {}))
+    assert counts["series"]["nodes"] == [] and counts["result"]["covered"] == 0.0
+    assert math.isnan(counts["result"]["copied"]) and math.isnan(counts["result"]["same_client"])
 
 
 def planted(gain: dict[bool, float]) -> pd.DataFrame:
@@ -102,14 +102,14 @@ def planted(gain: dict[bool, float]) -> pd.DataFrame:
 def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
     """A lead planted on nodes with a twin is not shown on the others, nor the other way round."""
     table = twins.scores(planted({where: 0.2, not where: 0.0}))
-    assert set(table["column"]) == {"Chameleon metis 10"}  # of the central run, too
+    assert set(table["column"]) == {"Chameleon metis 10"}  # the central run's, too
     assert table.groupby("nodes")["test nodes"].unique().to_dict() == {twins.WITH: [40], twins.WITHOUT: [60]}
-    found = twins.leads(table).set_index(["row", "nodes"])
+    leads = twins.leads(table).set_index(["row", "nodes"])
     lead = {True: twins.WITH, False: twins.WITHOUT}
-    assert found.loc[("FedGCN", lead[where]), "difference"] == pytest.approx(20)
-    assert found.loc[("FedGCN", lead[not where]), "difference"] == pytest.approx(0)
-    assert found.loc[("Local", twins.WITH), "accuracy"] == pytest.approx(60)
-    assert math.isnan(found.loc[("Local", twins.WITH), "difference"])
+    assert leads.loc[("FedGCN", lead[where]), "difference"] == pytest.approx(20)
+    assert leads.loc[("FedGCN", lead[not where]), "difference"] == pytest.approx(0)
+    assert leads.loc[("Local", twins.WITH), "accuracy"] == pytest.approx(60)
+    assert math.isnan(leads.loc[("Local", twins.WITH), "difference"])
     kind = {True: "larger on test nodes with a training twin", False: "larger on the others"}
     [told] = [one for one in page.sentences(NOTHING, leads=twins.leads(table)) if "Duplicated" in one]
     assert (
@@ -117,15 +117,15 @@ def test_a_lead_stands_on_the_nodes_that_have_it(where: bool) -> None:
         and f"{kind[not where]}: none" in told
         and "not shown to depend on twins: none" in told
     )
-    assert set(found["larger"].dropna()) == {lead[where], ""}  # of Central nothing is shown
-    assert lead[False] == "without a training twin"  # a reader of the table meets the value alone
+    assert set(leads["larger"].dropna()) == {lead[where], ""}  # nothing is shown for Central
+    assert lead[False] == "without a training twin"  # a reader of the table meets the value by itself
     panels = twins.draw(twins.leads(table)).axes
     assert [axes.get_title() for axes in panels] == ["Chameleon, METIS, 10 clients"]
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["Central", "Local", "FedGCN"]
 
 
 def test_equal_leads_with_unequal_noise_do_not_depend_on_twins() -> None:
-    """A lead that is shown on one kind of nodes alone, because the other scatters more, is not said to be larger."""
+    """A lead that is shown on only one kind of nodes, because the other scatters more, is not said to be larger."""
     noise = [-1.0, -0.5, 0.0, 0.5, 1.0]
     rows = [
         ("Chameleon metis 10", name, seed, nodes, 50.0 + lead + size * (noise[seed] if lead else 0.0))
@@ -134,11 +134,11 @@ def test_equal_leads_with_unequal_noise_do_not_depend_on_twins() -> None:
         for seed in range(5)
     ]
     leads = twins.leads(pd.DataFrame(rows, columns=["column", "row", "seed", "nodes", "accuracy"]))
-    found = leads.set_index(["row", "nodes"]).loc["FedGCN"]
-    assert found.loc[twins.WITH, "low"] > 0 > found.loc[twins.WITHOUT, "low"]
+    fedgcn = leads.set_index(["row", "nodes"]).loc["FedGCN"]
+    assert fedgcn.loc[twins.WITH, "low"] > 0 > fedgcn.loc[twins.WITHOUT, "low"]
     gaps = [-14.0 * one for one in noise]
     low, high = stats.t.interval(0.95, 4, np.mean(gaps), stats.sem(gaps))
-    assert found[["gap low", "gap high"]].to_numpy().tolist() == [pytest.approx([low, high])] * 2
+    assert fedgcn[["gap low", "gap high"]].to_numpy().tolist() == [pytest.approx([low, high])] * 2
     [told] = [one for one in page.sentences(NOTHING, leads=leads) if "Duplicated" in one]
     assert "not shown to depend on twins: FedGCN" in told and told.count("none") == 2
 

@@ -1,4 +1,4 @@
-"""The protocol on a graph of one's own: its split, its store, its arguments, and a graph of one class."""
+"""The protocol on a user's graph: its split, its store, its arguments, and a graph of one class."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cells(store: Store) -> set[tuple[str, int, int]]:
 
 
 def test_a_graphs_own_split_is_taken(tmp_path: Path) -> None:
-    """The masks of a graph of one's own are its split, without masks it is the protocol's; a split may be given."""
+    """The masks of a user's graph are its split, without masks it is the protocol's; a split may be given."""
     datasets.register(f"{MINE} 2", lambda: graph(masks=False))
     for number, (name, given, split) in enumerate(
         [(MINE, "", "public"), (f"{MINE} 2", "", "20/40/40"), (MINE, "30/30/40", "30/30/40")]

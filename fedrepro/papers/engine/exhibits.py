@@ -111,7 +111,7 @@ def floor_table(floors: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def gpu_table() -> pd.DataFrame:
-    """Return the milliseconds of a round on a GPU and on the CPU beside it, as `make gpu-report` has measured them.
+    """Return the milliseconds of a round on a GPU and on the CPU of its machine, measured by `make gpu-report`.
 
     Graph and rounds are those of `gpu`: a stand-in of Cora, and 64 hidden units. It is empty where none was measured.
     """

@@ -1,4 +1,4 @@
-"""Say how fast a round could be on this machine: the work that no program leaves out, at the speed of that work alone.
+"""Say how fast a round could be on this machine, from the speed of the work that no program leaves out.
 
 A local step reads and writes every weight of every client once in the optimizer, and multiplies by the sparse features
 and adjacencies, forward and backward. Both are counted for what training nodes can see. The speed of each is measured

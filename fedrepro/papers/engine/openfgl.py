@@ -1,8 +1,8 @@
-"""Time OpenFGL's own program beside this package, on one machine (EN-6).
+"""Time OpenFGL's own program and this package on one machine (EN-6).
 
 Both train FedAvg with a 2-layer GCN on a graph that METIS cuts for the clients, in rounds of some local epochs with a
 score in each. It is not the same work to the letter. OpenFGL (Li et al. 2024, arXiv:2408.16288) drops half of the
-hidden units, weights clients by their nodes, splits within each client, and has METIS parts of its own. It is installed
+hidden units, weights clients by their nodes, splits within each client, and cuts its own METIS parts. It is installed
 apart, by `pip install openfgl-lib scikit-network munkres`.
 """
 
@@ -24,7 +24,7 @@ from fedrepro.errors import DataError, FedreproError
 from fedrepro.papers.engine import bench
 from fedrepro.runs.run import Run
 
-# A process of its own, since OpenFGL reads the command line when it is imported.
+# It runs in another process, since OpenFGL reads the command line when it is imported.
 THEIRS = """
 import sys, time
 import torch
@@ -72,7 +72,7 @@ def beside(run: Run) -> dict[str, Any]:
             seconds["stack"].append(bench.timed(step, count, "cpu")[0] / count)
             seconds["OpenFGL"].append(_their_seconds(run, root, count) / count)
     result: dict[str, Any] = {
-        way: {"timing": {"seconds_per_round": statistics.median(each)}} for way, each in seconds.items()
+        way: {"timing": {"seconds_per_round": statistics.median(times)}} for way, times in seconds.items()
     }
     try:
         result["OpenFGL"]["version"] = version("openfgl-lib")

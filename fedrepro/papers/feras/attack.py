@@ -12,8 +12,8 @@ host's unseen neighbours have zero features and are no unknowns. Once there are 
 by least squares. After two convolutions the server fits x by gradient descent through both.
 
 Both fits stop when the part of the messages that they leave unexplained is less than `TOLERANCE`, or after a number of
-steps. A fit that stopped at the number of steps tells less of x than the messages give away. The rebuilt part is then a
-lower bound.
+steps. A fit that stopped at the number of steps rebuilds less of x than the messages give away. The rebuilt part is
+then a lower bound.
 
 These are clean messages, without dropout. Hosts send such messages when they score (`Feras._predict`), there for all
 nodes that they see and over the whole graph. In training, Feras drops a share p of the features before this
@@ -27,12 +27,12 @@ attacks on clean messages had been seen. Both ways to rebuild x then use that th
     some messages have enough equations   Each of them gives its x o mask / (1 - p). An entry is rebuilt if one mask
                                           kept it: the largest value by size, times 1 - p. A node in one such message
                                           loses a share p of its entries, and one in two of them p^2. The other messages
-                                          are not used, and a node that is in these alone stays zero.
+                                          are not used, and a node that is only in these stays zero.
     none has                              Least squares fit one x to all messages, as if there were no mask, and stop at
                                           the residual that masks leave (`tolerated`). Many more steps follow the masks.
 
-The server could also fit the masks, which is not tried. What is rebuilt under dropout is thus a lower bound, whether or
-not a fit converged.
+The server could also fit the masks, which is not tried. The part rebuilt under dropout is thus a lower bound, whether
+or not a fit converged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Train Feras: the hosts of GraphSAINT share weights and, in every step, the embeddings after layer p.
 
-"Federated Graph-based Networks with Shared Embedding", Tianyi Yu, Pei Lai and Fei Teng, 2021.
+"Federated Graph-based Networks with Shared Embedding", Tianyi Yu, Pei Lai and Fei Teng, 2022,
+https://arxiv.org/abs/2210.01803.
 
 Every host knows the edges of one graph and the features of some of its nodes. In every step it draws a sub-graph of the
 whole training graph, and the features of nodes that it cannot see are zero. The aggregation server sends it embeddings
@@ -86,7 +87,10 @@ class Feras(GraphSAINTSW):
     # -- training -----------------------------------------------------------------------------------------------------
 
     def share(self, sample: Sample, h: Tensor, layer: int, state: State, t: int) -> Tensor:
-        """Exchange embeddings after convolution p; return those that hosts continue with, `[nodes, width]`."""
+        """Exchange embeddings after convolution p (Eq. 7 to 9).
+
+        Return those that hosts continue with, `[nodes, width]`.
+        """
         if layer != self.p:
             return h
         through = self.gradient == "through"
@@ -106,7 +110,7 @@ class Feras(GraphSAINTSW):
 
         Args:
             fed: the sub-graphs of all hosts.
-            rows: tells which of their nodes are the same.
+            rows: says which of their nodes are the same.
             h: embeddings as the hosts computed them, `[nodes, width]`.
             state: holds the table.
             t: the round.
@@ -130,7 +134,7 @@ class Feras(GraphSAINTSW):
         return pulled, torch.ones_like(pulled[:, 0])
 
     def aggregate(self, state: State, update: Update) -> State:
-        """Average as GraphSAINT-SW does; the table stays at the server for the next round."""
+        """Average as GraphSAINT-SW does (lines 15 to 18). The table stays at the server for the next round."""
         kept = super().aggregate(state, update)
         return replace(kept, more=replace(kept.more, table=kept.more.work.table))
 

@@ -31,8 +31,8 @@ def method() -> Any:
     The means that hosts continue with are made by the method.
     """
     figure, ax = pictures.sheet("Feras: hosts share embeddings of nodes where they may not share features", height=4.2)
-    rows, own = figure_one()
-    used = rows.mean(own)
+    rows, computed = figure_one()
+    used = rows.mean(computed)
     note(ax, (0.1, 3.75), "filled: the host sees its features;\nhollow: features are zero there; ring: sampled")
     note(ax, (3.0, 3.75), "first layers:\n$\\hat x^n=\\bar A^n x^n w_1$")
     note(ax, (7.0, 3.75), "continues with the mean $\\tilde x^n$")
@@ -44,11 +44,11 @@ def method() -> Any:
         pictures.graph(ax, ((0, 1), (1, 2)), places, OWNER, names=NAMES, hollow=unseen, ringed=list(values))
         note(ax, (0.1, y + 0.1), f"host {host + 1}", colour=colour)
         arrow(ax, (2.4, y), (2.85, y))
-        mine = (rows.host == host).nonzero().squeeze(1).tolist()
-        name = {row: NAMES[int(rows.node[row])] for row in mine}
-        for x, shown in ((3.6, own), (7.7, used)):
-            box(ax, (x, y), "   ".join(f"{name[row]}: {float(shown[row]):g}" for row in mine), (1.4, 0.5), colour)
-        sent = ", ".join(f"{name[row]}={float(own[row]):g}" for row in mine if rows.seen[row])
+        host_rows = (rows.host == host).nonzero().squeeze(1).tolist()
+        name = {row: NAMES[int(rows.node[row])] for row in host_rows}
+        for x, shown in ((3.6, computed), (7.7, used)):
+            box(ax, (x, y), "   ".join(f"{name[row]}: {float(shown[row]):g}" for row in host_rows), (1.4, 0.5), colour)
+        sent = ", ".join(f"{name[row]}={float(computed[row]):g}" for row in host_rows if rows.seen[row])
         arrow(ax, (4.35, y), (5.0, door), sent, colour=colour, above=0.2)
         arrow(ax, (6.35, door), (6.95, y), colour=colour)
         arrow(ax, (8.45, y), (8.75, y))

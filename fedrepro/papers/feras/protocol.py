@@ -2,13 +2,16 @@
 
 The method (`fedrepro.papers.feras.method`) computes all hosts as one batch. Here every host has a dense matrix, and the
 aggregation server is a dictionary, so memory grows with the square of a sub-graph. Both start from the same weights and
-use the sub-graphs that the method draws, so their weights, embeddings and tables must agree. One iteration:
+use the sub-graphs that the method draws, so their weights, embeddings and tables must agree.
 
-    1. Every host n computes x^_n = relu(A_n x_n W1_n + b1_n), with x_n = 0 at nodes it cannot see (lines 4 to 7).
-    2. Every host sends the rows of the nodes that it sees (line 8).                              `_push`
-    3. Every host receives a row for each node of its sub-graph (lines 10 to 12, or the table).   `_pull`
-    4. Every host computes the other layers, its loss, and a step of SGD (lines 13 and 14).
-    5. The server averages the weights (line 18, which the printed text calls line 16).
+One iteration of Algorithm 1, or of the table of Section 5.2:
+
+    1. Every host n draws its sub-graph; x_n = 0 at nodes it cannot see (lines 4 to 6).           `_sub_graphs`
+    2. Every host n computes x^_n = relu(A_n x_n W1_n + b1_n) (line 7).                           `_layer`
+    3. Every host sends the rows of the nodes that it sees (line 8).                              `_push`
+    4. Every host receives a row for each node of its sub-graph (lines 10 to 12, or the table).   `_pull`
+    5. Every host computes the other layers, its loss, and a step of SGD (lines 13 and 14).       `literal`
+    6. The server averages the weights (line 18, which the printed text calls line 16).           `literal`
 
 Decisions the paper leaves open: rows of other hosts are constants (FR-Q4). A node that no host which sees it drew has
 the row zero in Algorithm 1, and its old row in the table (FR-Q3).

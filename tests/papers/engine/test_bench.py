@@ -79,7 +79,7 @@ def test_the_tables_have_every_way_that_is_measured() -> None:
     assert exhibits.WAYS == bench.WAYS
 
 
-# Stands for OpenFGL: half a second a training, and an error for other settings than the run's.
+# A stand-in of OpenFGL: half a second a training, and an error for other settings than the run's.
 OPENFGL = """
 import time
 
@@ -108,7 +108,7 @@ def test_openfgl_is_left_out_where_it_is_not_installed(monkeypatch: pytest.Monke
 
 
 def test_openfgl_trains_what_the_run_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its program gets the run's settings, its seconds are those of training, and its failure is told."""
+    """Its program gets the run's settings, its seconds are those of training, and its failure is an error."""
     for name, text in {
         "__init__": "",
         "config": "class args: pass",

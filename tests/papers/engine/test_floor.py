@@ -17,7 +17,7 @@ def test_the_counts_are_those_of_dense_matrices() -> None:
     """Stored entries are counted on each client's whole graph, cut by powers of its adjacency."""
     (run,) = exhibits.smallest_speed()
     fed, hidden, epochs = tasks.federation([run]), 16, 3
-    entries = near = own = clients = 0
+    entries = near = training = clients = 0
     for client in range(fed.clients):
         part = fed.select([client])
         graph = part.batch
@@ -27,13 +27,13 @@ def test_the_counts_are_those_of_dense_matrices() -> None:
         one, two = (((torch.linalg.matrix_power(a, hops) @ wanted) > 0) for hops in (1, 2))
         entries += int((x[two] != 0).sum())
         near += int((a[one] != 0).sum())
-        own += int((a[graph.train_mask] != 0).sum())
+        training += int((a[graph.train_mask] != 0).sum())
         clients += bool(graph.train_mask.any())
-    found = floor.counts(fed, hidden, epochs)
+    counts = floor.counts(fed, hidden, epochs)
     weights = hidden * fed.features + hidden + hidden * fed.classes + fed.classes
-    assert found["bytes"] == epochs * clients * 28 * weights
-    assert found["operations"] == epochs * 4 * (entries * hidden + near * hidden + own * fed.classes)
-    assert 0 < own < near < entries
+    assert counts["bytes"] == epochs * clients * 28 * weights
+    assert counts["operations"] == epochs * 4 * (entries * hidden + near * hidden + training * fed.classes)
+    assert 0 < training < near < entries
 
 
 def test_the_floor_is_the_work_at_the_measured_speed() -> None:

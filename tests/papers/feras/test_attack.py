@@ -79,11 +79,11 @@ def test_messages_are_what_the_host_computes() -> None:
     """Each row is relu(A x W + b) of the host's features at nodes that it sees, with weights that change."""
     seen, data, part = overheard(observations=3)
     assert len(seen) == 3
-    for each in seen:
-        assert each.sees.tolist() == torch.isin(each.nodes, part).tolist()
-        x = data.x.double()[each.nodes] * each.sees[:, None]
-        h = torch.relu(each.a @ x @ each.weights["layer1.weight"] + each.weights["layer1.bias"])
-        assert float((h[each.sees] - each.h).abs().max()) < 1e-12
+    for message in seen:
+        assert message.sees.tolist() == torch.isin(message.nodes, part).tolist()
+        x = data.x.double()[message.nodes] * message.sees[:, None]
+        h = torch.relu(message.a @ x @ message.weights["layer1.weight"] + message.weights["layer1.bias"])
+        assert float((h[message.sees] - message.h).abs().max()) < 1e-12
     assert float((seen[0].weights["layer1.weight"] - seen[2].weights["layer1.weight"]).abs().max()) > 1e-4
 
 
@@ -124,7 +124,7 @@ def test_a_fit_tells_whether_it_converged() -> None:
 def test_a_fit_that_stops_early_has_not_converged(
     residual: float, steps: int, converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The part left unexplained tells whether a fit has converged, and not whether it stopped before its last step."""
+    """The part left unexplained shows whether a fit has converged, and not whether it stopped before its last step."""
     fit = attacks.Fit(torch.ones(3, FEATURES, dtype=torch.float64), residual, steps)
     monkeypatch.setattr(attacks, "rebuild", lambda *_: (torch.arange(3), fit))
     assert attack(hidden=6)["converged"] is converged
@@ -174,8 +174,8 @@ def test_more_messages_give_the_entries_that_one_mask_hid() -> None:
 
 
 def test_messages_with_too_few_equations_are_left_out_or_fitted_early() -> None:
-    """One message with enough equations is used alone; where none has, the fit stops at the residual of the masks, and
-    one that knows no dropout goes on.
+    """A message with enough equations is used by itself. If none has, the fit stops at the residual of the masks, and
+    goes on if it knows no dropout.
     """
     (whole,) = overheard(dropout=0.3, hidden=WIDE)[0]
     poor = whole._replace(h=torch.zeros_like(whole.h))
@@ -221,9 +221,9 @@ def test_attacks_under_dropout_are_a_line_of_their_own() -> None:
 
 
 def test_a_setting_that_was_not_attacked_is_named() -> None:
-    """A row under dropout with no clean row beside it says so by its width, and so does a listed setting without a run.
+    """A row under dropout without a clean row is named by its width, and so is a listed setting without a run.
 
-    Where every setting has a run, and dropout a clean one beside it, nothing is said.
+    Nothing is said if every setting has a run, and every row under dropout a clean one.
     """
     wide = {"task": "attack", "paper": "feras", "method": "feras-inversion", "dataset": "Photo", "clients": 3}
     masked = {"depth": 1, "hidden": 128, "nodes": 100}

@@ -19,20 +19,20 @@ from fedrepro.reporting.rule import NOT_TESTED
 from fedrepro.reporting.statistics import interval
 from fedrepro.runs.run import Run
 
-OURS = {name: each for name, each in registered().items() if each.paper == "feras"}
+OURS = {name: exhibit for name, exhibit in registered().items() if exhibit.paper == "feras"}
 
 
 def test_every_exhibit_is_asked_for() -> None:
     """All 23 exhibits of the list have their runs, but for none of them twice in one profile."""
     listed = {row["id"] for row in exhibits.listed("feras") if row["kind"] != exhibits.OURS}
     assert listed <= set(OURS)
-    for each in OURS.values():
-        runs = each.runs("paper")
+    for exhibit in OURS.values():
+        runs = exhibit.runs("paper")
         assert len({run.key for run in runs}) == len(runs) > 0
 
 
 def test_standins_and_graphs_keep_their_names() -> None:
-    """Table 2 asks for the paper's graphs, their stand-ins and five real graphs; smoke for a stand-in alone."""
+    """Table 2 asks for the paper's graphs, their stand-ins and five real graphs; smoke for only a stand-in."""
     wanted = {run.dataset for run in grids.table2()}
     assert wanted == {*grids.REAL, *grids.PUBLISHED, *grids.STANDINS}
     assert {run.dataset for run in exhibits.find("FR-T2").runs("smoke")} == {"Cora~standin"}
@@ -44,11 +44,11 @@ def test_the_papers_graphs_have_the_budgets_of_graphsaint() -> None:
     """Its configurations name nodes, edges, roots with their depth, and frontiers; other graphs have shares."""
     drawn = ("budget", "depth", "frontier", "coverage")
     runs = {(run.dataset, run.options["sampler"]): run.options for run in grids.table2()}
-    found = {key: tuple(options.get(name, 0) for name in drawn) for key, options in runs.items()}
-    assert found["Flickr", "rw"] == (6000, 2, 0, 25) and found["Flickr", "mrw"] == (12000, 0, 3000, 25)
-    assert found["Reddit", "rw"] == (2000, 4, 0, 50) and found["Reddit", "edge"] == (6000, 0, 0, 50)
-    assert found["PPI", "node"] == (6000, 0, 0, 50) and found["Photo", "rw"] == (0, 0, 0, 0)
-    assert {d for (d, _), numbers in found.items() if numbers[0]} == set(grids.PUBLISHED)
+    budgets = {key: tuple(options.get(name, 0) for name in drawn) for key, options in runs.items()}
+    assert budgets["Flickr", "rw"] == (6000, 2, 0, 25) and budgets["Flickr", "mrw"] == (12000, 0, 3000, 25)
+    assert budgets["Reddit", "rw"] == (2000, 4, 0, 50) and budgets["Reddit", "edge"] == (6000, 0, 0, 50)
+    assert budgets["PPI", "node"] == (6000, 0, 0, 50) and budgets["Photo", "rw"] == (0, 0, 0, 0)
+    assert {d for (d, _), numbers in budgets.items() if numbers[0]} == set(grids.PUBLISHED)
 
 
 def test_seed_zero_covers_every_cell() -> None:
@@ -63,7 +63,7 @@ def test_seed_zero_covers_every_cell() -> None:
 
 def test_averages_fall_on_ends_of_rounds() -> None:
     """q is a multiple of the epochs of a round in every training run that averages weights."""
-    runs = [run for each in OURS.values() for run in each.runs("paper") if run.task == "train"]
+    runs = [run for exhibit in OURS.values() for run in exhibit.runs("paper") if run.task == "train"]
     shared = [run for run in runs if run.method != "GraphSAINT"]
     assert shared and all(int(run.options["q"]) % int(run.options["local_epochs"]) == 0 for run in shared)
 
@@ -107,8 +107,8 @@ def test_every_method_loses_accuracy_as_hosts_see_less(fall: tuple[float, ...], 
     slopes = tables.score_slopes(get("FR-F4")).groupby("method")["slope"].mean()
     assert slopes[list(METHODS)].tolist() == pytest.approx([10 * each for each in fall])
     (claim,) = (each for each in claims.CLAIMS if each.id == "FR-H9")
-    text, found = claim.judge(get)
-    assert found == verdict and f"Photo, GraphSAINT, per 10% of kappa {10 * fall[0]:+.1f}" in text
+    text, judged = claim.judge(get)
+    assert judged == verdict and f"Photo, GraphSAINT, per 10% of kappa {10 * fall[0]:+.1f}" in text
 
 
 def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
@@ -124,7 +124,7 @@ def test_the_lowest_cell_is_below_only_if_one_surely_is() -> None:
 
 
 def test_standins_are_compared_with_nothing() -> None:
-    """A stand-in and a graph of our own have no published number beside them; the paper's graph has its verdict."""
+    """A stand-in and a graph that the paper lacks have no published number; the paper's graph has its verdict."""
     graphs = ("PPI", "PPI~standin", "Photo")
     table = tables.table2(prepared(table2(GAINS, graphs)))
     cells = table[table.row.eq("Feras (N=3)") & table.setting.eq("kappa=60%")].set_index("dataset")
@@ -152,8 +152,8 @@ def test_printed_gains_are_those_of_the_table() -> None:
 
 def test_gains_are_paired_over_seeds() -> None:
     """With a common noise of every seed the gain is exact: 0.03 kappa over isolation, at the sampler that all have."""
-    found = tables.gains(prepared(table2(GAINS)))
-    ours = found.set_index(["dataset", "setting", "hosts", "gain"])
+    gains = tables.gains(prepared(table2(GAINS)))
+    ours = gains.set_index(["dataset", "setting", "hosts", "gain"])
     cell = ours.loc["Photo", "kappa=60%", 5, "Feras over GraphSAINT"]
     assert cell.ours == pytest.approx(0.018) and cell.low == pytest.approx(0.018) and cell.runs == 5
 
@@ -226,25 +226,25 @@ def test_gaps_are_taken_seed_by_seed() -> None:
         for method, score in ((FERAS, level + 0.02), ("GraphSAINT", level), ("GraphSAINT-SW", level - 0.01 * epoch))
         if (seed, epoch, method) != (1, 10, "GraphSAINT")
     ]
-    found = curves.gaps(pd.DataFrame(rows)).set_index(["over", "epoch", "seed"])["gap"]
+    gaps = curves.gaps(pd.DataFrame(rows)).set_index(["over", "epoch", "seed"])["gap"]
     steady = {("over GraphSAINT", epoch, seed): 2 for epoch, seed in ((5, 0), (5, 1), (10, 0))}
     sinking = {("over GraphSAINT-SW", epoch, seed): 2 + epoch for epoch in (5, 10) for seed in (0, 1)}
-    assert found.to_dict() == pytest.approx(steady | sinking)
+    assert gaps.to_dict() == pytest.approx(steady | sinking)
     assert curves.gaps(pd.DataFrame(rows).query("method != @FERAS")).empty
 
 
 def test_a_curve_above_another_everywhere_is_not_slower() -> None:
     """Five points above at each epoch, on a plateau as much higher: the other's best is reached earlier, by hand."""
     low = [0.80, 0.83, 0.835, 0.836, 0.837, 0.838, 0.839, 0.84]
-    found = saved(lambda t: low[t - 1] + 0.05, lambda t: low[t - 1])
-    assert found.saved.tolist() == [7, 7] and found.feras.tolist() == [1, 1] and found.other.tolist() == [8, 8]
-    found = saved(lambda t: low[t - 1], lambda t: low[t - 1] + 0.05)
-    assert found.saved.tolist() == [-7, -7] and found.missed.all()  # the other way round
+    epochs = saved(lambda t: low[t - 1] + 0.05, lambda t: low[t - 1])
+    assert epochs.saved.tolist() == [7, 7] and epochs.feras.tolist() == [1, 1] and epochs.other.tolist() == [8, 8]
+    epochs = saved(lambda t: low[t - 1], lambda t: low[t - 1] + 0.05)
+    assert epochs.saved.tolist() == [-7, -7] and epochs.missed.all()  # the other way round
     table = curves.speed(both(lambda t: low[t - 1] + 0.05, lambda t: low[t - 1]))
     assert table.saved.tolist() == [7] and table.runs.tolist() == [2] and table["never reached"].tolist() == [0]
 
 
-def test_a_flat_curve_is_held_against_its_own_score() -> None:
+def test_a_flat_curve_is_compared_with_its_own_score() -> None:
     """A method that never learns is early at the score it starts with, misses the rest, and ties with its like."""
     flat, rising = (lambda t: 0.5), (lambda t: 0.3 + 0.05 * t)
     early = saved(flat, rising)
@@ -269,13 +269,13 @@ def test_a_higher_plateau_is_earlier_at_a_common_score_and_not_in_its_own_rise()
         return at.assign(**KEYS, method=method, q=10, validation=scores)
 
     def gain(plateau: float, steps: float) -> tuple[float, float]:
-        found = curves.epochs_saved(pd.concat([run("Feras", plateau, steps), run("GraphSAINT-SW", 0.80, 20.0)]))
-        return float(found["saved"].mean()), float(found["own saved"].mean())
+        epochs_saved = curves.epochs_saved(pd.concat([run("Feras", plateau, steps), run("GraphSAINT-SW", 0.80, 20.0)]))
+        return float(epochs_saved["saved"].mean()), float(epochs_saved["own saved"].mean())
 
-    common, own = gain(0.82, 20.0)
-    assert common > 15 and abs(own) < 1
-    common, own = gain(0.82, 10.0)
-    assert common > 15 and own > 15
+    common, rise = gain(0.82, 20.0)
+    assert common > 15 and abs(rise) < 1
+    common, rise = gain(0.82, 10.0)
+    assert common > 15 and rise > 15
 
 
 def test_equal_methods_save_nothing_on_average() -> None:
@@ -291,22 +291,22 @@ def test_equal_methods_save_nothing_on_average() -> None:
     ).to_frame(index=False)
     scores = 0.8 - 0.1 * np.exp(-rows["epoch"] / 8) + rng.normal(0, 0.005, len(rows))
     points = rows.assign(**{**KEYS, "kappa": rows["kappa"] + 100 * rows["q"]}, validation=scores)
-    found = curves.epochs_saved(points)
-    assert abs(found["saved"].mean()) < 1.5
+    pairs = curves.epochs_saved(points)
+    assert abs(pairs["saved"].mean()) < 1.5
     swapped = points.assign(method=points["method"].map({"Feras": "GraphSAINT-SW", "GraphSAINT-SW": "Feras"}))
-    assert curves.epochs_saved(swapped)["saved"].tolist() == (-found["saved"]).tolist()
-    former = np.where(found["missed"], -epochs.max(), found["saved"])
+    assert curves.epochs_saved(swapped)["saved"].tolist() == (-pairs["saved"]).tolist()
+    former = np.where(pairs["missed"], -epochs.max(), pairs["saved"])
     assert former.mean() < -epochs.max() / 4
     verdicts = {"new": 0, "former": 0}
-    for name, each in (("new", found["saved"]), ("former", pd.Series(former))):
-        for _, experiment in each.groupby(found["kappa"] // 100):
-            parts = {str(k): (claims.over_zero(c), 0.0, math.inf) for k, c in experiment.groupby(found["kappa"])}
+    for name, epochs_saved in (("new", pairs["saved"]), ("former", pd.Series(former))):
+        for _, experiment in epochs_saved.groupby(pairs["kappa"] // 100):
+            parts = {str(k): (claims.over_zero(c), 0.0, math.inf) for k, c in experiment.groupby(pairs["kappa"])}
             verdicts[name] += judge_claim(parts)[1] == "fails"
     assert verdicts["new"] <= experiments / 5 and verdicts["former"] > experiments / 2
 
 
 def test_epochs_are_told_only_of_pairs() -> None:
-    """Another seed, or a run without validation scores, has nothing to be held against."""
+    """Another seed, or a run without validation scores, is compared with nothing."""
     alone = pd.concat([scored("Feras", float, seeds=1), scored("GraphSAINT", float).query("seed == 1")])
     assert curves.epochs_saved(alone).empty
     unknown = pd.concat([scored("Feras", float).assign(validation=math.nan), scored("GraphSAINT", float)])
@@ -338,15 +338,15 @@ def test_late_scores_begin_at_epoch_50() -> None:
 def test_claim_2_counts_epochs(steps: float, verdict: str) -> None:
     """Feras that learns in fewer or more steps than the others, with the theorem failing on signed features."""
     runs = {name: OURS[name].runs("paper") for name in ("FR-F3a", "FR-F3b")}
-    runs = {name: [run for run in each if run.dataset == "Photo"] for name, each in runs.items()}
+    runs = {name: [run for run in group if run.dataset == "Photo"] for name, group in runs.items()}
 
     def curve(run: Run, t: int) -> float:
         return 0.8 - 0.4 * math.exp(-t / (steps if run.method == "Feras" else 15.0)) + 0.001 * run.seed
 
-    frames = {name: stored(each, curve) for name, each in runs.items()}
+    frames = {name: stored(group, curve) for name, group in runs.items()}
     frames["FR-Th4"] = checks(FR_Th4_signed="fails")
-    text, found = claims.looser(lambda name: frames[name])
-    assert found == verdict and "FR-Th4-signed fails" in text and "Photo, 60%, against GraphSAINT-SW" in text
+    text, judged = claims.looser(lambda name: frames[name])
+    assert judged == verdict and "FR-Th4-signed fails" in text and "Photo, 60%, against GraphSAINT-SW" in text
     assert ("later in 0" in text) == (steps < 15)
 
 

@@ -36,8 +36,8 @@ def test_hosts_hold_every_node_and_see_their_own() -> None:
     assert len({id(host) for host in state.more.hosts}) == 1  # one topology
     every = build("Feras", labels="all").start(source)[0]
     assert (every.batch.train_mask.view(HOSTS, -1) == graph.train_mask).all()
-    own = build("Feras", evaluate="visible").start(source)[0]
-    assert (own.batch.test_mask.view(HOSTS, -1) == graph.test_mask & visible).all()
+    scored = build("Feras", evaluate="visible").start(source)[0]
+    assert (scored.batch.test_mask.view(HOSTS, -1) == graph.test_mask & visible).all()
     apart, state = build("Feras", topology="visible").start(source)
     assert (apart.batch.test_mask.view(HOSTS, -1) == graph.test_mask & visible).all()
     for host in range(HOSTS):
@@ -69,49 +69,49 @@ def test_training_never_meets_a_test_node() -> None:
     other.y = torch.where(aside, (graph.y + 1) % CLASSES, graph.y)
     keep = graph.train_mask[graph.edge_index].all(0) | (torch.arange(graph.edge_index.shape[1]) % 3 == 0)
     other.edge_index = graph.edge_index[:, keep]
-    made, after = (train(build("Feras"), federate(g), 2, evaluate=()).state.personal for g in (graph, other))
-    assert all(torch.equal(made[name], after[name]) for name in made)
+    before, after = (train(build("Feras"), federate(g), 2, evaluate=()).state.personal for g in (graph, other))
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_facts_and_traffic() -> None:
     """Facts equal counts by hand, and every embedding and weight that travels is counted."""
     graph, q, rounds = data(), 2, 4
     method = build("Feras", q=q)
-    made = train(method, federate(graph), rounds)
-    facts = method.facts(made.fed, made.state)[0]
-    iterations = made.state.more.iterations
+    trained = train(method, federate(graph), rounds)
+    facts = method.facts(trained.fed, trained.state)[0]
+    iterations = trained.state.more.iterations
     assert iterations == -(-int(graph.train_mask.sum()) // (SMALL["budget"] * method.depth)) == facts["iterations"]
     parts = federate(graph).sources[0].parts
     sets = [drawn(method, graph, 0, t, s) for t in range(rounds) for s in range(iterations)]
-    sizes = [len(nodes) for each in sets for nodes in each]
+    sizes = [len(nodes) for by_host in sets for nodes in by_host]
     assert facts["sampled_nodes"] == pytest.approx(np.mean(sizes))
     assert facts["kappa"] == pytest.approx(1 - np.mean([len(part) / NODES for part in parts]))
-    seen = sum(len(set(nodes) & set(part.tolist())) for each in sets for nodes, part in zip(each, parts))
+    seen = sum(len(set(nodes) & set(part.tolist())) for by_host in sets for nodes, part in zip(by_host, parts))
     unseen = sum(sizes) - seen
     fresh = sum(
-        any(v in nodes and v in part.tolist() for nodes, part in zip(each, parts, strict=True))
-        for each in sets
+        any(v in nodes and v in part.tolist() for nodes, part in zip(by_host, parts, strict=True))
+        for by_host in sets
         for n in range(HOSTS)
-        for v in set(each[n]) - set(parts[n].tolist())
+        for v in set(by_host[n]) - set(parts[n].tolist())
     )
     assert facts["fresh"] == pytest.approx(fresh / unseen) and 0.1 < facts["fresh"] < 1
-    weights = rounds // q * HOSTS * sum(w[0].numel() for w in made.state.personal.values())
+    weights = rounds // q * HOSTS * sum(w[0].numel() for w in trained.state.personal.values())
     embeddings = {"up.embeddings": seen * HIDDEN, "down.embeddings": sum(sizes) * HIDDEN}
-    sent = made.fed.traffic.summary()["training"]
+    sent = trained.fed.traffic.summary()["training"]
     assert sent == {**embeddings, "up.weights": weights, "down.weights": weights}
-    logits = method.predict(made.fed, made.state).view(HOSTS, NODES, -1).argmax(2)
+    logits = method.predict(trained.fed, trained.state).view(HOSTS, NODES, -1).argmax(2)
     right = (logits == graph.y)[:, graph.test_mask].double()
-    look = made.fed.batch.visible.view(HOSTS, NODES)[:, graph.test_mask]
+    look = trained.fed.batch.visible.view(HOSTS, NODES)[:, graph.test_mask]
     for name, which in (("test_seen", look), ("test_unseen", ~look)):
         assert facts[name] == pytest.approx(np.mean([float(right[n][which[n]].mean()) for n in range(HOSTS)]))
-    scores = made.history.result(0)["before"]["last"]
+    scores = trained.history.result(0)["before"]["last"]
     assert scores["test_clients"] == pytest.approx(float(right.mean()))
 
 
 def test_scores_of_both_views() -> None:
     """The weights that hosts trained differ from those they then hold only in rounds that average."""
-    made = train(build("GraphSAINT-SW", q=2), federate(data()), 4).history
-    before, after = made.before.series(0)["val_loss"], made.after.series(0)["val_loss"]
+    history = train(build("GraphSAINT-SW", q=2), federate(data()), 4).history
+    before, after = history.before.series(0)["val_loss"], history.after.series(0)["val_loss"]
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True, False]
     alone = train(build("GraphSAINT"), federate(data()), 3).history
     assert alone.before.series(0) == alone.after.series(0)
@@ -123,9 +123,9 @@ def test_received_embeddings_are_alive() -> None:
 
     class Watched(Feras):
         def receive(self, *given: Any) -> tuple[Tensor, Tensor]:
-            made, share = super().receive(*given)
-            self.caught.append(made.requires_grad_())
-            return made, share
+            rows, share = super().receive(*given)
+            self.caught.append(rows.requires_grad_())
+            return rows, share
 
     for t in range(5):
         method = Watched(**{f.name: getattr(build("Feras"), f.name) for f in fields(Feras)})

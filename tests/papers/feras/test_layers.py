@@ -21,8 +21,8 @@ def test_the_slope_is_over_all_four_kappas() -> None:
     frame = table2(dict.fromkeys(METHODS, 0.0), asked=lambda: grids.sensitivity(grids.KAPPAS))
     late = frame["method"].eq("Feras") & ~frame["partition"].eq(grids.partition(30))
     frame[SCORE] += 0.05 * late
-    found = tables.slope_table(prepared(frame))
-    assert found["slope"].tolist() == pytest.approx([5 * 0.3] * 4) and set(found["runs"]) == {5}
+    slopes = tables.slope_table(prepared(frame))
+    assert slopes["slope"].tolist() == pytest.approx([5 * 0.3] * 4) and set(slopes["runs"]) == {5}
     some = frame[~(frame["seed"].eq(1) & frame["dataset"].eq("Photo") & frame["partition"].eq(grids.partition(50)))]
     assert tables.slope_table(prepared(some)).set_index("dataset")["runs"].to_dict() == {"Photo": 4, "PubMed": 5}
     assert tables.slope_table(prepared(frame.iloc[:0])).empty
@@ -51,8 +51,8 @@ def test_five_hosts_are_faster_or_slower_than_three(steps: float, verdict: str) 
 
     frame = stored(runs, curve)
     frames = {"FR-F3a": frame, "FR-T2": prepared(table2(GAINS))}
-    text, found = claims.more_hosts(lambda name: frames.get(name, frame.iloc[:0]))
-    assert found == verdict and "Score of N=5 minus N=3 (points): Photo, 40% +0.0 [+0.0, +0.0]" in text
+    text, judged = claims.more_hosts(lambda name: frames.get(name, frame.iloc[:0]))
+    assert judged == verdict and "Score of N=5 minus N=3 (points): Photo, 40% +0.0 [+0.0, +0.0]" in text
 
 
 @pytest.mark.parametrize(("late", "verdict"), [(-0.05, "holds"), (-0.005, "fails")])
@@ -77,27 +77,27 @@ def test_both_layers_stand_side_by_side_in_both_views() -> None:
     scores = layers.layer_scores(frame)
     assert len(scores) == 2 * 2 * 3 * 2 and set(scores["runs"]) == {3} and scores["unseen, last round"].isna().all()
     table = layers.layer_gains(frame)
-    found = table.set_index(["kappa", "hosts", "layer", "gain"]).sort_index().loc[(60, 3)]
+    gains_at_60 = table.set_index(["kappa", "hosts", "layer", "gain"]).sort_index().loc[(60, 3)]
     over = "Feras over GraphSAINT"
-    assert found.loc[("symmetric", over), layers.ALL] == pytest.approx(1.8)
-    assert found.loc[("GraphSAINT's", over), layers.ALL] == pytest.approx(1.8)
-    assert found.loc[("GraphSAINT's", over), layers.VISIBLE] == pytest.approx(0.0, abs=1e-9)
-    assert found.loc[("symmetric", "GraphSAINT-SW over GraphSAINT"), layers.ALL] == pytest.approx(-0.6)
+    assert gains_at_60.loc[("symmetric", over), layers.ALL] == pytest.approx(1.8)
+    assert gains_at_60.loc[("GraphSAINT's", over), layers.ALL] == pytest.approx(1.8)
+    assert gains_at_60.loc[("GraphSAINT's", over), layers.VISIBLE] == pytest.approx(0.0, abs=1e-9)
+    assert gains_at_60.loc[("symmetric", "GraphSAINT-SW over GraphSAINT"), layers.ALL] == pytest.approx(-0.6)
     assert set(layers.order_of(frame)["order"]) == {"Feras > GraphSAINT > GraphSAINT-SW"}
     assert layers.layer_gains(frame.iloc[:0]).empty
 
 
 def test_pairs_are_counted_and_ranks_are_over_common_seeds() -> None:
     """Feras has seeds 0 to 2 with 0.1 less at seed 0, shared weights seeds 0 and 2, isolation 1 and 2: a gain counts
-    its pairs, and means and ranks are those of seed 2 alone.
+    its pairs, and means and ranks are those of only seed 2.
     """
     frame = prepared(table2(GAINS, ("Photo",), grids.saint))
     drop = {"GraphSAINT": 0, "GraphSAINT-SW": 1, "Feras": -1}
     frame = frame[frame["seed"].ne(frame["method"].map(drop))]
     frame["score"] -= 0.1 * (frame["method"].eq("Feras") & frame["seed"].lt(2))
     both = layers.both_layers(frame.iloc[:0], frame)
-    found = layers.layer_gains(both).set_index(["kappa", "hosts", "gain"]).sort_index()["runs"]
-    assert found.loc[(60, 3)].to_dict() == {
+    pairs = layers.layer_gains(both).set_index(["kappa", "hosts", "gain"]).sort_index()["runs"]
+    assert pairs.loc[(60, 3)].to_dict() == {
         "Feras over GraphSAINT": 2,
         "Feras over GraphSAINT-SW": 2,
         "GraphSAINT-SW over GraphSAINT": 1,
@@ -115,15 +115,15 @@ def test_a_reading_is_compared_with_the_one_it_departs_from() -> None:
     level = {"scored on visible nodes only": 0.2, "edges among visible nodes only": 0.19}
     level |= {"average at the same iteration (Algorithm 1)": 0.05, "gradients into received embeddings": 0.08}
     rows = [row(run, 0.5 + level.get(text, 0.0)) for text, runs in by_reading.items() for run in runs]
-    found = tables.readings(tables.prepare(pd.DataFrame(rows), "FR-T2-readings"))
-    found = found[found["dataset"].eq("Photo")].set_index(["method", "reading"])
-    change = found["change"]
+    readings = tables.readings(tables.prepare(pd.DataFrame(rows), "FR-T2-readings"))
+    readings = readings[readings["dataset"].eq("Photo")].set_index(["method", "reading"])
+    change = readings["change"]
     assert change["GraphSAINT", "edges among visible nodes only"] == pytest.approx(-0.01)
     assert change["GraphSAINT", "scored on visible nodes only"] == pytest.approx(0.2)
     assert change["Feras", "gradients into received embeddings"] == pytest.approx(0.03)
     assert change["Feras", "average at the same iteration (Algorithm 1)"] == pytest.approx(0.05)
-    assert found.loc[("GraphSAINT", "edges among visible nodes only"), "against"] == "scored on visible nodes only"
-    assert found["against"]["Feras", "main"] == "" and math.isnan(change["Feras", "main"])
+    assert readings.loc[("GraphSAINT", "edges among visible nodes only"), "against"] == "scored on visible nodes only"
+    assert readings["against"]["Feras", "main"] == "" and math.isnan(change["Feras", "main"])
     others = {text: given.get("against", grids.MAIN) for text, given in grids.TABLES["readings"].items()}
     assert set(others.values()) <= {grids.MAIN, *others}
 

@@ -47,14 +47,14 @@ def test_three_rounds_equal_the_plain_program(variant: str) -> None:
     """Every host's weights after three rounds, and its logits on the whole graph, agree to 1e-10."""
     name, options = VARIANTS[variant]
     method, graph = build(name, **options), data()
-    made = train(method, federate(graph), 3)
+    trained = train(method, federate(graph), 3)
     program = plain(method, graph, 3)
     for host in range(HOSTS):
         reference = {k: w.detach() for k, w in program.weights[host].items()}
-        assert largest_difference(held(made.state, host), reference) < 1e-10
-    assert gap(method.predict(made.fed, made.state), program.predict()) < 1e-10
+        assert largest_difference(held(trained.state, host), reference) < 1e-10
+    assert gap(method.predict(trained.fed, trained.state), program.predict()) < 1e-10
     start = method.start(federate(graph))[1]
-    assert largest_difference(held(made.state, 0), held(start, 0)) > 1e-2  # it moved
+    assert largest_difference(held(trained.state, 0), held(start, 0)) > 1e-2  # it moved
 
 
 @pytest.mark.parametrize("name", ["GraphSAINT-SW", "Feras"])
@@ -64,10 +64,10 @@ def test_sparse_features_and_several_labels(name: str, kind: str) -> None:
     graph = data(sparse=kind == "sparse", labels=5 if kind == "labels" else 0)
     model = NET if kind == "sparse" else GCN(FEATURES, 5, hidden=HIDDEN, layers=3)
     method = build(name, model, q=1)
-    made = train(method, federate(graph), 2, evaluate=())
+    trained = train(method, federate(graph), 2, evaluate=())
     program = plain(method, graph, 2)
     reference = {k: w.detach() for k, w in program.weights[0].items()}
-    assert largest_difference(held(made.state, 0), reference) < 1e-10
+    assert largest_difference(held(trained.state, 0), reference) < 1e-10
 
 
 @pytest.mark.parametrize(("name", "exchange"), [("GraphSAINT", ""), ("Feras", "average"), ("Feras", "table")])
@@ -128,10 +128,10 @@ def test_the_table_keeps_the_last_writer() -> None:
 def test_mean_is_theta(seed: int) -> None:
     """The mean equals the matrix Theta of Eq. 8, built entry by entry, times the stacked embeddings."""
     rng = np.random.default_rng(seed)
-    each = {
+    seen_by = {
         (int(v), int(n)): bool(rng.random() < 0.6) for v, n in zip(rng.integers(8, size=30), rng.integers(4, size=30))
     }
-    listed = [(v, n, seen) for (v, n), seen in each.items()]
+    listed = [(v, n, seen) for (v, n), seen in seen_by.items()]
     h = torch.from_numpy(rng.normal(size=(len(listed), 3)))
     theta = torch.zeros(len(listed), len(listed), dtype=torch.float64)
     for i, (v, _, _) in enumerate(listed):
@@ -160,9 +160,9 @@ def test_public_nodes_alone_make_all_hosts_equal() -> None:
 def test_full_sampler_is_full_batch_training() -> None:
     """GraphSAINT with every training node in each step equals plain training on the training graph."""
     graph = data()
-    made = train(build("GraphSAINT", sampler="full", budget=0), federate(graph), 3, evaluate=()).state
+    weighted = train(build("GraphSAINT", sampler="full", budget=0), federate(graph), 3, evaluate=()).state
     unweighted = train(build("GraphSAINT", sampler="full", budget=0, normalise=False), federate(graph), 3, evaluate=())
-    assert largest_difference(made.personal, unweighted.state.personal) < 1e-13
+    assert largest_difference(weighted.personal, unweighted.state.personal) < 1e-13
     sampled = train(build("GraphSAINT"), federate(graph), 3, evaluate=()).state
     plain_mean = train(build("GraphSAINT", normalise=False), federate(graph), 3, evaluate=()).state
     assert largest_difference(sampled.personal, plain_mean.personal) > 1e-2  # coefficients are alive

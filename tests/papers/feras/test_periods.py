@@ -48,7 +48,7 @@ def test_claim_1_has_the_rate_under_both_conditions_and_between_averages() -> No
     [
         ({70: -0.005}, 40, ["holds", "not tested", "not tested"]),  # no q matters by a point
         ({70: -0.2}, 40, ["mixed", "holds", "fails"]),
-        ({70: -0.2}, 138, ["mixed", "holds", "fails"]),  # at one epoch alone
+        ({70: -0.2}, 138, ["mixed", "holds", "fails"]),  # at only one epoch
         ({15: -0.1}, 40, ["mixed", "holds", "holds"]),  # not the largest q
         ({15: -0.1, 30: -0.1, 70: -0.1}, 40, ["mixed", "holds", "holds"]),
         ({5: -0.1, 15: -0.1}, 40, ["mixed", "mixed", "holds"]),
@@ -69,10 +69,21 @@ def test_q_is_tested_only_where_it_can_matter(drop: dict[int, float], at: int, v
 BY_Q = (claims.convergence, claims.close_periods, claims.longer_period)
 
 
-def test_a_graph_without_an_effect_of_q_is_told_beside_the_others() -> None:
-    """PubMed alone is judged where q matters on PubMed alone; without the runs of q = 1 nothing says that it cannot."""
+def test_a_graph_without_an_effect_of_q_is_named_next_to_the_others() -> None:
+    """Only PubMed is judged if q matters only there. Without the runs of q = 1 nothing says that q cannot matter."""
     frame = pd.concat([by_period({}), by_period({15: -0.1, 70: -0.1}, ("PubMed",))], ignore_index=True)
     text, verdict = claims.longer_period(lambda name: frame)
     assert verdict == "holds" and text.startswith("1 shown, 0 contradicted") and "Photo tests nothing" in text
     assert curves.largest_effect(curves.curves(by_period({}).query("q > 1"))) is None
     assert claims.longer_period(lambda name: by_period({}).query("q > 1"))[1] == "fails"
+
+
+def test_each_q_has_a_panel_next_to_q_1() -> None:
+    """The curves of q = 1 are in every panel and those of another q in one; without another q there is one panel."""
+    points = curves.curves(by_period({}, ("Photo", "PubMed")))
+    pairs = curves.next_to_one(points)
+    shown = pairs.groupby("beside")["q"].unique().map(set).to_dict()
+    assert shown == {f"q = {q}": {1, q} for q in set(points["q"]) - {1}}
+    assert pairs["dataset"].is_monotonic_increasing
+    first = points[points["q"].eq(1)]
+    assert curves.next_to_one(first).drop(columns="beside").equals(first)

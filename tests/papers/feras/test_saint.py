@@ -55,12 +55,12 @@ def test_induced_entries_are_those_of_the_sub_matrix() -> None:
     g, a = graph(), adjacency(edges())
     nodes = np.flatnonzero(random.uniform((NODES,), "chosen").numpy() < 0.5)
     target, source, entry = g.induced(nodes)
-    found = np.zeros((len(nodes), len(nodes)))
-    found[target, source] = 1
-    assert (found == a[np.ix_(nodes, nodes)]).all() and found.sum() == len(entry)
+    matrix = np.zeros((len(nodes), len(nodes)))
+    matrix[target, source] = 1
+    assert (matrix == a[np.ix_(nodes, nodes)]).all() and matrix.sum() == len(entry)
     assert (g.row[entry] == nodes[target]).all() and (g.col[entry] == nodes[source]).all()
     part = g.part(nodes)
-    assert (adjacency(np.stack([part.col, part.row]), len(nodes)) == found).all()
+    assert (adjacency(np.stack([part.col, part.row]), len(nodes)) == matrix).all()
 
 
 # -- the draws --------------------------------------------------------------------------------------------------------
@@ -93,11 +93,11 @@ def probability(kind: str, g: saint.Graph) -> np.ndarray:
 def test_independent_samplers_have_their_probabilities(kind: str) -> None:
     """Each node is in as many of 20,000 sub-graphs as the formula says, within 4.5 standard errors."""
     g, count = graph(), 20_000
-    found, p = sampler(kind).draw(g, streams(count)).mean(0), probability(kind, g)
+    shares, p = sampler(kind).draw(g, streams(count)).mean(0), probability(kind, g)
     error = np.sqrt(np.maximum(p * (1 - p), 1e-9) / count)
-    assert (np.abs(found - p) / error).max() < 4.5
+    assert (np.abs(shares - p) / error).max() < 4.5
     other = probability("edge" if kind == "node" else "node", g)  # control: the other sampler's
-    assert (np.abs(found - other) / error).max() > 20
+    assert (np.abs(shares - other) / error).max() > 20
 
 
 def test_random_walks_visit_as_the_transition_matrix_says() -> None:
@@ -110,9 +110,9 @@ def test_random_walks_visit_as_the_transition_matrix_says() -> None:
         off = np.ones(NODES)
         off[v] = 0
         p[v] = 1 - (off / NODES) @ (step * off) @ (step * off) @ np.ones(NODES)
-    found = saint.Sampler("rw", 1, depth=2).draw(g, streams(count)).mean(0)
+    shares = saint.Sampler("rw", 1, depth=2).draw(g, streams(count)).mean(0)
     error = np.sqrt(p * (1 - p) / count)
-    assert (np.abs(found - p) / error).max() < 4.5
+    assert (np.abs(shares - p) / error).max() < 4.5
     shorter = saint.Sampler("rw", 1, depth=1).draw(g, streams(count)).mean(0)
     assert (np.abs(shorter - p) / error).max() > 10
 
@@ -127,13 +127,13 @@ def walk(g: saint.Graph, stream: np.ndarray, budget: int, frontier: int) -> set[
         total = int(sum(g.degree[node] for node in at))
         if not total:
             break
-        rest, place = int(u * total), 0
-        while rest >= g.degree[at[place]]:
-            rest -= int(g.degree[at[place]])
-            place += 1
-        near = g.col[g.ptr[at[place]] : g.ptr[at[place] + 1]]
-        at[place] = int(near[int(v * len(near))])
-        kept.add(at[place])
+        rest, index = int(u * total), 0
+        while rest >= g.degree[at[index]]:
+            rest -= int(g.degree[at[index]])
+            index += 1
+        near = g.col[g.ptr[at[index]] : g.ptr[at[index] + 1]]
+        at[index] = int(near[int(v * len(near))])
+        kept.add(at[index])
     return kept
 
 
@@ -221,9 +221,9 @@ def estimates(kind: str, normalised: bool, draws: int) -> tuple[np.ndarray, np.n
     truth = np.array([x[g.col[g.ptr[v] : g.ptr[v + 1]]].sum() / degree[v] for v in range(NODES)])
     z = []
     for v in range(NODES):
-        found = np.array(values[v])
-        if g.degree[v] and len(found) > 100:
-            z.append((found.mean() - truth[v]) / (found.std() / np.sqrt(len(found)) + 1e-9))
+        drawn = np.array(values[v])
+        if g.degree[v] and len(drawn) > 100:
+            z.append((drawn.mean() - truth[v]) / (drawn.std() / np.sqrt(len(drawn)) + 1e-9))
     return losses - loss.mean(), np.array(z)
 
 

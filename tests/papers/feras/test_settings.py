@@ -40,10 +40,10 @@ def test_columns_are_those_of_table_2() -> None:
     columns = {(run.partition, run.clients) for run in FIRST}
     assert columns == {(f"private-public(kappa={kappa})", hosts) for kappa in (0.4, 0.6) for hosts in (3, 5)}
     for dataset in GRAPHSAINT:
-        mine = [run for run in FIRST if run.dataset == dataset]
-        assert {(run.partition, run.clients) for run in mine} == columns
-        isolated = {run.options["sampler"] for run in mine if run.method == ISOLATED}
-        assert isolated == {"node", "edge", "rw", "mrw"} and len(mine) == len(columns) * (4 + 2)
+        runs = [run for run in FIRST if run.dataset == dataset]
+        assert {(run.partition, run.clients) for run in runs} == columns
+        isolated = {run.options["sampler"] for run in runs if run.method == ISOLATED}
+        assert isolated == {"node", "edge", "rw", "mrw"} and len(runs) == len(columns) * (4 + 2)
 
 
 @pytest.mark.parametrize("dataset", GRAPHSAINT)

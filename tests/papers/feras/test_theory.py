@@ -34,7 +34,7 @@ def results() -> dict[str, dict[str, Any]]:
     }
 
 
-# What is false as printed; all other rows hold.
+# These rows are false as printed; all others hold.
 FALSE = {"FR-I2-printed", "FR-L1-layer1", "FR-Th2", "FR-Th2-ends", "FR-Th2-live", "FR-drift", "FR-Th4-signed"}
 FALSE |= {"FR-Th3-printed", "FR-X1-q5-printed", "FR-X1-q10-printed", "FR-X1-between"}
 
@@ -44,19 +44,19 @@ def test_rows_hold_and_controls_fail(name: str, results: dict[str, dict[str, Any
     """Each row's verdict is the expected one, and each control is beyond its bound."""
     rows = {row["id"]: row for row in results[name]["checks"]}
     assert len(rows) == len(results[name]["checks"]) >= 4
-    for id, row in rows.items():
-        if id.endswith("-control"):
-            assert row["verdict"] == "fails, as it must", id
+    for check, row in rows.items():
+        if check.endswith("-control"):
+            assert row["verdict"] == "fails, as it must", check
         else:
-            assert (row["verdict"] == "fails") == (id in FALSE), (id, row["measured"])
+            assert (row["verdict"] == "fails") == (check in FALSE), (check, row["measured"])
 
 
 def test_all_listed_statements_are_checked(results: dict[str, dict[str, Any]]) -> None:
     """Each exhibit of the theory has a row."""
-    ids = [row["id"] for found in results.values() for row in found["checks"]]
+    ids = [row["id"] for result in results.values() for row in result["checks"]]
     for wanted in ("F1", "A1", "A2", "Th1", "L1", "L2", "Th2", "Th3", "Th4", "C1", "C2", "C3", "I1", "I2", "X1"):
-        assert any(id.startswith(f"FR-{wanted}") and not id.endswith("control") for id in ids), wanted
-        assert any(id.startswith(f"FR-{wanted}") and id.endswith("control") for id in ids), wanted
+        assert any(check.startswith(f"FR-{wanted}") and not check.endswith("control") for check in ids), wanted
+        assert any(check.startswith(f"FR-{wanted}") and check.endswith("control") for check in ids), wanted
 
 
 def test_another_seed_gives_the_same_verdicts(results: dict[str, dict[str, Any]]) -> None:
@@ -110,7 +110,7 @@ def test_the_two_layer_map_has_three_fixed_points(results: dict[str, dict[str, A
     assert len(points) == 3 and np.abs(points[1]) == pytest.approx(math.sqrt(0.2))
     for w1, w2 in points:
         assert w1 + (w1 * w2 - 1.2) * w2 == pytest.approx(0) and w2 + (w1 * w2 - 1.2) * w1 == pytest.approx(0)
-    # Expansion along (1, 1) at 0: 1 - eta (lambda - y) = 1.2 for eta = 0.1, against 1 - eta lambda / 2 = 0.95.
+    # Expansion along (1, 1) at 0: 1 - eta (lambda - y) = 1.2 for eta = 0.1, next to 1 - eta lambda / 2 = 0.95.
     assert convergence.joint_constant(3.0, 1.0, 0.1) == pytest.approx(1.2 / 0.95)
     assert convergence.joint_constant(0.0, 1.0, 0.1) == pytest.approx(0.9 / 0.95)  # without a target it contracts
 
@@ -135,13 +135,13 @@ def test_the_two_layer_counterexample_is_inside_both_conditions(results: dict[st
 
 def test_the_counterexample_of_theorem_46(results: dict[str, dict[str, Any]]) -> None:
     """With features of both signs on a path of three nodes, halving entries of Theta* raises the radius."""
-    found = results["feras-looser"]["counterexample"]
-    a, x, theta = (np.array(found[name], float) for name in ("a", "x", "theta"))
+    example = results["feras-looser"]["counterexample"]
+    a, x, theta = (np.array(example[name], float) for name in ("a", "x", "theta"))
     degree = np.array([2, 3, 2])
     path = np.eye(3) + np.eye(3, k=1) + np.eye(3, k=-1)
     assert np.allclose(a, path / np.sqrt(np.outer(degree, degree)))
     with_, without = (float(np.sum((a @ np.diag(d) @ a @ x) ** 2)) for d in (theta, np.ones(3)))
-    assert (found["with"], found["without"]) == (pytest.approx(with_), pytest.approx(without))
+    assert (example["with"], example["without"]) == (pytest.approx(with_), pytest.approx(without))
     assert with_ > without and min(x) < 0 and set(theta) <= {1.0, 0.5}
     assert results["feras-looser"]["violations"] > 0
     pairs = results["feras-looser"]["theorem46"]
@@ -216,11 +216,13 @@ def test_rates_are_distances_to_the_fixed_point(results: dict[str, dict[str, Any
     rate = results["feras-rate"]["rate"]
     decay = results["feras-rate"]["eta"] * results["feras-rate"]["lambda"]
     assert set(rate) == {"q1", "q5", "q10"}
-    for name, each in rate.items():
+    for name, curve in rate.items():
         q = int(name[1:])
-        assert each["iteration"] == list(range(0, 201, q))
-        assert each["bound"] == pytest.approx([each["distance"][0] * (1 - decay / 2) ** t for t in each["iteration"]])
-        assert all(b <= a for a, b in zip(each["distance"], each["distance"][1:]))
+        assert curve["iteration"] == list(range(0, 201, q))
+        assert curve["bound"] == pytest.approx(
+            [curve["distance"][0] * (1 - decay / 2) ** t for t in curve["iteration"]]
+        )
+        assert all(b <= a for a, b in zip(curve["distance"], curve["distance"][1:]))
     assert rate["q1"]["shift"] == 0 < rate["q5"]["shift"] < rate["q10"]["shift"]
 
 
@@ -233,8 +235,8 @@ def test_rates_are_bounded_at_the_largest_step_and_not_with_another_matrix() -> 
     assert eta == pytest.approx(4 / (2 + 3 * lam)) and 0 < lam < 0.1
     bound = 1 - eta * lam / 2
     for q in (1, 5):
-        own, other = (rates._mean(rates._maps(m, eta, lam), q) for m in (one, [np.sqrt(2) * one[0]]))
-        assert own.item() == pytest.approx((-bound) ** q) and abs(other.item()) > bound**q
+        matched, other = (rates._mean(rates._maps(m, eta, lam), q) for m in (one, [np.sqrt(2) * one[0]]))
+        assert matched.item() == pytest.approx((-bound) ** q) and abs(other.item()) > bound**q
     with pytest.raises(ArgumentError, match="steps must be at least the largest q, 10"):
         rates.rate(Run("check", "feras", "feras-rate", options={"steps": 9}))
 
@@ -309,18 +311,18 @@ def test_conditions_at_given_settings(rounds: int) -> None:
     }
     options = {"hidden": 8, "sampler": "full", "coverage": 5.0, "rounds": rounds}
     run = Run("check", "feras", "feras-conditions", options=options, **where)
-    found = convergence.conditions(run)["result"]
-    verdicts = {row["id"]: row["verdict"] for row in found["checks"]}
+    result = convergence.conditions(run)["result"]
+    verdicts = {row["id"]: row["verdict"] for row in result["checks"]}
     assert verdicts["FR-L1-settings-sum-lambda"] == verdicts["FR-L1-settings-mean-lambda"] == "fails"
-    assert found["sum"]["lambda_needed"] == pytest.approx(2 * found["rho1"])
-    assert found["mean"]["lambda_needed"] == pytest.approx(2 * found["rho1"] / found["nodes"])
-    assert found["sum"]["eta_allowed"] == pytest.approx(2 / found["rho2"])
-    decayed = run.replace(options={**options, "weight_decay": 3 * found["rho1"] + 1})
+    assert result["sum"]["lambda_needed"] == pytest.approx(2 * result["rho1"])
+    assert result["mean"]["lambda_needed"] == pytest.approx(2 * result["rho1"] / result["nodes"])
+    assert result["sum"]["eta_allowed"] == pytest.approx(2 / result["rho2"])
+    decayed = run.replace(options={**options, "weight_decay": 3 * result["rho1"] + 1})
     if not rounds:
         after = {row["id"]: row["verdict"] for row in convergence.conditions(decayed)["result"]["checks"]}
         assert after["FR-L1-settings-sum-lambda"] == "holds"
         rho1, rho2 = _radii(run)
-        assert (found["rho1"], found["rho2"]) == (pytest.approx(rho1, rel=1e-4), pytest.approx(rho2, rel=1e-4))
+        assert (result["rho1"], result["rho2"]) == (pytest.approx(rho1, rel=1e-4), pytest.approx(rho2, rel=1e-4))
 
 
 def _small() -> Any:

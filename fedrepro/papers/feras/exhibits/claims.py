@@ -47,7 +47,7 @@ def with_checks(judged: tuple[str, str], held: dict[str, bool]) -> tuple[str, st
 def held(rows: pd.DataFrame, *ids: str) -> dict[str, bool]:
     """Return whether the stored checks with some IDs hold."""
     verdicts = {id_: rows.loc[rows["id"].eq(id_), "verdict"] for id_ in ids}
-    return {id_: bool(found.eq(checks.HOLDS).all()) for id_, found in verdicts.items() if len(found)}
+    return {id_: bool(verdict.eq(checks.HOLDS).all()) for id_, verdict in verdicts.items() if len(verdict)}
 
 
 def table2(get: Get) -> pd.DataFrame:
@@ -209,8 +209,8 @@ def from_ten(get: Get, others: Sequence[int], low: float, high: float) -> tuple[
     """Judge q = 10 minus each other q, the mean score from epoch 50 on, on each real graph of FR-F5.
 
     A graph on which every q, up to the largest, keeps within a point of q = 1 tests nothing. The score hardly depends
-    on q there, so that a claim of close values holds and one of a gap fails, whatever the method does. Such a graph is
-    told, and does not count. This condition was added after the numbers had been seen.
+    on q there, so that a claim of close values holds and one of a gap fails, whatever the method does. The evidence
+    names such a graph, which does not count. This condition was added after the numbers had been seen.
     """
     parts, idle = Parts(), []
     for dataset, late in late_by_q(get):

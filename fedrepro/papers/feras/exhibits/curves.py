@@ -102,6 +102,16 @@ def pace(points: pd.DataFrame) -> pd.DataFrame:
     return (runs["early"].mean() / runs["F1-micro"].max()).rename("pace").reset_index()
 
 
+def next_to_one(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the curves of each q above 1 with those of q = 1, and the column `beside`, which names this q.
+
+    The curves of q = 1 are repeated for each other q. Without another q they are returned once.
+    """
+    several = sorted(q for q in points["q"].unique() if q > 1)
+    pairs = [points[points["q"].isin([1, q])].assign(beside=f"q = {q:g}") for q in several]
+    return pd.concat(pairs).sort_values("dataset", kind="stable") if pairs else points.assign(beside="")
+
+
 def largest_effect(points: pd.DataFrame) -> float | None:
     """Return the most by which the curve of any q leaves that of q = 1 from epoch 50 on, in the runs of one graph.
 

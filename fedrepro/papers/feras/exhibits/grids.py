@@ -126,9 +126,9 @@ def periods() -> list[Run]:
     runs = []
     for d in (*SWEPT, "PPI", STANDINS[0]):
         for q in PERIODS:
-            each: dict[str, Any] = {"local_epochs": 1 if q == 1 else EPOCHS_A_ROUND, "q": q}
-            each["epochs"] = 400 if d == "PPI" else 140
-            runs += cell(FERAS, d, 40, 5, seeds_of(d, most=3), **each)
+            options: dict[str, Any] = {"local_epochs": 1 if q == 1 else EPOCHS_A_ROUND, "q": q}
+            options["epochs"] = 400 if d == "PPI" else 140
+            runs += cell(FERAS, d, 40, 5, seeds_of(d, most=3), **options)
     return runs
 
 
@@ -222,7 +222,7 @@ def conditions() -> list[Run]:
 
 
 def privacy() -> list[Run]:
-    """Return the attack on shared embeddings, against depth, width, kappa and number of messages.
+    """Return the attack on shared embeddings for several depths, widths, kappas and numbers of messages.
 
     All messages are clean but those of the last runs. These have the dropout and the width with which Feras is trained
     on the graph, and the width at which one clean message gives every feature away.
@@ -238,8 +238,8 @@ def privacy() -> list[Run]:
         masked = {"depth": 1, "hidden": [width, WIDTHS[-1]], "nodes": ATTACKED, "dropout": dropout}
         for count in MASKED:
             more = {"observations": count} if count > 1 else {}
-            each = {**shared, "dataset": dataset, "partition": partition(60), "options": masked | more}
-            runs += sweep(seed=range(3), **each)
+            setting = {**shared, "dataset": dataset, "partition": partition(60), "options": masked | more}
+            runs += sweep(seed=range(3), **setting)
     return runs
 
 

@@ -200,7 +200,7 @@ TOLD += ["residual", "converged"]
 
 
 def attacks(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the attacks with kappa, the number of messages, their dropout, and the line and place in the figure."""
+    """Return the attacks with kappa, the number of messages, their dropout, and the line and point in the figure."""
     frame = _attacked(frame)
     frame["entries"] = frame.get("entries", math.nan)  # of attacks under dropout
     frame["converged"] = frame["converged"].astype(float)
@@ -225,8 +225,8 @@ def _attacked(frame: pd.DataFrame) -> pd.DataFrame:
 def not_attacked(leak: pd.DataFrame, runs: Sequence[Run]) -> list[str]:
     """Return sentences on what the table of attacks lacks: each names the settings, such as the width, without a run.
 
-    The first sentence has the settings of FR-privacy's list without a run. The second has those with messages under
-    dropout alone, beside which no clean message was attacked.
+    The first sentence has the settings of FR-privacy's list without a run. The second has those with only messages
+    under dropout, for which no clean message was attacked.
 
     Args:
         leak: the stored runs, as `attacks` returns them.
@@ -237,7 +237,11 @@ def not_attacked(leak: pd.DataFrame, runs: Sequence[Run]) -> list[str]:
     absent = [setting for setting in wanted if setting not in held]
     alone = [setting for setting in held if setting[4] and (*setting[:4], 0.0, setting[5]) not in held]
     starts = "Listed, and not computed yet", "Attacked under dropout only, so that no clean row stands beside it"
-    return [f"{start}: {'; '.join(map(_setting, found))}." for start, found in zip(starts, (absent, alone)) if found]
+    return [
+        f"{start}: {'; '.join(map(_setting, settings))}."
+        for start, settings in zip(starts, (absent, alone))
+        if settings
+    ]
 
 
 def _setting(setting: tuple[Any, ...]) -> str:

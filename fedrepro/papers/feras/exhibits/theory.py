@@ -21,8 +21,11 @@ def radii(record: Mapping[str, Any]) -> pd.DataFrame:
         Columns `features` (nonnegative or signed), `without` and `with` sharing, and `tighter`, whether sharing made
         the constraint tighter.
     """
-    kinds = {kind: {name: record[f"theorem46.{kind}.{name}"] for name in ("without", "with")} for kind in KINDS}
-    trials = pd.concat([pd.DataFrame({"features": kind, **found}) for kind, found in kinds.items()], ignore_index=True)
+    parts = [
+        pd.DataFrame({"features": kind} | {name: record[f"theorem46.{kind}.{name}"] for name in ("without", "with")})
+        for kind in KINDS
+    ]
+    trials = pd.concat(parts, ignore_index=True)
     return trials.assign(tighter=trials["with"] > trials["without"] * (1 + 1e-12))
 
 
@@ -31,7 +34,7 @@ RADIUS = r"$\rho(M M^\top)$"
 
 
 def radii_figure(trials: pd.DataFrame) -> Figure:
-    """Draw the radius with sharing against that without it, one panel for each kind of features."""
+    """Draw the radius with sharing over that without it, one panel for each kind of features."""
     counts = trials.groupby(["features", "tighter"], sort=False)["with"].transform("count").astype(str)
     trials = trials.assign(constraint=trials["tighter"].map({False: "not tighter: ", True: "tighter: "}) + counts)
     with style():

@@ -2,8 +2,8 @@
 
 The hosts of Feras share the topology and not the features (Section 3.1). The federation that is trained on therefore
 gives every client all nodes of its run's graph, in the graph's order. The features are zero at nodes that the client
-cannot see. Where columns were standardized, which is done over the training nodes of all hosts, this zero is the mean
-of a column. It is a real zero on CS and Physics alone (FR-S4).
+cannot see. This zero is the mean of a column if columns were standardized, which is done over the training nodes of all
+hosts. It is a real zero only on CS and Physics (FR-S4).
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def hold_every_node(fed: Federation, labels: str, topology: str, evaluate: str) 
 
 
 def _edges(fed: Federation, parts: list[dict[str, Tensor]], topology: str, ptr: list[int]) -> Tensor:
-    """Return the edges of all clients; writing each client's in place saves a gigabyte on a graph of Reddit's size."""
+    """Return the edges of all clients.
+
+    Writing those of each client into one array saves a gigabyte on a graph of Reddit's size.
+    """
     known = [fed.sources[run].data.edge_index for run in fed.run.tolist()]
     if topology == "visible":
         known = [edges[:, part["visible"][edges].all(0)] for edges, part in zip(known, parts, strict=True)]

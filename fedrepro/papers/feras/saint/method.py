@@ -1,7 +1,7 @@
 """Train GraphSAINT on several hosts: isolated, or with weights averaged every q epochs (GraphSAINT-SW).
 
 "GraphSAINT: Graph Sampling Based Inductive Learning Method", Hanqing Zeng, Hongkuan Zhou, Ajitesh Srivastava, Rajgopal
-Kannan and Viktor Prasanna, ICLR 2020. Feras compares itself with both methods (Section 5.1).
+Kannan and Viktor Prasanna, ICLR 2020, https://arxiv.org/abs/1907.04931. Feras compares itself with both (Section 5.1).
 
 Every host has a part of the nodes of one graph, and all hosts know the graph's edges. One step of host n:
 

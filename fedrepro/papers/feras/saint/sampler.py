@@ -1,7 +1,7 @@
 """Draw sub-graphs with the samplers of GraphSAINT, and estimate the coefficients that undo their bias.
 
 "GraphSAINT: Graph Sampling Based Inductive Learning Method", Hanqing Zeng, Hongkuan Zhou, Ajitesh Srivastava, Rajgopal
-Kannan and Viktor Prasanna, ICLR 2020.
+Kannan and Viktor Prasanna, ICLR 2020, https://arxiv.org/abs/1907.04931.
 
 A sub-graph is induced on the nodes that its sampler keeps:
 

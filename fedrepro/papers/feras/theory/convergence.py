@@ -2,7 +2,7 @@
 
 The constants are measured, and the loss is squared (c* = 1). The checks have led to these statements:
 
-    Lemma 4.2     Layer 2 holds as printed. The constant of layer 1 fails where rho(M_2) < rho(M_1), since M_2 alone
+    Lemma 4.2     Layer 2 holds as printed. The constant of layer 1 fails where rho(M_2) < rho(M_1), since only M_2
                   bounds eta. The step of layer 1 still contracts, with a larger constant: both conditions give
                   eta (lambda + rho_1) <= 2, and only at equality, which needs rho_2 = 0, is its constant 1. With
                   eta <= 4 / (2 max(rho_1, rho_2) + 3 lambda) both layers have the constant 1 - eta lambda / 2. The
@@ -12,7 +12,7 @@ The constants are measured, and the loss is squared (c* = 1). The checks have le
                   y^. With one number in each layer and a target y > lambda the map has three fixed points: two of
                   opposite signs, and a saddle at W = 0 between them. At the outer two rho_1 = y - lambda.
 
-What they say of Theorem 4.5 stands in `rates`.
+The statements on Theorem 4.5 are in `rates`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from fedrepro.runs import tasks
 from fedrepro.runs.run import Run
 
 LIMIT = 1 + ROOM
-# y, lambda and eta of the system of single numbers. Both conditions hold at its fixed points and in `distance_of_ends`.
+# The system of single numbers has this y, lambda and eta. Both conditions hold at its fixed points and on the paths of
+# `distance_of_ends`.
 SCALAR = (1.2, 1.0, 0.1)
-START = 0.5  # of both numbers
+START = 0.5  # the value of both numbers
 ADAM = "Adam's learning rate, as a rate of plain gradient descent"
 
 # -- contractions: FR-Th1, L1, L2, Th2 --------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def theorem_44(rng: np.random.Generator, trials: int) -> list[Row]:
         radii = [radius(m) for m in first + second]
         lam = 2 * worst_of(radii[: len(first)]) * rng.uniform(1, 3) + 1e-6
         eta = rng.choice([1.0, rng.uniform(0.05, 1)]) * allowed(lam, *radii)
-        # d(y^_n) / d(W1) when all hosts share W1: the factor of W2, and A_n Theta_n (A_m x_m)_m.
+        # When all hosts share W1, d(y^_n) / d(W1) has the factors W2^T and A_n Theta_n (A_m x_m)_m.
         stacked = np.concatenate([host.a @ host.x for host in system.hosts])
         whole = [np.kron(w2.T, host.a @ system.theta(n) @ stacked) for n, host in enumerate(system.hosts)]
         for name, left, right in (("frozen", first, first), ("frozen", second, second), ("live", first, whole)):

@@ -1,4 +1,4 @@
-"""Check Feras's algorithms against their literal forms, and its identities on random systems.
+"""Compare Feras's algorithms with their literal forms, and check its identities on random systems.
 
 The rows are those of Figure 1 (FR-F1), Algorithm 1 and the table (FR-A1, FR-A2), the sharing matrix and the radius
 (FR-I1, FR-I2), and Corollaries A.1, A.2 and B.1 (FR-C1 to FR-C3). Each has a negative control, which must fail.

@@ -22,7 +22,7 @@ from fedrepro.reporting.checks import worst_of
 
 Array = npt.NDArray[Any]
 WIDTHS = (4, 3, 2)  # m1, m2, m3
-ROOM = 1e-9  # of a ratio to its bound, for rounding
+ROOM = 1e-9  # by which rounding may take a ratio beyond its bound
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def radius(m: Array) -> float:
 def allowed(lam: float, *radii: float, c: float = 1.0) -> float:
     """Return the largest eta for which 1 - eta lambda / 2 is a constant: 4 / (2 c* max rho + 3 lambda).
 
-    As printed (Lemma A.3) rho is only that of M_2.
+    Lemma A.3 prints it with only the radius of M_2.
     """
     return 4.0 / (2.0 * c * worst_of(radii) + 3.0 * lam)
 
