@@ -79,10 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _require_once(command: Any, given: Sequence[str]) -> None:
     """Raise if an option that takes one value is given twice, of which the parser would take the last one."""
-    own = given[: given.index("--")] if "--" in given else given
-    known = getattr(command.commands.get(own[0] if own else ""), "params", ())
+    words = given[: given.index("--")] if "--" in given else given
+    known = getattr(command.commands.get(words[0] if words else ""), "params", ())
     for name in (name for option in known if not option.multiple and option.nargs == 1 for name in option.opts):
-        times = sum(word == name or word.startswith(f"{name}=") for word in own)
+        times = sum(word == name or word.startswith(f"{name}=") for word in words)
         if times > 1 and name.startswith("-"):
             raise ArgumentError(f"{name} must be given once. Got it {times} times.")
 
@@ -310,15 +310,15 @@ def show_(
         (terminal.csv if as_csv else listing.runs)(cells.runs_behind(key, cell or ()))
         return
     require(not as_csv, "--csv", "given with an exhibit, whose runs are a table", key)
-    found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
-    if not found:
+    records = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
+    if not records:
         where = f" in {paths.store()}" if paths.elsewhere() else ""
         near = did_you_mean(key, exhibits.registered())
         raise ArgumentError(f"KEY must be the start of a key that is stored{where}, or an exhibit. Got {key!r}.{near}")
-    if len(found) > 1:
-        first = ", ".join(record["key"][:16] for record in found[:5])
-        raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
-    (record,) = found
+    if len(records) > 1:
+        first = ", ".join(record["key"][:16] for record in records[:5])
+        raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(records)} begin with: {first}.")
+    (record,) = records
     listing.record(record)
 
 

@@ -32,15 +32,15 @@ def drawn() -> pd.DataFrame:
 
 def test_compare_shows_what_was_compared(drawn: pd.DataFrame) -> None:
     """In one unit, ours or what was held in its place minus published is the difference; the why is there."""
-    found = cells.compared("FG-T1")
-    assert list(found["ours"]) == pytest.approx([81.0] * len(found))
-    held = found["compared"].fillna(found["ours"])
-    published = found["published"].str.partition(" ")[0].astype(float)
-    assert list(held - published) == pytest.approx(list(found["difference"]), abs=1e-3)
-    peak = found["why"].str.contains("peak")
-    assert peak.any() and not peak.all() and list(found["compared"].notna()) == list(peak)
-    assert list(found["difference"]) == pytest.approx(list(drawn["difference"]), rel=1e-5)
-    assert set(found["verdict"]) <= set(rule.WORDS)
+    table = cells.compared("FG-T1")
+    assert list(table["ours"]) == pytest.approx([81.0] * len(table))
+    held = table["compared"].fillna(table["ours"])
+    published = table["published"].str.partition(" ")[0].astype(float)
+    assert list(held - published) == pytest.approx(list(table["difference"]), abs=1e-3)
+    peak = table["why"].str.contains("peak")
+    assert peak.any() and not peak.all() and list(table["compared"].notna()) == list(peak)
+    assert list(table["difference"]) == pytest.approx(list(drawn["difference"]), rel=1e-5)
+    assert set(table["verdict"]) <= set(rule.WORDS)
 
 
 def test_compare_names_tables_where_an_exhibit_is_none(capsys: pytest.CaptureFixture[str]) -> None:

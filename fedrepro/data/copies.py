@@ -33,11 +33,11 @@ class Private(type(Path())):  # type: ignore[misc]
 def private(origin: Path) -> Private:
     """Return a new private folder with the name of `origin`."""
     scratch = tempfile.mkdtemp(prefix="fedrepro-")
-    made = Private(scratch, origin.name)
-    made.origin = origin
-    made.mkdir()
-    weakref.finalize(made, shutil.rmtree, scratch, ignore_errors=True)
-    return made
+    folder = Private(scratch, origin.name)
+    folder.origin = origin
+    folder.mkdir()
+    weakref.finalize(folder, shutil.rmtree, scratch, ignore_errors=True)
+    return folder
 
 
 def copy(file: Path, target: Path) -> Path:

@@ -59,19 +59,19 @@ def graph(
         require(isinstance(path, str | os.PathLike), argument, told, type(path).__name__)
     named = [argument for argument, path in given.items() if path]
     require(named in (["file"], ["nodes", "edges"]), "the files", "either file, or both nodes and edges", named)
-    places = [Path(given[argument]) for argument in named]
-    for argument, place in zip(named, places, strict=True):
-        require(place.is_file(), argument, "a file", str(place))
-    data = _arrays(places[0]) if file else _tables(*places)
-    content = hashlib.sha256(b"".join(place.read_bytes() for place in places)).hexdigest()
-    name = f"{name or places[0].stem}-{content[:8]}"
+    inputs = [Path(given[argument]) for argument in named]
+    for argument, path in zip(named, inputs, strict=True):
+        require(path.is_file(), argument, "a file", str(path))
+    data = _arrays(inputs[0]) if file else _tables(*inputs)
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    name = f"{name or inputs[0].stem}-{content[:8]}"
     datasets.register(name, lambda: copy.copy(data))
     if data.edge_index.dim() == 2 and len(data.edge_index) == 2 and data.edge_index.numel():
         datasets.load(name)  # whose checks are told here
         data.edge_index = to_undirected(data.edge_index, num_nodes=len(data.x))
     datasets.load(name)
     if len(torch.unique(data.y)) == 1:
-        raise ArgumentError(f"the labels in {places[0]} must be of two classes or more. Got one class.")
+        raise ArgumentError(f"the labels in {inputs[0]} must be of two classes or more. Got one class.")
     return name
 
 

@@ -126,13 +126,13 @@ def reached(starts: Iterable[Statement], aside: Collection[str]) -> list[Stateme
     return list(seen)
 
 
-def hash_of(starts: Iterable[Statement], aside: Collection[str], own: str = "") -> str:
+def hash_of(starts: Iterable[Statement], aside: Collection[str], source: str = "") -> str:
     """Return the SHA-256 of all code that some statements reach.
 
     Args:
         starts: where to begin.
         aside: dotted names of modules whose code does not count.
-        own: a normal form that is hashed too: code that is in no file.
+        source: a normal form that is hashed too: code that is in no file.
     """
     known = hashes(starts, aside)
     for _ in range(ROUNDS):
@@ -140,7 +140,7 @@ def hash_of(starts: Iterable[Statement], aside: Collection[str], own: str = "") 
             statement: _digest(statement.normalize(), *(known.get(target, "aside") for target in statement.references))
             for statement in known
         }
-    return _digest(own, *sorted(set(known.values())))
+    return _digest(source, *sorted(set(known.values())))
 
 
 def hashes(starts: Iterable[Statement], aside: Collection[str]) -> dict[Statement, str]:

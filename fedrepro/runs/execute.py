@@ -179,13 +179,13 @@ def compute_all(
         while left:
             elsewhere = []
             for runs in left:
-                mine, theirs = claim(runs)
-                bar.update(len(runs) - len(mine) - len(theirs))
+                claimed, theirs = claim(runs)
+                bar.update(len(runs) - len(claimed) - len(theirs))
                 if theirs:
                     elsewhere.append(theirs)
-                if mine:
+                if claimed:
                     bar.set_description_str("", refresh=False)
-                    yield _Group(mine, _placed(mine, device), entries)
+                    yield _Group(claimed, _placed(claimed, device), entries)
             if left := elsewhere:
                 bar.set_description_str("waiting for another process")
                 yield None

@@ -63,11 +63,11 @@ def resolved(device: str) -> str:
         return device
     import torch
 
-    found = torch.cuda.is_available()
-    require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
-    if not found and has_driver():
+    has_gpu = torch.cuda.is_available()
+    require(has_gpu or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
+    if not has_gpu and has_driver():
         _say_why_not(torch.__version__, torch.version.cuda)
-    return "cuda" if found else "cpu"
+    return "cuda" if has_gpu else "cpu"
 
 
 @cache

@@ -148,13 +148,13 @@ def fits(record: Record) -> bool:
 
 def flat(result: Record, before: str = "") -> Record:
     """Return the values of nested dictionaries, with their names joined by dots."""
-    found: Record = {}
+    flattened: Record = {}
     for name, value in result.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{before}{name}.")
+            flattened |= flat(value, f"{before}{name}.")
         else:
-            found[before + name] = value
-    return found
+            flattened[before + name] = value
+    return flattened
 
 
 def hashable(value: Any) -> Any:

@@ -76,8 +76,8 @@ def edited(results: Sequence[Record]) -> list[str]:
 
 def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
     """Return the results on a graph registered by hand that is another one now."""
-    own = [record for record in results if record.get("data") and whole(cell_of(record)[2]) not in SHAPES]
-    if not own:
+    registered = [record for record in results if record.get("data") and whole(cell_of(record)[2]) not in SHAPES]
+    if not registered:
         return []
     from fedrepro.data import datasets  # takes long to import
 
@@ -87,8 +87,8 @@ def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
             datasets.load(name, seed)
         return provenance.data(name, seed)
 
-    known = {place: now(*place) for place in {_graph(record) for record in own}}
-    return [record for record in own if known[_graph(record)] not in ("", record["data"])]
+    known = {graph: now(*graph) for graph in {_graph(record) for record in registered}}
+    return [record for record in registered if known[_graph(record)] not in ("", record["data"])]
 
 
 def _graph(record: Record) -> tuple[str, int]:

@@ -54,8 +54,8 @@ def fingerprint(task: str, method: str, dataset: str = "") -> str:
     Raises:
         ArgumentError: nothing of this name is registered for the task.
     """
-    begins, own = starts(task, method, dataset)
-    return hash_code(*begins, own=own)
+    begins, source = starts(task, method, dataset)
+    return hash_code(*begins, source=source)
 
 
 def current(task: str, method: str, dataset: str = "") -> str:
@@ -70,7 +70,7 @@ def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
 
     Where a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
     """
-    begins, own = starts(task, method, dataset)
+    begins, source = starts(task, method, dataset)
 
     def compute() -> dict[str, str]:
         by_part: dict[str, list[str]] = {}
@@ -78,7 +78,7 @@ def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
             by_part.setdefault(part_of(statement.module.name), []).append(digest)
         return {part: _short(*sorted(by_part[part])) for part in sorted(by_part)}
 
-    return _kept("parts", begins, compute) | ({"notebook": _short(own)} if own else {})
+    return _kept("parts", begins, compute) | ({"notebook": _short(source)} if source else {})
 
 
 def part_of(module: str) -> str:
@@ -114,14 +114,14 @@ def starts(task: str, method: str, dataset: str) -> tuple[list[str], str]:
     That is in a notebook, a script or a module of the user's; functions that it calls there do not count.
     """
     target = registry.find(task, method).target
-    found = [registry.TRAIN] if task == "train" else []
-    found += [generator] if (generator := registry.generator(dataset)) else []
+    targets = [registry.TRAIN] if task == "train" else []
+    targets += [generator] if (generator := registry.generator(dataset)) else []
     if not _is_own(target):
-        return [*found, target], ""
+        return [*targets, target], ""
     with suppress(ImportError, AttributeError):  # a module that is not here, as on another machine
-        own, bases = _written_here(registry.load(task, method))
-        return [*found, *bases], own
-    return [*found, target], ""
+        source, bases = _written_here(registry.load(task, method))
+        return [*targets, *bases], source
+    return [*targets, target], ""
 
 
 def _is_own(module: str) -> bool:
@@ -165,16 +165,16 @@ def _module_of(file: str) -> str:
 
 
 @cache
-def hash_code(*targets: str, own: str = "") -> str:
+def hash_code(*targets: str, source: str = "") -> str:
     """Return the hash of all that definitions `"module:name"` reach, and of some source.
 
-    It is computed once a process, and without `own` not before a file of the package has changed.
+    It is computed once a process, and without `source` not before a file of the package has changed.
     """
 
     def compute() -> str:
-        return codehash.hash_of(definitions(targets), ASIDE, own)
+        return codehash.hash_of(definitions(targets), ASIDE, source)
 
-    return compute() if own else _kept("fingerprints", targets, compute)
+    return compute() if source else _kept("fingerprints", targets, compute)
 
 
 def _kept(what: str, targets: Iterable[str], compute: Callable[[], T]) -> T:
@@ -284,21 +284,21 @@ def _machine() -> dict[str, Any]:
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 def _processor() -> str:
     """Return name, family and model, as virtual machines give one name to processors that round differently."""
     with suppress(OSError):
         block = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
-        found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
-        if "model name" in found:
-            kind = [f"{short} {found[name]}" for name, short in _KIND.items() if name in found]
-            return f"{found['model name']} ({', '.join(kind)})" if kind else found["model name"]
+        fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
+        if "model name" in fields:
+            kind = [f"{short} {fields[name]}" for name, short in _KIND.items() if name in fields]
+            return f"{fields['model name']} ({', '.join(kind)})" if kind else fields["model name"]
     return platform.processor()
 
 

@@ -106,15 +106,15 @@ class Store:
                     break
 
     def _present(self) -> dict[str, os.stat_result]:
-        found, self._odd = {}, []
+        present, self._odd = {}, []
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in sorted((each for each in entries if each.name.endswith(".jsonl")), key=lambda each: each.name):
                 if os.path.isfile(entry):
-                    found[entry.name] = entry.stat()
+                    present[entry.name] = entry.stat()
                 elif os.path.lexists(entry):  # else it was removed just now
                     what = "folder" if os.path.isdir(entry) else "link to no file" if entry.is_symlink() else "pipe"
                     self._odd.append(Fault(entry.name, 0, f"is a {what}"))
-        return found
+        return present
 
     def _read(self, path: Path, file: _File) -> bool:
         """Take what is new in a file. If it is not the file that was read before, take nothing and return False."""
@@ -309,13 +309,13 @@ class Store:
         Beside `faults` and `unsealed` these are records whose key is not that of their run, or whose environment is
         described nowhere.
         """
-        found = [*self.faults, *self.unsealed]
+        faults = [*self.faults, *self.unsealed]
         for (_, file, number), record in (*self._done.values(), *self._failed.values()):
             if not lines.fits(record):
-                found.append(Fault(file, number, "has a key that is not its run's"))
+                faults.append(Fault(file, number, "has a key that is not its run's"))
             if record.get("environment") not in self.environments:
-                found.append(Fault(file, number, f"has an environment that {ENVIRONMENTS} does not describe"))
-        return sorted(found)
+                faults.append(Fault(file, number, f"has an environment that {ENVIRONMENTS} does not describe"))
+        return sorted(faults)
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:

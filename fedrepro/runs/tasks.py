@@ -33,12 +33,12 @@ def graph(run: Run) -> Data:
 
 def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Federation:
     """Return the federations of runs that differ only in their seed, side by side."""
-    made = []
+    federations = []
     for run in runs:
         data = graph(run)
         parts = partition.divide(data, run.partition or "single", run.clients, run.seed)
-        made.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
-    return made[0] if len(made) == 1 else Federation.stack(made)
+        federations.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
+    return federations[0] if len(federations) == 1 else Federation.stack(federations)
 
 
 def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any]]:
@@ -149,13 +149,13 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
     """
     for run in runs[1:]:
         require(run.replace(seed=runs[0].seed) == runs[0], "runs", "alike but for their seed", run)
-    made = [federation(runs, device)]
-    labelled = torch.bincount(made[0].run, made[0].count("train"), minlength=len(runs))
+    given = [federation(runs, device)]
+    labelled = torch.bincount(given[0].run, given[0].count("train"), minlength=len(runs))
     allowed = "'public', or percentages such as '10/10/80', with training nodes at the clients"
     require(bool((labelled > 0).all()), "split", allowed, runs[0].split)
-    chosen, loop = method(runs[0], made[0].features, made[0].classes)
+    chosen, loop = method(runs[0], given[0].features, given[0].classes)
     # Popped, so that what a method replaces at its start does not stay in memory beside it.
-    history, fed, state = train_federation(chosen, made.pop(), int(loop["rounds"]))
+    history, fed, state = train_federation(chosen, given.pop(), int(loop["rounds"]))
     facts = chosen.facts(fed, state)
     return [_outcome(history, fed, facts, number, loop, len(runs)) for number in range(len(runs))]
 

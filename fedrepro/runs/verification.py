@@ -55,9 +55,9 @@ def _judge(store: Store) -> Callable[[Record], bool]:
 
     kept: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for record in findings(store):
-        found = record["result"]
-        if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
-            kept[(*found["cell"], record["fingerprint"])].append({"was": was(record), **found})
+        result = record["result"]
+        if result["verdict"] != "differs" or result.get("tolerances") == tolerances.version(result["cell"][1]):
+            kept[(*result["cell"], record["fingerprint"])].append({"was": was(record), **result})
     now = cache(provenance.current)
 
     def holds(record: Record) -> bool:
@@ -67,10 +67,10 @@ def _judge(store: Store) -> Callable[[Record], bool]:
             return is_finding(record)
         if record["fingerprint"] == code:
             return True
-        found, family = kept.get((*cell, code), ()), _family(record)
-        agree = all(one["verdict"] in ("identical", "close") for one in found)
+        recomputed, family = kept.get((*cell, code), ()), _family(record)
+        agree = all(one["verdict"] in ("identical", "close") for one in recomputed)
         # A result of today's own code, recomputed elsewhere, says nothing of older code.
-        said = [one for one in found if one["was"] != code and family_of.get(one["verified"]) == family]
+        said = [one for one in recomputed if one["was"] != code and family_of.get(one["verified"]) == family]
         return agree and _cleared(said, stored[family])
 
     return holds
@@ -378,14 +378,14 @@ def _change(old: Any, new: Any) -> float:
     return 0.0 if old == new else math.inf
 
 
-def _judge_means(found: Sequence[Finding]) -> list[Finding]:
+def _judge_means(recomputed: Sequence[Finding]) -> list[Finding]:
     """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by more than is allowed.
 
     Small differences in one direction are not noise. Returns the findings that were changed.
     """
     changed = []
     cells: defaultdict[tuple[str, ...], list[Finding]] = defaultdict(list)
-    for finding in found:
+    for finding in recomputed:
         if finding.verdict in ("identical", "close"):
             cells[cell_of(finding.old)].append(finding)
     for (_, name, _), group in cells.items():

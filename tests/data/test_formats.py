@@ -148,12 +148,12 @@ def test_real_counts(name: str, expected: tuple[Any, ...], monkeypatch: pytest.M
     monkeypatch.setattr("requests.get", no_network)
     before = sorted(Path(REAL or "").rglob("*"))
     data = datasets.load(name)
-    found = summarize(data)
+    counts = summarize(data)
     keys = ("nodes", "directed_edges", "self_loops", "features", "classes")
-    split = [found[part] for part in ("train", "val", "test")]
-    assert (*(found[key] for key in keys), split) == expected
+    split = [counts[part] for part in ("train", "val", "test")]
+    assert (*(counts[key] for key in keys), split) == expected
     assert sorted(Path(REAL or "").rglob("*")) == before
-    assert (data.x.layout == torch.sparse_csr) == (found["density"] < 0.25) == (name not in ("Photo", "Computers"))
+    assert (data.x.layout == torch.sparse_csr) == (counts["density"] < 0.25) == (name not in ("Photo", "Computers"))
     assert data.name == name and data.x.dtype == torch.float32
 
 

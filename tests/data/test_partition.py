@@ -170,11 +170,11 @@ def test_manifest_adds_up_and_is_plain() -> None:
     import json
 
     data = block_model()
-    found = manifest(data, partition(data, "louvain", 5, 0))
-    assert sum(found["inner_edges"]) == found["total_inner_edges"]
-    assert found["total_inner_edges"] + found["cross_client_edges"] == found["edges"]
-    assert found["edges"] == data.edge_index.shape[1] // 2
-    assert json.loads(json.dumps(found)) == found
+    counts = manifest(data, partition(data, "louvain", 5, 0))
+    assert sum(counts["inner_edges"]) == counts["total_inner_edges"]
+    assert counts["total_inner_edges"] + counts["cross_client_edges"] == counts["edges"]
+    assert counts["edges"] == data.edge_index.shape[1] // 2
+    assert json.loads(json.dumps(counts)) == counts
 
 
 def test_manifest_of_several_labels_per_node() -> None:

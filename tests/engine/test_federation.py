@@ -67,12 +67,12 @@ def test_average_is_the_weighted_mean_of_each_run(by: str) -> None:
     stack = Federation.stack([federation(0), federation(1, clients=3)])
     weights = {"a": torch.randn(7, 2, 3, dtype=F64), "b": torch.randn(7, 4, dtype=F64)}
     share = torch.ones(7, dtype=F64) if by == "equal" else stack.count("all")
-    found = stack.average(weights, share)
+    averaged = stack.average(weights, share)
     for name, w in weights.items():
         for run, clients in enumerate((range(4), range(4, 7))):
             chosen = list(clients)
             expected = np.average(w[chosen].numpy(), axis=0, weights=share[chosen].numpy())
-            assert np.abs(found[name][run].numpy() - expected).max() < 1e-12
+            assert np.abs(averaged[name][run].numpy() - expected).max() < 1e-12
 
 
 def test_a_client_of_weight_zero_is_left_out_of_the_average() -> None:

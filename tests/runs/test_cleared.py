@@ -23,10 +23,10 @@ def test_a_result_of_todays_code_clears_no_older_one(store: Store, told: bool) -
     fill(store, each[:2], fingerprint="old")
     fill(store, each[2:])
     (today,) = [record for record in store if record["fingerprint"] != "old"]
-    found = verification.Finding(today, today | {"when": "2100-01-01T00:00:00+00:00"}).record()
+    finding = verification.Finding(today, today | {"when": "2100-01-01T00:00:00+00:00"}).record()
     if not told:
-        del found["result"]["was"]
-    store.append("a", found)
+        del finding["result"]["was"]
+    store.append("a", finding)
     assert len(verification.stale(store)) == 2
     verification.verify(store, 1, workers=1)
     assert verification.stale(store) == []
@@ -60,12 +60,12 @@ def test_the_index_tells_models_apart(store: Store) -> None:
 
 def test_a_run_of_one_model_clears_no_other_model(store: Store) -> None:
     """A recomputed run says nothing of a model that it does not have, and a difference of one says it of all."""
-    each = [
+    two_models = [
         Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": m})
         for m in ("A", "B")
         for seed in range(3)
     ]
-    fill(store, each, fingerprint="old")
+    fill(store, two_models, fingerprint="old")
     verification.verify(store, 1, workers=1)
     (held,) = {record["run"]["options"]["model"] for record in verification.stale(store)}
     assert len(verification.stale(store)) == 3

@@ -67,15 +67,15 @@ def computed(folder: Path) -> list[str]:
 
 def finished(folder: Path) -> Counter[str]:
     """How many finished records each key has, read without the store's help."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in (folder / "results").glob("*.jsonl"):
         for line in path.read_bytes().split(b"\n") if path.name != "environments.jsonl" else []:
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
-            found[record["key"]] += record["status"] == "ok"
-    return found
+            counts[record["key"]] += record["status"] == "ok"
+    return counts
 
 
 @pytest.mark.parametrize(("kills", "workers"), [(17, 1), (3, 2)])

@@ -247,13 +247,13 @@ def test_written_in_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of one second, in which sources of one size look alike
     monkeypatch.setitem(registry.REGISTRY, ("check", "mine"), registry.Entry("my_methods:Mine"))
-    found = []
+    fingerprints = []
     for body in ("return 1", "return 2", "return  2  # as before", ""):
         (tmp_path / "my_methods.py").write_text(f"class Mine:\n    def loss(self):\n        {body}\n" if body else "")
         monkeypatch.delitem(sys.modules, "my_methods", raising=False)
         linecache.clearcache()
-        found.append(provenance.fingerprint("check", "mine"))
-    assert found[0] != found[1] == found[2] != found[3]
+        fingerprints.append(provenance.fingerprint("check", "mine"))
+    assert fingerprints[0] != fingerprints[1] == fingerprints[2] != fingerprints[3]
 
 
 @pytest.fixture(scope="module")
