@@ -74,12 +74,25 @@ def test_status_and_show_print_csv(capsys: pytest.CaptureFixture[str]) -> None:
     """`status` and `show` print their tables as CSV too; a single record is no table."""
     assert cli.main(["status", "FG-T1", "--csv"]) == 0
     (row,) = pd.read_csv(io.StringIO(capsys.readouterr().out)).to_dict("records")
-    assert row["exhibit"] == "FG-T1" and row["missing"] == row["wanted"]
+    assert row["exhibit"] == "FG-T1" and row["missing"] + row["not_at_hand"] == row["wanted"]
     assert cli.main(["show", "FG-A1", "--csv"]) == 0
     keys = pd.read_csv(io.StringIO(capsys.readouterr().out))["key"]
     assert all(len(key) == 64 for key in keys)
     assert cli.main(["show", "abc", "--csv"]) == 2
     assert "--csv must be given with an exhibit" in capsys.readouterr().err
+
+
+def test_status_says_what_is_not_at_hand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs without their graph's files have a column, and a line below says what it means; else there is no line."""
+    for folder in (None, Path()):
+        monkeypatch.setattr("fedrepro.data.sources.locate", lambda source, folder=folder: folder)
+        assert cli.main(["status", "FG-T1", "FG-Th1"]) == 0
+        head, first, second, *below = capsys.readouterr().out.splitlines()
+        assert head.split()[4:10] == ["failed", "missing", "not", "at", "hand", "time"]
+        wanted, missing, without = (int(first.split()[k]) for k in (2, 5, 6))
+        assert (missing, without) == ((0, wanted) if folder is None else (wanted, 0))
+        assert second.split()[5:7] == ["1", "0"], "a check of theory needs no graph"
+        assert any(line.startswith("not at hand: ") for line in below) == (folder is None)
 
 
 def test_the_field_of_a_score_is_found() -> None:

@@ -17,9 +17,9 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
 from fedrepro.runs import executors, provenance, tolerances
-from fedrepro.runs.derived import findings, levels, means, of_store
+from fedrepro.runs.derived import findings, of_store
 from fedrepro.runs.execute import compute_all
-from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
+from fedrepro.runs.lines import Record, cell_of, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -96,40 +96,6 @@ def _cleared(findings: Collection[Mapping[str, Any]], stored: int) -> bool:
     """Return whether what was found of some of a family's `stored` runs, which all agree, clears all of them."""
     near = any(found["difference"] <= tolerances.POINT for found in findings)
     return near or len({found["verified"] for found in findings}) >= max(1, min(SEVERAL, stored))
-
-
-def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
-    """Count how many of some runs are done, stale, failed or missing, see `statuses`."""
-    return statuses(store, {"": {run.key: (run.task, run.method, run.dataset) for run in runs}})[""]
-
-
-def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str, dict[str, Any]]:
-    """Count, for each of several exhibits, how many of its runs are done, stale, failed or missing.
-
-    Args:
-        wanted: by name of the exhibit, the keys of its runs with their task, method and data set.
-
-    Returns:
-        For each name `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
-        missing), and `seconds_missing`: the mean of the store for the same data set and method, else for the method,
-        else for all, summed over the missing runs; None where the store is empty.
-    """
-    like, holds = means(store), _judge(store)
-
-    def one(cells: Mapping[str, Cell]) -> dict[str, Any]:
-        done = list(store.records(cells))
-        missing = [key for key in cells if key not in store]
-        seconds = [next((like[level] for level in levels(cells[key]) if level in like), None) for key in missing]
-        return {
-            "done": len(done),
-            "wanted": len(cells),
-            "stale": sum(not holds(record) for record in done),
-            "failed": sum(store.failure(key) is not None for key in missing),
-            "missing": len(missing),
-            "seconds_missing": None if None in seconds else sum(time for time in seconds if time is not None),
-        }
-
-    return {name: one(cells) for name, cells in wanted.items()}
 
 
 def verify(

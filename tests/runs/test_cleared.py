@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fake_tasks import fill, runs
 
-from fedrepro.runs import verification
+from fedrepro.runs import statuses, verification
 from fedrepro.runs.execute import execute
 from fedrepro.runs.index import Index
 from fedrepro.runs.run import Run, sweep
@@ -53,7 +53,7 @@ def test_the_index_tells_models_apart(store: Store) -> None:
     verification.verify(store, 1, workers=1)
     index, whole = Index(store.folder), Store(store.folder)
     kept = {record["key"] for record in verification.stale(whole)}
-    assert len(kept) == 3 and verification.status(index, wanted)["stale"] == 3
+    assert len(kept) == 3 and statuses.status(index, wanted)["stale"] == 3
     assert {record["key"] for record in verification.stale(index)} == kept
     assert {record["key"] for record in verification.stale(index, whole)} == kept
 
