@@ -28,7 +28,7 @@ def federation(
 
 
 def with_graphs(**options: Any) -> tuple[Federation, list[Data]]:
-    """The federation, and what each client holds as a graph of its own."""
+    """The federation, and what each client holds as a separate graph."""
     fed = federation(**options)
     data, parts = fed.sources[0]
     return fed, [client_graph(data, part) for part in parts]

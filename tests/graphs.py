@@ -1,4 +1,4 @@
-"""Small seeded graphs with masks, partitions of unequal parts, and plain PyG networks to hold the package against."""
+"""Small seeded graphs with masks, partitions of unequal parts, and plain PyG networks to compare the package with."""
 
 from __future__ import annotations
 

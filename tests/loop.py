@@ -1,4 +1,4 @@
-"""Training as a plain loop over clients, to hold the engine against, and what the tests of training share."""
+"""Training as a plain loop over clients, to compare the engine with, and what the tests of training share."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_compare_shows_what_was_compared(drawn: pd.DataFrame) -> None:
 
 
 def test_compare_names_tables_where_an_exhibit_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """An exhibit without printed numbers beside ours is refused with the tables that have them."""
+    """An exhibit without printed numbers to compare with is refused with the tables that have them."""
     for paper, exhibit in (("fedgat", "FG-F2a"), ("across", "AX-1")):
         files.save(paper, exhibit, pd.DataFrame({"dataset": ["Cora"]}))
         assert cli.main(["compare", exhibit]) == 2
@@ -52,7 +52,7 @@ def test_compare_names_tables_where_an_exhibit_is_none(capsys: pytest.CaptureFix
 
 
 def test_compare_explains_its_numbers(drawn: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
-    """`compare` says below the table why a word was found, the unit, and what half95 is; `--csv` is the table alone."""
+    """`compare` says below the table why a word was found, the unit, and what half95 is; `--csv` is only the table."""
     assert cli.main(["compare", "FG-T1"]) == 0
     told = capsys.readouterr().out
     assert "why 1: the published number is a peak" in told and "in percent" in told and "half95 is half" in told

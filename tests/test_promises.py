@@ -202,7 +202,7 @@ def test_a_client_sees_every_message(name: str) -> None:
         after = computed(method, fed, bumped, None)
         deaf = [same(before, after, client) for client in range(fed.clients)]
         if method.upload == "gradients" and weight.endswith((".source", ".target")):
-            # attention to a node alone, or moved alike for all neighbours, is what it was
+            # attention to only one node, or moved alike for all neighbours, is what it was
             assert not all(deaf) and all(torch.tensor(deaf)[~able]), weight
         else:
             assert deaf == (~able).tolist(), weight
@@ -246,7 +246,7 @@ def poisoned(run: int, data: Data) -> Data:
 @CHUNKS
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_nan_in_one_run_leaves_the_others_bitwise(name: str, chunk: int | None, sparse: bool) -> None:
-    """A run that diverges is named, and the runs beside it keep every weight and score to the last bit."""
+    """A run that diverges is named, and the runs next to it keep every weight and score to the last bit."""
     method = build(name, dropout=0.3)
     sound = train(method, runs(name, sparse=sparse), 3, chunk=chunk)
     ill = train(method, runs(name, poisoned, sparse), 3, chunk=chunk)
@@ -288,7 +288,7 @@ def test_a_gpu_gets_all_its_tensors(name: str, sparse: bool, monkeypatch: pytest
 
 
 def test_a_tensor_left_behind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device refuses a method that makes a tensor of its own on the CPU."""
+    """The device refuses a method that makes a tensor on the CPU."""
 
     class Forgetful(FedAvg):
         def local_loss(self, *given: Any, **more: Any) -> Tensor:

@@ -37,7 +37,7 @@ def graph(
     Args:
         file: an .npz file with the arrays `x` `[nodes, features]`, `y` `[nodes]` and `edge_index` `[2, edges]`, and
             perhaps `train_mask`, `val_mask` and `test_mask` `[nodes]`.
-        nodes: in place of `file`, a CSV table with a heading and one row a node. The column `label` holds its class, a
+        nodes: instead of `file`, a CSV table with a heading and one row a node. The column `label` holds its class, a
             number or a word such as NA, and classes are numbered in sorted order. A column `id` names the node; without
             one, nodes are numbered by row from 0. A column `split` holds train, val, test or nothing. All other columns
             are features.
@@ -89,7 +89,7 @@ def _arrays(path: Path) -> Data:
     for key, array in held.items():
         if array.dtype.kind not in "biuf":
             raise DataError(f"{path} must hold numbers in the array {key!r}. Got {array.dtype}.")
-        # torch computes neither with unsigned numbers nor with another order of bytes
+        # Torch computes neither with unsigned numbers nor with another order of bytes.
         held[key] = array.astype({"i": np.int64, "u": np.int64}.get(array.dtype.kind, array.dtype.newbyteorder("=")))
     return Data(**{key: torch.from_numpy(array) for key, array in held.items()})
 

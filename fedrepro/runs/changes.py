@@ -58,7 +58,7 @@ def reasons(records: Iterable[Record]) -> list[str]:
 def reason(record: Record) -> str:
     """Return in a sentence which code has changed since a stale record was computed, or why this cannot be told."""
     task, method, dataset = cell_of(record)
-    cell = (task, method, dataset if registry.generator(dataset) else "")  # no other graph has code of its own
+    cell = (task, method, dataset if registry.generator(dataset) else "")  # the code of other graphs is not hashed
     try:
         commits = candidates(cell, record["when"], record.get("commit") or "")
         code = tuple(sorted((record.get("code") or {}).items()))

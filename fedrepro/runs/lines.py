@@ -31,7 +31,7 @@ _LENGTH = len(_MARK) + 8 + len(_END)
 
 
 class Fault(NamedTuple):
-    """A place in the store where something is wrong: file, number of the line (0 for the whole entry), and what."""
+    """A fault in the store: file, number of the line (0 for the whole entry), and what is wrong there."""
 
     file: str
     line: int

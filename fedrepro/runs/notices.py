@@ -1,4 +1,4 @@
-"""Say of finished runs what a reader of their frame would miss: failures, old code, constant predictions."""
+"""Report what a reader of a frame of finished runs would miss: failures, old code, constant predictions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def constant(frame: DataFrame) -> list[str]:
 def edited(results: Sequence[Record]) -> list[str]:
     """Return a line for each method or graph registered by hand that has changed since some results were computed.
 
-    Of the package's own methods `fedrepro status` tells this.
+    `fedrepro status` tells the same about methods of the package.
     """
     own = [record for record in results if registry.by_hand(*cell_of(record)[:2])]
     now = {cell: provenance.current(*cell) for cell in {cell_of(record) for record in own}}

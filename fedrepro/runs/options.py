@@ -15,7 +15,7 @@ from fedrepro.runs.run import Run
 def check(run: Run) -> None:
     """Raise unless each option of a run that does not train is known and has the right type.
 
-    Torch is imported only where the function trains a method, whose options the run may have besides.
+    Torch is imported only where the function trains a method, whose options the run may have, too.
 
     Raises:
         ArgumentError: the message names the option, what is allowed, and what was given.

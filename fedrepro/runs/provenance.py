@@ -68,7 +68,7 @@ def current(task: str, method: str, dataset: str = "") -> str:
 def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
     """Return a short hash of each part of the code behind a method: of `engine`, `data`, `papers/fedgat` and so on.
 
-    Where a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
+    If a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
     """
     begins, source = starts(task, method, dataset)
 
@@ -90,8 +90,8 @@ def part_of(module: str) -> str:
 def data(dataset: str, seed: int = 0) -> str:
     """Return the first 16 characters of one SHA-256 of the checksums of all files of a real graph.
 
-    Of a graph registered by hand it is that of the graph, as it was last loaded with a seed. It is empty for a graph
-    that this package makes, and where no checksum of a file is published or recorded.
+    For a graph registered by hand it is the hash of the graph as it was last loaded with a seed. It is empty for a
+    graph that this package makes, and where no checksum of a file is published or recorded.
     """
     if dataset not in SHAPES and not dataset.endswith("~incomplete"):
         own: Any = sys.modules.get("fedrepro.data.own")  # which whoever registers a graph has loaded
@@ -138,7 +138,7 @@ class CodeChangedError(FedreproError):
 def require_unchanged(task: str, method: str, dataset: str) -> None:
     """Import a method, and raise if a file with code of its fingerprint has changed since the package was imported.
 
-    Where none has, the fingerprint is that of what was imported, whatever happens to the files later. Only a module
+    If none has, the fingerprint is that of what was imported, whatever happens to the files later. Only a module
     that a function imports when it is called may be read later.
 
     Raises:
@@ -212,7 +212,7 @@ def _source(item: Any) -> str:
         return codehash.normalize_source(textwrap.dedent(inspect.getsource(item)))
     if not inspect.isclass(item):
         return ""
-    # Python finds no source for a class of a notebook, only for its functions
+    # Python finds no source for a class of a notebook, only for the functions of the class.
     parts = [getattr(part, "fget", part) for part in vars(item).values()]
     return "\n".join(_source(part) for part in parts if inspect.isfunction(part))
 

@@ -68,7 +68,7 @@ def now() -> str:
 
 
 def in_force(record: Record, before: tuple[str, str, int] | None) -> Record:
-    """Return a record so that a store serves it in the place of an earlier one, see `Store.age`.
+    """Return a record so that a store serves it instead of an earlier one, see `Store.age`.
 
     The clock of the machine that computed the earlier one may have been ahead.
     """

@@ -2,7 +2,7 @@
 
 A record is one line, which ends in a checksum (`fedrepro.runs.lines`). It is written whole, under a lock that processes
 share, and is on the disk before the call returns; so a process killed at any moment leaves at most one torn last line.
-What is torn or damaged is named (`Store.faults`) and left out, never fatal, and closed off by the next append.
+A torn or damaged line is named (`Store.faults`) and left out, never fatal, and closed off by the next append.
 Reading takes no lock and creates nothing.
 """
 
@@ -51,7 +51,7 @@ class _File:
 
 
 class Store:
-    """Records by the key of their run. Of several with one key that is served which was finished or merged last.
+    """Records by the key of their run. If several have one key, the store serves the one finished or merged last.
 
     Args:
         folder: where the files are; default `paths.store()`. It need not exist before something is written.
@@ -306,7 +306,7 @@ class Store:
     def check(self) -> list[Fault]:
         """Return all that is wrong with the store.
 
-        Beside `faults` and `unsealed` these are records whose key is not that of their run, or whose environment is
+        Next to `faults` and `unsealed` these are records whose key is not that of their run, or whose environment is
         described nowhere.
         """
         faults = [*self.faults, *self.unsealed]

@@ -2,8 +2,8 @@
 
 The engine trains the clients of several seeds as one stack. A hook that reduces over the first dimension without a look
 at `fed.run` mixes the seeds, and nothing would fail. So the first two runs of a batch are trained for a few rounds side
-by side and alone, and what their weights moved is compared. Nor would anything fail where a loader gives graphs of
-other features or classes for other seeds: the stack has one model, of the first one's sizes.
+by side and one by one, and what their weights moved is compared. Nothing would fail either if a loader gave graphs of
+other features or classes for other seeds, since the stack has one model, of the first graph's sizes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LARGEST = 0.05  # share of a run's movement by which it may differ, for rounding
 
 
 def check(runs: Sequence[Run]) -> None:
-    """Raise unless training runs that differ in seed alone can be trained side by side.
+    """Raise unless training runs that differ only in seed can be trained side by side.
 
     Methods and graphs of the package are not tried.
 
     Raises:
         ArgumentError: a hook of the method returns what the engine cannot use; the message names the hook.
-        SeedsMixedError: the runs of a batch come out otherwise than alone, or their graphs have other sizes; there is a
-            warning, too.
+        SeedsMixedError: the runs of a batch give other numbers than one by one, or their graphs have other sizes; there
+            is a warning, too.
     """
     if len(runs) > 1 and datasets.by_hand(runs[0].dataset):
         _check_graphs(runs)
@@ -72,7 +72,7 @@ class SeedsMixedError(FedreproError):
 
 
 def _trained(runs: Sequence[Run]) -> tuple[State, Trained]:
-    """Return the first and the last state of a few rounds of runs that differ in seed alone."""
+    """Return the first and the last state of a few rounds of runs that differ only in seed."""
     fed = tasks.federation(runs)
     method = tasks.method(runs[0], fed.features, fed.classes)[0]
     started: list[State] = []

@@ -35,10 +35,10 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
     """Return the finished records whose code has changed since and which no verification has cleared.
 
     A record is cleared if, with the code as it is now, runs of its task, method and data set that other code had
-    computed were recomputed, all of them agreed, and at least one was of its model. Where those of its model agree only
+    computed were recomputed, all of them agreed, and at least one was of its model. If those of its model agree only
     as far as rounding moves the method, `SEVERAL` must, or all that there are. A difference that was found under other
-    tolerances is to be judged again. Other options are not asked for: what they alone compute is told by the tests of
-    the method. Nor is it asked which older code computed the record, if several have.
+    tolerances is to be judged again. Other options need not be the same, since the tests of a method cover the code
+    that only they reach. If several older codes computed records, they are not told apart.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -115,8 +115,8 @@ def verify(
     Stale ones come first, of as many methods, data sets and models as possible, then a random sample. Benchmarks are
     left out. A finding is stored in `verify.jsonl` as soon as its run is computed, and a pass clears staleness.
 
-    Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads and chunk are the
-    same, everything else must be the same to the last bit. Elsewhere numbers other than losses may differ by 0.01 (of
+    Seconds and all values under `timing` are not compared. If versions, machine, threads and chunk are the same,
+    everything else must be the same to the last bit. Otherwise numbers other than losses may differ by 0.01 (of
     their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set. Whole
     numbers of a training run are not compared there, since they are rounds and what is counted without training.
 
@@ -127,15 +127,15 @@ def verify(
     Args:
         store: where the runs are.
         n: how many; None verifies all.
-        seed: of the sample.
+        seed: the seed of the sample.
         cheapest: take the records that took the fewest seconds first, instead of random ones.
-        budget: minutes after which nothing new is started. Nor is a run started that, with those beside it, took more
-            time when it was stored than is left now; shorter ones take its place.
+        budget: minutes after which nothing new is started. A run is not started if it, and the runs computed with it,
+            took more time than is left; shorter ones are computed instead.
         progress, workers: as for `execute`.
         device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
             them there. Without a GPU records of one are computed on the CPU, which a warning says.
-        before: called with the number of runs that were chosen, and the seconds that they, with those beside them, took
-            when they were stored, unless there are none.
+        before: called with the number of runs that were chosen, and the seconds that they, and the runs computed with
+            them, took when they were stored; not called if there are none.
 
     Returns:
         One row for each run that was computed: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict`

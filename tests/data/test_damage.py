@@ -324,7 +324,7 @@ def test_a_damaged_download_is_replaced(home: Path, cora: Path, monkeypatch: pyt
 
 
 def test_a_half_download_without_checksum_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`fetch` replaces a file without a known checksum that cannot be read, and keeps the old file beside it."""
+    """`fetch` replaces a file without a known checksum that cannot be read, and keeps the old file next to it."""
     file = home / RATINGS
     ratings(home / "whole.npz")
     file.parent.mkdir(parents=True)

@@ -82,7 +82,7 @@ def test_rows_have_numbers_and_a_split(tmp_path: Path) -> None:
 
 
 def test_na_and_none_are_words(tmp_path: Path) -> None:
-    """A class or a node that is called NA, None or null is one like any other; beside `id` a name is a feature."""
+    """A class or a node that is called NA, None or null is one like any other; a name next to `id` is a feature."""
     (tmp_path / "n.csv").write_text("id,label,node\nNA,US,1\nnull,NA,2\nx,None,3\n")
     (tmp_path / "e.csv").write_text("a,b\nNA,null\nnull,x\n")
     data = fr.load(fr.graph(nodes=tmp_path / "n.csv", edges=tmp_path / "e.csv"))

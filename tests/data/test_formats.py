@@ -144,7 +144,7 @@ def test_damaged_file(home: Path) -> None:
     ],
 )
 def test_real_counts(name: str, expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each real graph has the counts its publishers print, offline, and writes nothing beside the raw files."""
+    """Each real graph has the counts its publishers print, offline, and writes nothing next to the raw files."""
     monkeypatch.setattr("requests.get", no_network)
     before = sorted(Path(REAL or "").rglob("*"))
     data = datasets.load(name)

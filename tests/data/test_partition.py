@@ -1,4 +1,4 @@
-"""Partitions hold every node, depend on their seed alone and refuse wrong specs; manifests agree with plain loops."""
+"""Partitions hold every node, depend only on their seed and refuse wrong specs; manifests agree with plain loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_parts_are_sorted_distinct_int64_and_cover(spec: str, clients: int) -> N
 
 @pytest.mark.parametrize(("spec", "clients"), CALLS)
 def test_same_seed_same_parts_whatever_the_global_generators(spec: str, clients: int) -> None:
-    """A partition depends on its seed alone, and neither reads nor moves the global generators."""
+    """A partition depends only on its seed, and neither reads nor moves the global generators."""
     data = block_model()
     torch.manual_seed(1)
     np.random.seed(1)

@@ -157,7 +157,7 @@ def test_standin_public_split_of_cora() -> None:
 
 
 def test_standin_copies_do_not_share_changes() -> None:
-    """Replacing an attribute of a loaded stand-in leaves the next load alone."""
+    """Replacing an attribute of a loaded stand-in does not change the next load."""
     one = datasets.load("Cora~standin")
     one.x = one.x.to_dense() * 2
     assert datasets.load("Cora~standin").x.layout == torch.sparse_csr
@@ -200,7 +200,7 @@ def _accuracy(data: Data, graph: bool) -> float:
 
 @pytest.mark.parametrize(("name", "split"), [("Cora", "public"), ("Cora", "10/10/80"), ("Chameleon", "public")])
 def test_a_gcn_beats_an_mlp_on_a_standin(name: str, split: str) -> None:
-    """The graph of a stand-in is worth at least 3 points, and the task is not trivial: below 98%."""
+    """The graph of a stand-in raises accuracy by at least 3 points, and the task is not trivial: below 98%."""
     data = datasets.split(datasets.load(f"{name}~standin"), split)
     gcn, mlp = _accuracy(data, True), _accuracy(data, False)
     assert mlp + 0.03 <= gcn < 0.98

@@ -59,7 +59,7 @@ def computed(kind: type[Method], data: Data, parts: list[Tensor]) -> list[Weight
 @pytest.mark.parametrize("what", ["features", "labels", "edges"])
 @pytest.mark.parametrize("kind", [FedAvg, FedSGD, Local])
 def test_nothing_leaks_between_messages(kind: type[Method], what: str) -> None:
-    """Changing what client j holds changes what j computes, and leaves every other client's result bitwise alone."""
+    """Changing what client j holds changes what j computes, and leaves every bit of every other client's result."""
     data, parts = task(10)
     before = computed(kind, data, parts)
     heard = [j for j, part in enumerate(parts) if bool((inner(data, part) & data.train_mask[data.edge_index[1]]).any())]
@@ -174,7 +174,7 @@ def test_one_plain_local_step_is_a_step_along_the_averaged_gradient(average: str
 
 
 def test_fedavg_of_identical_clients_is_any_one_of_them() -> None:
-    """Three clients that hold the same nodes, dropout off, train as one alone."""
+    """Three clients that hold the same nodes, dropout off, train as a single one."""
     data, _ = task(1)
     everything = torch.arange(48)
     method = FedAvg(model=GCN, local_epochs=3, weight_decay=0.01)

@@ -62,7 +62,7 @@ def test_every_combination_of_parts_has_a_key_of_its_own() -> None:
 
 
 def test_keys_broadcast_as_single_calls() -> None:
-    """A key computed in an array is the key computed alone."""
+    """A key computed in an array is the key computed by itself."""
     together = random.keys("node", 7, np.arange(4)[:, None], np.arange(3))
     alone = np.array([[random.keys("node", 7, i, j) for j in range(3)] for i in range(4)])
     assert np.array_equal(together, alone)

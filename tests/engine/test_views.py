@@ -277,7 +277,7 @@ def test_a_view_keeps_no_clock_of_another(view: str) -> None:
 
 @pytest.mark.parametrize("view", ["shared", "focus"])
 def test_a_view_counts_the_messages_of_its_federation(view: str) -> None:
-    """Training gives a federation a ledger of its own; views made before it count into that one too."""
+    """Training gives a federation a new ledger; views made before it count into that one too."""
     fed = federation()
     for of in (fed, replace(fed, traffic=Traffic())):
         assert (of.shared() if view == "shared" else of.focus(1)).traffic is of.traffic

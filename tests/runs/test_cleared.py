@@ -46,7 +46,7 @@ def test_a_result_computed_again_is_the_result_whatever_the_clock_says(store: St
 
 
 def test_the_index_tells_models_apart(store: Store) -> None:
-    """A verification of one model clears that model alone, in the index as in the store, for either's records."""
+    """A verification of one model clears only that model, in the index as in the store, for either's records."""
     both = {"model": ["A", "B"]}
     wanted = sweep(task="check", paper="p", method="quick", dataset="Cora", seed=range(3), options=both)
     fill(store, wanted, fingerprint="old")
@@ -80,7 +80,7 @@ def test_a_run_of_one_model_clears_no_other_model(store: Store) -> None:
 
 
 def test_a_difference_clears_nothing(store: Store) -> None:
-    """Runs that pass beside one that differs do not clear the rest of their method and data set."""
+    """Runs that pass next to one that differs do not clear the rest of their method and data set."""
     _, second, _ = fill(store, runs(), fingerprint="old")
     store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
     frame = verification.verify(store, 3, workers=1)

@@ -32,7 +32,7 @@ def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.Monk
 
 
 def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Family and model stand beside the name, where the system tells them."""
+    """Family and model follow the name, if the system tells them."""
     told = []
     for family, model in ((25, 17), (26, 2)):
         text = f"processor\t: 0\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: Some CPU\n\nprocessor\t: 1\n"
@@ -72,7 +72,7 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_record_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the fingerprint a record has its parts, the commit, and the checksum of a real graph's files."""
+    """Next to the fingerprint a record has its parts, the commit, and the checksum of a real graph's files."""
     monkeypatch.setattr(provenance, "loaded_commit", lambda: "0123456789ab-dirty")
     run = Run("train", "fedgat", "FedAvg", "Cora", split="public")
     record = records.record(run, "cpu", records.batch_of([run], 1.0), {"result": {}})

@@ -113,7 +113,7 @@ def test_other_chunks_change_rounding_alone(chunk: int, usual: dict[str, Any], m
 
 
 def test_seeds_side_by_side_change_rounding_alone(usual: dict[str, Any]) -> None:
-    """Two seeds that are trained as one batch have the losses that each has alone, to rounding."""
+    """Two seeds that are trained as one batch have the losses that each has by itself, to rounding."""
     for method in ("FedAvg", "FedGCN"):
         runs = [run for run in wanted() if run.method == method]
         for record in compute(runs):

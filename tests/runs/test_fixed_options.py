@@ -38,7 +38,7 @@ BASE: dict[str, dict[str, Any]] = {
     "GraphSAINT": {"budget": 4},
     "GraphSAINT-SW": {"q": 2, "budget": 4},
 }
-# What an option needs beside it to have an effect.
+# Settings that an option needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {
     "momentum": {"optimizer": "sgd"},
     "attack": {"malicious": 0.5},

@@ -68,7 +68,7 @@ def test_a_guard_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_own_runs_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without `$FEDREPRO_STORE` they go to build/mine, with figures beside them; those of a paper go to its store."""
+    """Without `$FEDREPRO_STORE` they go to build/mine, with figures next to them; those of a paper go to its store."""
     from fedrepro.reporting.session import begin
 
     for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES"):

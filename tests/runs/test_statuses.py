@@ -74,7 +74,7 @@ def test_runs_of_a_graph_that_is_not_here_are_not_missing(store: Store, monkeypa
 
 
 def test_only_missing_runs_ask_for_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all runs are done, no folder of raw graphs is looked at."""
+    """If all runs are done, no folder of raw graphs is looked at."""
     monkeypatch.setattr(sources, "locate", lambda source: pytest.fail("a folder was looked at"))
     wanted = runs(seeds=2, dataset="Reddit")
     fill(store, wanted)

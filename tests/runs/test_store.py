@@ -351,7 +351,7 @@ def test_unreadable_places(tmp_path: Path) -> None:
 
 
 def test_new_names_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of a new file is synced, and that of a new folder; an append to an old file syncs the file alone."""
+    """The folder of a new file is synced, and that of a new folder; an append to an old file syncs only the file."""
     synced: list[Path] = []
     sync = os.fsync
 

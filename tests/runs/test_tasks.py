@@ -189,7 +189,7 @@ def test_a_single_run_that_diverges_is_an_error(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["FedAvg", "FedSGD", "Local"])
 def test_divergence_in_the_last_step_is_an_error_too(method: str) -> None:
-    """Weights that only the last step spoils give no result with scores that are no numbers."""
+    """Weights that only the last step spoils give no result with scores that are NaN."""
     with pytest.raises(DivergedError):
         tasks.train([run(method, lr=1e30, rounds=1)])
 
@@ -221,7 +221,7 @@ def test_the_first_example_trains(text: str) -> None:
 
 
 def test_the_federation_of_a_run_is_its_graph_split_and_partition() -> None:
-    """Partition, split and initial weights follow the run's seed alone."""
+    """Partition, split and initial weights follow only the run's seed."""
     first, second = tasks.federation([run(seed=3)]), tasks.federation([run(seed=4), run(seed=3)])
     assert second.seeds == (4, 3) and first.clients == 3
     mine = second.batch.batch >= 3

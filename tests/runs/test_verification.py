@@ -129,7 +129,7 @@ def test_losses_and_sizes(store: Store) -> None:
 @pytest.mark.parametrize(("new", "difference"), [([9, -7, 3], 12.5 / 3), ([1, -8, 3], 5 / 3), ([1, 2, 3], 0.0)])
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_every_entry_of_a_list_counts(store: Store, new: list[int], difference: float, elsewhere: bool) -> None:
-    """The change of a list is the mean size of its entries' changes, each of its own size, wherever they stand."""
+    """The change of a list is the mean size of its entries' changes, each relative to its size, wherever they are."""
     registry.register("check", "quick", lambda run: {"result": {"entries": new}})
     (record,) = engine.compute(runs(seeds=1))
     if elsewhere:
@@ -227,7 +227,7 @@ def test_budget(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_run_is_started_that_the_budget_cannot_hold(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs that took longer than the whole budget, with those beside them, are left out; shorter ones are computed."""
+    """Runs are left out if they, and the runs computed with them, took longer than the whole budget; others are not."""
     records = fill(store, runs(seeds=4))
     long = [
         records[0] | {"seconds": 90.0},

@@ -265,7 +265,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Pick(torch.autograd.Function):
-    """The selection `rows[index]` of different rows, whose backward pass puts each gradient at its place."""
+    """The selection `rows[index]` of different rows, whose backward pass copies each gradient to its row."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
