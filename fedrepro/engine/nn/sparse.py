@@ -206,7 +206,7 @@ class Sparse:
         by_row, by_column = pattern.numbers(width)
         drawn = row_key, random.at_least(p), 1 - p
         out = self.with_values(kernels.dropped(self.value, pattern.row, by_row, *drawn))
-        # The same entries once more, since sorting the result into the transpose's order takes longer.
+        # The entries are listed once more, since sorting the result into the transpose's order takes longer.
         out.value_t = kernels.dropped(self.value_t, pattern.col_t, by_column, *drawn)
         return out
 
