@@ -18,7 +18,7 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-# public name -> the module it lives in
+# Each public name is loaded from its module at its first use.
 _NAMES = {
     "ArgumentError": "errors",
     "DataError": "errors",
@@ -27,7 +27,7 @@ _NAMES = {
     "FedreproError": "errors",
     "Run": "runs.run",
     "StoreError": "errors",
-    "begin": "reporting.notebook",
+    "begin": "reporting.session",
     "execute": "runs.execute",
     "graph": "data.files",
     "load": "data.datasets",

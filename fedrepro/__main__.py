@@ -8,8 +8,7 @@ import sys
 def main() -> int:
     """Run the command on the arguments of this process; return the exit status.
 
-    What the command needs is imported here, so that an interrupt during the imports is told in one line, as a later one
-    is.
+    The modules of the command are imported here, so that an interrupt during the imports is told in one line, too.
     """
     try:
         from fedrepro.cli import main as command

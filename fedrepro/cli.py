@@ -1,4 +1,4 @@
-"""The command `fedrepro`; `fedrepro --help` says what it can do, and `fedrepro COMMAND --help` how.
+"""Define the command `fedrepro`; `fedrepro --help` says what it can do, and `fedrepro COMMAND --help` how.
 
 Errors of the package end as one line on stderr and exit status 2. A failed notebook or check, or a damaged file of a
 graph, is status 1. A signal that ends the command is one line, and status 128 and its number, as in a shell.
@@ -79,21 +79,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _require_once(command: Any, given: Sequence[str]) -> None:
     """Raise if an option that takes one value is given twice, of which the parser would take the last one."""
-    own = given[: given.index("--")] if "--" in given else given
-    known = getattr(command.commands.get(own[0] if own else ""), "params", ())
+    words = given[: given.index("--")] if "--" in given else given
+    known = getattr(command.commands.get(words[0] if words else ""), "params", ())
     for name in (name for option in known if not option.multiple and option.nargs == 1 for name in option.opts):
-        times = sum(word == name or word.startswith(f"{name}=") for word in own)
+        times = sum(word == name or word.startswith(f"{name}=") for word in words)
         if times > 1 and name.startswith("-"):
             raise ArgumentError(f"{name} must be given once. Got it {times} times.")
 
 
 def _graphs() -> list[str]:
-    """Return what a shell can complete a word to; typer takes those that begin with it."""
+    """Return the names that a shell can complete a word to; typer takes those that begin with it."""
     return list(SHAPES)
 
 
 def _choice(name: str) -> Any:
-    """Return the option of a parameter that has a few values, of which a shell knows."""
+    """Return the option of a parameter that has a few values, which a shell can complete."""
     *others, last = CHOICES[name]
 
     def checked(value: str | None) -> str | None:
@@ -121,7 +121,7 @@ AsCsv = Annotated[bool, typer.Option("--csv", help="a table of CSV, with all of 
 def _bare(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False
 ) -> None:
-    """Five papers on federated learning over graphs, replicated."""
+    """Replicate five papers on federated learning over graphs."""
     if version:
         print(f"fedrepro {fedrepro.__version__}")
     elif context.invoked_subcommand is None:
@@ -242,9 +242,9 @@ def status_(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Count per exhibit the runs done, stale, failed and missing.
+    """Count per exhibit the runs that are done, stale, failed, missing, or without their graph at hand.
 
-    Beside them stands the time that the missing ones will take. NAME says why runs are stale.
+    The table also has the time that the missing ones will take. With NAME it says why runs are stale.
     """
     rows = state.rows(_faulty(Index()), profile, names or ())
     if not paths.CHECKOUT:
@@ -266,7 +266,7 @@ def narrow_(
 ) -> None:
     """List the runs that would narrow intervals of main tables.
 
-    The cheapest come first, and beside each stands its cost.
+    Those that take the least time come first, each with its time.
     """
     from fedrepro.reporting import narrow
 
@@ -285,7 +285,7 @@ def compare_(
     dataset: Annotated[str, typer.Option(help="one graph", autocompletion=_graphs)] = "",
     as_csv: AsCsv = False,
 ) -> None:
-    """Put the printed numbers of an exhibit beside ours, with a word."""
+    """Compare the printed numbers of an exhibit with ours, in one word each."""
     (terminal.csv if as_csv else listing.compared)(cells.compared(exhibit, dataset))
 
 
@@ -310,15 +310,15 @@ def show_(
         (terminal.csv if as_csv else listing.runs)(cells.runs_behind(key, cell or ()))
         return
     require(not as_csv, "--csv", "given with an exhibit, whose runs are a table", key)
-    found = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
-    if not found:
+    records = _faulty(Store(containing=key)).find(key) if _is_key(key) else []
+    if not records:
         where = f" in {paths.store()}" if paths.elsewhere() else ""
         near = did_you_mean(key, exhibits.registered())
         raise ArgumentError(f"KEY must be the start of a key that is stored{where}, or an exhibit. Got {key!r}.{near}")
-    if len(found) > 1:
-        first = ", ".join(record["key"][:16] for record in found[:5])
-        raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(found)} begin with: {first}.")
-    (record,) = found
+    if len(records) > 1:
+        first = ", ".join(record["key"][:16] for record in records[:5])
+        raise ArgumentError(f"KEY must name one record. Got {key!r}, which {len(records)} begin with: {first}.")
+    (record,) = records
     listing.record(record)
 
 

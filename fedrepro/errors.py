@@ -51,7 +51,7 @@ class FedreproError(Exception):
     """The base of every error that this package raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in place of the traceback: the line of the cell, and the sentence.
+        """Return what IPython shows instead of the traceback: the line of the cell, and the sentence.
 
         `%debug` still goes to where it was raised.
         """
@@ -84,7 +84,7 @@ class DivergedError(FedreproError, ArithmeticError):
 def did_you_mean(given: object, allowed: Iterable[object]) -> str:
     """Return `" Did you mean 'metis'?"` if there is a synonym or a near match, else an empty string.
 
-    Of names such as FG-T1 and fedgat/6-experiments, those of the same paper come first.
+    Names of the same paper come first, such as those that begin with FG- for FG-T9.
     """
     names = {str(name).lower(): str(name) for name in allowed}
     word = re.sub(r"[\s-]+", "_", str(given)[:LONGEST].lower())

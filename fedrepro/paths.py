@@ -106,20 +106,20 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def make_folder(folder: Path) -> None:
     """Make a folder and those it lies in, and sync the names of the new ones."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    for place in new:
-        sync(place.parent)
+    for path in new:
+        sync(path.parent)
 
 
-def sync(place: Path) -> None:
+def sync(path: Path) -> None:
     """Put a file, or the names in a folder, on the disk, so that they are there after a power cut.
 
     Windows and some network file systems cannot do this, and nothing happens there.
     """
     if os.name == "nt":
         return
-    descriptor = os.open(place, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -1,6 +1,6 @@
 """Register what can be run: the published methods, and the checks, attacks and benchmarks.
 
-What the package has is listed in `registry.toml`. An entry is imported only when it is used, so that listing methods
+`registry.toml` lists what the package has. An entry is imported only when it is used, so that listing methods
 and computing the key of a run need no torch. Raise `version` when a change alters results. The keys of the runs change
 with it, and results under the old keys are never served for the new ones.
 """
@@ -31,7 +31,7 @@ class Entry:
         on_device: whether the function is also given the device. All others but training compute on the CPU.
         options: the options of a function that reads a run's options itself: each name with what is taken where a run
             does not give it, or with a type where a run must give it. None leaves them unchecked.
-        trains: the method whose options a run may have besides, since the function trains it; `"of"` if the option of
+        trains: the method whose options a run may have, too, since the function trains it; `"of"` if the option of
             this name says which.
         fixed: options that a method takes from its base class or its model, and that it would ignore or follow in part.
             A run may give them their usual value only.

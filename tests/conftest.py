@@ -1,10 +1,10 @@
-"""One thread, and no test touches the committed results or exhibits or leaves a method of its own behind."""
+"""Keep tests to one thread and away from the committed results and exhibits, and take out what they registered."""
 
 from __future__ import annotations
 
 import os
 
-# before torch is imported by any test
+# The variable must be set before any test imports torch.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from collections.abc import Iterator

@@ -28,7 +28,7 @@ def federation(
 
 
 def with_graphs(**options: Any) -> tuple[Federation, list[Data]]:
-    """The federation, and what each client holds as a graph of its own."""
+    """The federation, and what each client holds as a separate graph."""
     fed = federation(**options)
     data, parts = fed.sources[0]
     return fed, [client_graph(data, part) for part in parts]
@@ -40,17 +40,17 @@ def dense(fed: Federation) -> Tensor:
 
 def held(fed: Federation, client: int) -> tuple[list[int], list[int], set[tuple[int, int]]]:
     """Node ids and rings of a client in order, and its edges as pairs of node ids; other fields checked on the way."""
-    mine = (fed.batch.batch == client).nonzero().squeeze(1)
-    assert mine.tolist() == list(range(int(fed.batch.ptr[client]), int(fed.batch.ptr[client + 1])))
-    ids = fed.batch.node_id[mine]
+    rows = (fed.batch.batch == client).nonzero().squeeze(1)
+    assert rows.tolist() == list(range(int(fed.batch.ptr[client]), int(fed.batch.ptr[client + 1])))
+    ids = fed.batch.node_id[rows]
     data = fed.sources[int(fed.run[client])].data
     for name in ("y", "train_mask", "val_mask", "test_mask"):
-        assert torch.equal(fed.batch[name][mine], data[name][ids])
+        assert torch.equal(fed.batch[name][rows], data[name][ids])
     whole = data.x.to_dense() if data.x.layout == torch.sparse_csr else data.x
-    assert torch.equal(dense(fed)[mine], whole[ids].to(fed.dtype))
-    pairs = fed.batch.edge_index[:, torch.isin(fed.batch.edge_index[1], mine)]
-    assert bool(torch.isin(pairs, mine).all())
+    assert torch.equal(dense(fed)[rows], whole[ids].to(fed.dtype))
+    pairs = fed.batch.edge_index[:, torch.isin(fed.batch.edge_index[1], rows)]
+    assert bool(torch.isin(pairs, rows).all())
     named = fed.batch.node_id[pairs].T.tolist()
     edges = {(a, b) for a, b in named}
     assert len(edges) == len(named)
-    return ids.tolist(), fed.batch.ring[mine].tolist(), edges
+    return ids.tolist(), fed.batch.ring[rows].tolist(), edges

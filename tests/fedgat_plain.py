@@ -76,10 +76,10 @@ def logits(method: DistGAT, fed: Federation, weights: Weights) -> Tensor:
 def conv(weights: Weights, layer: int, concat: bool, slope: float = 0.2) -> GATConv:
     """Return PyG's exact GAT layer with the weights of one of ours."""
     weight, source, target = (weights[f"layer{layer}.{name}"][0] for name in ("weight", "source", "target"))
-    made = GATConv(weight.shape[0], source.shape[1], len(source), concat=concat, negative_slope=slope).double()
+    layer_ = GATConv(weight.shape[0], source.shape[1], len(source), concat=concat, negative_slope=slope).double()
     vectors = {"att_src": source[None], "att_dst": target[None]}
-    made.load_state_dict({**vectors, "bias": weights[f"layer{layer}.bias"][0], "lin.weight": weight.T})
-    return made
+    layer_.load_state_dict({**vectors, "bias": weights[f"layer{layer}.bias"][0], "lin.weight": weight.T})
+    return layer_
 
 
 def exact_first(weights: Weights, data: Data, slope: float = 0.2) -> Tensor:
@@ -98,10 +98,10 @@ def exact(weights: Weights, data: Data) -> Tensor:
 
 def neighbours(data: Data) -> list[list[int]]:
     """Return each node's neighbours, itself among them."""
-    found = [{i} for i in range(data.num_nodes)]
+    near_of = [{i} for i in range(data.num_nodes)]
     for j, i in data.edge_index.T.tolist():
-        found[i].add(j)
-    return [sorted(near) for near in found]
+        near_of[i].add(j)
+    return [sorted(near) for near in near_of]
 
 
 def scores(weights: Weights, data: Data, head: int, through: bool = True) -> list[np.ndarray]:

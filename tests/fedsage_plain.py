@@ -93,19 +93,19 @@ def plain_losses(
     number = graph.missing.tolist() if gen.true_count else [round(value) for value in count.tolist()]
     kept = [min(max(k, 0), gen.most) for k in number]
     here = graph.train.nonzero().squeeze(1).tolist()
-    place = {v: i for i, v in enumerate(graph.near.tolist())}
-    mine = torch.stack([rows[place[v]] for v in here])
-    mine_kept = [kept[v] for v in here]
+    row_of = {v: i for i, v in enumerate(graph.near.tolist())}
+    generated = torch.stack([rows[row_of[v]] for v in here])
+    generated_kept = [kept[v] for v in here]
     targets = [h.x[graph.rows[v][graph.filled[v]]] for v in here]
-    scale: float | Tensor = len(here) * gen.most if gen.scheme == "original" else max(1, sum(mine_kept))
+    scale: float | Tensor = len(here) * gen.most if gen.scheme == "original" else max(1, sum(generated_kept))
     scale = scale * (h.x**2).sum() / h.x.numel() if gen.scaled else scale
-    own = own_loss(mine, mine_kept, targets) / scale
+    feature_loss = own_loss(generated, generated_kept, targets) / scale
     error = torch.stack([count[v] - graph.missing[v] for v in here]).abs()
     degree = torch.where(error < 1, error.square() / 2, error - 0.5).mean()
     logits = mended_logits(w, h, graph, rows, kept)
     wrong = F.cross_entropy(logits[here], h.y[graph.nodes][here])
-    cross = mine.new_zeros(())
+    cross = generated.new_zeros(())
     for other in others:
         given = other.held.x[other.draw(len(here), gen.most, h, epoch)]
-        cross = cross + own_loss(mine, mine_kept, list(given)) / scale
-    return degree + own + wrong, own, cross
+        cross = cross + own_loss(generated, generated_kept, list(given)) / scale
+    return degree + feature_loss + wrong, feature_loss, cross

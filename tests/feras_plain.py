@@ -30,13 +30,13 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "lr": 0.3}
 
 def data(seed: int = 0, sparse: bool = False, labels: int = 0) -> Data:
     """Return a block model with two thirds of its nodes for training; `labels` above 0 gives each node several."""
-    made = block_model(NODES, degree=7, classes=CLASSES, features=FEATURES, seed=seed, sparse=sparse)
-    made.train_mask = torch.arange(NODES) % 3 > 0
-    made.val_mask, made.test_mask = torch.arange(NODES) % 6 == 0, torch.arange(NODES) % 6 == 3
+    graph = block_model(NODES, degree=7, classes=CLASSES, features=FEATURES, seed=seed, sparse=sparse)
+    graph.train_mask = torch.arange(NODES) % 3 > 0
+    graph.val_mask, graph.test_mask = torch.arange(NODES) % 6 == 0, torch.arange(NODES) % 6 == 3
     if labels:
-        made.y = (random.uniform((NODES, labels), "labels", seed) < 0.4).float()
-        made.num_classes = labels
-    return made
+        graph.y = (random.uniform((NODES, labels), "labels", seed) < 0.4).float()
+        graph.num_classes = labels
+    return graph
 
 
 def federate(graph: Data, seed: int = 0, kappa: float = 0.4) -> Federation:
@@ -90,22 +90,22 @@ class Plain:
 
     def sub_graph(self, nodes: list[int]) -> tuple[Tensor, Tensor]:
         """Return the edges of a sub-graph, with self-loops, and their weights."""
-        place = {v: i for i, v in enumerate(nodes)}
+        row_of = {v: i for i, v in enumerate(nodes)}
         trained = self.graph.train_mask
         known = [(u, v) for u, v in self.graph.edge_index.T.tolist() if trained[u] and trained[v]]
-        inner = [(u, v) for u, v in known if u in place and v in place]
+        inner = [(u, v) for u, v in known if u in row_of and v in row_of]
         normalised = self.method.normalise
-        degree = dict.fromkeys(place if not normalised else trained.nonzero().squeeze(1).tolist(), 0)
+        degree = dict.fromkeys(row_of if not normalised else trained.nonzero().squeeze(1).tolist(), 0)
         for _, v in known if normalised else inner:
             degree[v] += 1
         ends, weights = [], []
         for u, v in inner:
             ratio = max(self.count[v], 1) / max(self.pairs.get((v, u), 0), 1) if normalised else 1.0
             scale = degree[v] if self.method.layer == "saint" else ((degree[u] + 1) * (degree[v] + 1)) ** 0.5
-            ends.append((place[u], place[v]))
+            ends.append((row_of[u], row_of[v]))
             weights.append(ratio / scale)
         if self.method.layer == "gcn":
-            ends += [(place[v], place[v]) for v in nodes]
+            ends += [(row_of[v], row_of[v]) for v in nodes]
             weights += [1 / (degree[v] + 1) for v in nodes]
         return torch.tensor(ends).T, torch.tensor(weights, dtype=torch.float64)
 
@@ -117,14 +117,14 @@ class Plain:
             call = {"lin.weight": w[f"{name}.weight"].T, "bias": w[f"{name}.bias"]}
             return F.relu(torch.func.functional_call(layer, call, (h, edges, weight)))
         half = len(w[f"{name}.bias"]) // 2
-        own = h @ w[f"{name}.root"] + w[f"{name}.bias"][:half]
+        root = h @ w[f"{name}.root"] + w[f"{name}.bias"][:half]
         if weight is None:
             mean = SAGEConv(h.shape[1], HIDDEN, bias=False, root_weight=False).double()
             near = torch.func.functional_call(mean, {"lin_l.weight": w[f"{name}.weight"].T}, (h, edges))
         else:
-            near = torch.zeros_like(own).index_add(0, edges[1], weight[:, None] * (h @ w[f"{name}.weight"])[edges[0]])
+            near = torch.zeros_like(root).index_add(0, edges[1], weight[:, None] * (h @ w[f"{name}.weight"])[edges[0]])
         parts = []
-        for z in (F.relu(own), F.relu(near + w[f"{name}.bias"][half:])):
+        for z in (F.relu(root), F.relu(near + w[f"{name}.bias"][half:])):
             parts.append((z - z.mean(1, keepdim=True)) / (z.var(1, keepdim=True, correction=0) + 1e-9).sqrt())
         return torch.cat(parts, 1) * w[f"{name}.scale"] + w[f"{name}.offset"]
 
@@ -137,15 +137,15 @@ class Plain:
 
     def loss(self, n: int, logits: Tensor, nodes: list[int]) -> Tensor:
         everyone = self.method.labels == "all"
-        mine = [i for i, v in enumerate(nodes) if everyone or v in self.sees[n]]
+        scored = [i for i, v in enumerate(nodes) if everyone or v in self.sees[n]]
         labelled = sum(bool(self.graph.train_mask[v]) for v in range(NODES) if everyone or v in self.sees[n])
         total = torch.zeros(()).double()
-        for i in mine:
+        for i in scored:
             y, z = self.graph.y[nodes[i]], logits[i]
             multi = self.graph.y.dim() == 2
-            each = F.binary_cross_entropy_with_logits(z, y.double()) if multi else F.cross_entropy(z, y)
-            total = total + each * (self.sets / max(self.count[nodes[i]], 1) / labelled if self.method.normalise else 1)
-        return total if self.method.normalise else total / max(len(mine), 1)
+            term = F.binary_cross_entropy_with_logits(z, y.double()) if multi else F.cross_entropy(z, y)
+            total = total + term * (self.sets / max(self.count[nodes[i]], 1) / labelled if self.method.normalise else 1)
+        return total if self.method.normalise else total / max(len(scored), 1)
 
     def step(self, t: int, step: int) -> None:
         """Take one step of every host."""
@@ -189,11 +189,11 @@ class Plain:
         rows = []
         for i, v in enumerate(sets[n]):
             owners = [m for m in range(HOSTS) if v in self.sees[m] and v in sets[m]]
-            each = [hidden[m][sets[m].index(v)] for m in owners]
+            embeddings = [hidden[m][sets[m].index(v)] for m in owners]
             if self.method.gradient == "stopped":
-                each = [row if m == n else row.detach() for m, row in zip(owners, each, strict=True)]
+                embeddings = [row if m == n else row.detach() for m, row in zip(owners, embeddings, strict=True)]
             alone = hidden[n][i] if self.method.absent == "own" else torch.zeros_like(hidden[n][i])
-            rows.append(sum(each) / len(each) if each else alone)
+            rows.append(sum(embeddings) / len(embeddings) if embeddings else alone)
         return torch.stack(rows)
 
     def move(self, n: int, loss: Tensor) -> None:

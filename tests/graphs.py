@@ -1,4 +1,4 @@
-"""Small seeded graphs with masks, partitions of unequal parts, and plain PyG networks to hold the package against."""
+"""Small seeded graphs with masks, partitions of unequal parts, and plain PyG networks to compare the package with."""
 
 from __future__ import annotations
 
@@ -156,20 +156,20 @@ class Plain(nn.Module):
 
     def named(self) -> dict[str, nn.Parameter]:
         """The parameters under the package's names; matrices are transposed, attention vectors have one more axis."""
-        found: dict[str, nn.Parameter] = {}
+        parameters: dict[str, nn.Parameter] = {}
         if self.norm is not None:
-            found |= {"norm.scale": self.norm.weight, "norm.shift": self.norm.bias}
+            parameters |= {"norm.scale": self.norm.weight, "norm.shift": self.norm.bias}
         for i, layer in enumerate(self.layers, start=1):
             if isinstance(layer, GATConv):
-                found |= {f"layer{i}.source": layer.att_src, f"layer{i}.target": layer.att_dst}
-                found |= {f"layer{i}.weight": layer.lin.weight, f"layer{i}.bias": layer.bias}
+                parameters |= {f"layer{i}.source": layer.att_src, f"layer{i}.target": layer.att_dst}
+                parameters |= {f"layer{i}.weight": layer.lin.weight, f"layer{i}.bias": layer.bias}
             elif isinstance(layer, SAGEConv):
-                found |= {f"layer{i}.weight": layer.lin_l.weight, f"layer{i}.bias": layer.lin_l.bias}
-                found[f"layer{i}.root"] = layer.lin_r.weight
+                parameters |= {f"layer{i}.weight": layer.lin_l.weight, f"layer{i}.bias": layer.lin_l.bias}
+                parameters[f"layer{i}.root"] = layer.lin_r.weight
             else:
                 matrix = layer.lin.weight if isinstance(layer, GCNConv) else layer.weight
-                found |= {f"layer{i}.weight": matrix, f"layer{i}.bias": layer.bias}
-        return found
+                parameters |= {f"layer{i}.weight": matrix, f"layer{i}.bias": layer.bias}
+        return parameters
 
     def slice(self, gradient: bool = False) -> dict[str, Tensor]:
         """Weights (or their gradients) in the package's shapes."""

@@ -1,4 +1,4 @@
-"""Training as a plain loop over clients, to hold the engine against, and what the tests of training share."""
+"""Training as a plain loop over clients, to compare the engine with, and what the tests of training share."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def loop(
     nets = [Plain(method.model, server) for _ in graphs]
     central = Plain(method.model, server)
     optimizers, at_server = [optimizer_of(method, net) for net in nets], optimizer_of(method, central)
-    made = []
+    history = []
     for t in range(rounds):
         chosen = chosen_clients(method, graphs, seed, t)
         size = {i: WEIGHTS[method.average](graphs[i]) for i in chosen}
@@ -133,5 +133,5 @@ def loop(
                     optimizers[i].step()
             trained = [net.slice() for net in nets]
             server = {key: sum(share[i] * trained[i][key] for i in chosen) for key in server}
-        made.append(Round(server, [{k: w.clone() for k, w in net.slice().items()} for net in nets], chosen))
-    return made
+        history.append(Round(server, [{k: w.clone() for k, w in net.slice().items()} for net in nets], chosen))
+    return history

@@ -1,4 +1,4 @@
-"""Clients and a two-layer GCN in dense matrices, one client at a time, to hold the baselines against."""
+"""Clients and a two-layer GCN in dense matrices, one client at a time, to compare the baselines with."""
 
 from __future__ import annotations
 

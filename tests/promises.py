@@ -30,9 +30,9 @@ class Case:
 
     Args:
         model: its network.
-        options: hyper-parameters beside those all methods get.
+        options: hyper-parameters next to those all methods get.
         clients: per run.
-        signal: what the method adds beside a classifier on a client's own graph, as far as a gradient can reach it:
+        signal: what the method adds to a classifier on a client's own graph, as far as a gradient can reach it:
             names of weights, or "received" for the rows of other clients' nodes.
         off: ways to switch off what it adds: the name and options of another run, or a change of the trained state.
             Empty only for a method that exchanges nothing.
@@ -192,7 +192,7 @@ def runs(
     sparse: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Federation:
-    """Three runs of a method side by side, each on a graph of its own.
+    """Three runs of a method side by side, each on a separate graph.
 
     Args:
         change: of the graph of each run.

@@ -12,7 +12,7 @@ CELL = Run(task="train", paper="fedgat", method="FedAvg", dataset="Cora", split=
 
 def record(run: Run, **changes: Any) -> dict[str, Any]:
     """A stored record of a run, made up for the test."""
-    made = {
+    entry = {
         "key": run.key,
         "run": run.to_dict(),
         "status": "ok",
@@ -23,4 +23,4 @@ def record(run: Run, **changes: Any) -> dict[str, Any]:
         "when": "2026-01-01T00:00:00Z",
         "seconds": 60.0,
     }
-    return {**made, **changes}
+    return {**entry, **changes}

@@ -1,4 +1,4 @@
-"""Bad inputs as rows of a table: a call, and words that the error must have beside its form.
+"""Bad inputs as rows of a table: a call, and words that the error must have next to its form.
 
 A message says what must be, and what was given. One about a file says what cannot be done with it and why, and that of
 a partition what the graph needs.

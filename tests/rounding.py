@@ -1,4 +1,4 @@
-"""Measure how far rounding alone moves a method's results, and print the table `fedrepro/runs/rounding.csv`.
+"""Measure how far rounding by itself moves a method's results, and print the table `fedrepro/runs/rounding.csv`.
 
     python tests/rounding.py FOLDER
 

@@ -1,4 +1,4 @@
-"""A sweep in a process of its own, for the tests that kill it: `sweep_child.py STORE LOG FILE FIRST LAST WORKERS`."""
+"""A sweep in a separate process, for the tests that kill it: `sweep_child.py STORE LOG FILE FIRST LAST WORKERS`."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ def trained(name: str, options: tuple[tuple[str, Any], ...] = (), kind: str = ""
 def predictions(method: Method, fed: Federation, state: State) -> list[Tensor]:
     """Predicted classes of each run's test nodes, in the order of their ids."""
     chosen = method.predict(fed, state).argmax(1)
-    found = []
+    classes = []
     for run in range(fed.runs):
         rows = ((fed.batch.ring == 0) & fed.batch.test_mask & (fed.run[fed.batch.batch] == run)).nonzero().squeeze(1)
-        found.append(chosen[rows[fed.batch.node_id[rows].argsort()]])
-    return found
+        classes.append(chosen[rows[fed.batch.node_id[rows].argsort()]])
+    return classes
 
 
 OFF = [(name, way) for name, case in CASES.items() for way in case.off]
@@ -76,7 +76,7 @@ SIGNALS = [(name, signal) for name, case in CASES.items() for signal in case.sig
 @cache
 def gradient_ratios(name: str) -> dict[str, list[float]]:
     """Norm of the gradient of each signal over that of the classifier's weights, round by round."""
-    found: dict[str, list[float]] = {signal: [] for signal in CASES[name].signal}
+    ratios_of: dict[str, list[float]] = {signal: [] for signal in CASES[name].signal}
 
     class Watched(registry.load("train", name)):  # type: ignore[misc]
         def begin_round(self, fed: Federation, state: State, t: int) -> Weights:
@@ -87,12 +87,12 @@ def gradient_ratios(name: str) -> dict[str, list[float]]:
             loss = self.local_loss(leaves, seen.with_features(x), state, t).sum()
             by_name = dict(zip([*leaves, "received"], torch.autograd.grad(loss, [*leaves.values(), x])))
             by_name["received"] = by_name["received"][fed.batch.ring > 0]
-            for signal, ratios in found.items():
+            for signal, ratios in ratios_of.items():
                 ratios.append(float(by_name[signal].norm() / by_name["layer2.weight"].norm()))
             return weights  # type: ignore[no-any-return]
 
     train(Watched(model=CASES[name].model, **CASES[name].options), runs(name), ROUNDS, evaluate=())
-    return found
+    return ratios_of
 
 
 @pytest.mark.parametrize(("name", "signal"), SIGNALS, ids=[f"{n} - {s}" for n, s in SIGNALS])
@@ -111,26 +111,28 @@ def server_ratios(name: str) -> dict[str, list[float]]:
     """Return, part by part of FedSheafHN's server and round by round, the norm of the gradient it steps along over that
     of the clients' change of their heads, the smallest of the runs.
     """
-    found: dict[str, list[float]] = {part: [] for part in PARTS}
+    smallest: dict[str, list[float]] = {part: [] for part in PARTS}
 
     class Watched(registry.load("train", name)):  # type: ignore[misc]
         def aggregate(self, state: State, update: Update) -> State:
             sizes: dict[str, list[float]] = {part: [] for part in PARTS}
             for run, server in enumerate(state.more.servers):
-                mine = clients_of(update.fed, run)
-                change, _ = self.change(update, mine)
-                grads = server.gradient(self.vectors_of(state.more.used[mine]), update.round, change)
-                head = sum(float((update.after[n] - update.before[n])[mine].norm()) ** 2 for n in self.personal) ** 0.5
-                for part, each in sizes.items():
-                    mine_too = [float(g.norm()) ** 2 for n, g in grads.items() if n.startswith(part)]
-                    each.append(sum(mine_too) ** 0.5 / head)
-            for part, each in sizes.items():
-                found[part].append(min(each))
+                of_run = clients_of(update.fed, run)
+                change, _ = self.change(update, of_run)
+                grads = server.gradient(self.vectors_of(state.more.used[of_run]), update.round, change)
+                head = (
+                    sum(float((update.after[n] - update.before[n])[of_run].norm()) ** 2 for n in self.personal) ** 0.5
+                )
+                for part, ratios in sizes.items():
+                    squares = [float(g.norm()) ** 2 for n, g in grads.items() if n.startswith(part)]
+                    ratios.append(sum(squares) ** 0.5 / head)
+            for part, ratios in sizes.items():
+                smallest[part].append(min(ratios))
             return super().aggregate(state, update)  # type: ignore[no-any-return]
 
     options = {**CASES["FedSheafHN"].options, "maps_made": "layer", "attention": "softmax"}
     train(Watched(model=GCN_, **options), runs("FedSheafHN"), ROUNDS, evaluate=())
-    return found
+    return smallest
 
 
 def test_every_part_of_the_server_has_a_gradient() -> None:

@@ -17,13 +17,13 @@ def test_a_folder_that_is_not_there_is_refused(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A misspelt FEDREPRO_STORE is one line and status 2. No store is called sound, and no folder is made."""
-    place = tmp_path / "reslts"
-    monkeypatch.setenv("FEDREPRO_STORE", str(place))
+    folder = tmp_path / "reslts"
+    monkeypatch.setenv("FEDREPRO_STORE", str(folder))
     assert cli.main(["check", *options]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == f"fedrepro: FEDREPRO_STORE must be an existing folder. Got {str(place)!r}.\n"
-    assert not place.exists()
+    assert printed.err == f"fedrepro: FEDREPRO_STORE must be an existing folder. Got {str(folder)!r}.\n"
+    assert not folder.exists()
 
 
 def test_an_empty_folder_is_a_store(

@@ -31,8 +31,9 @@ def executed(runs: list[Run], *errors: str) -> pd.DataFrame:
 
 @pytest.fixture
 def exhibits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    """A checkout with one notebook, its exhibit: two methods, two graphs, two seeds."""
+    """Make a checkout with one notebook, its exhibit (two methods, two graphs, two seeds), and the graphs at hand."""
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setattr("fedrepro.data.sources.locate", lambda source: tmp_path)
     write(tmp_path / "notebooks", "fedgat/6-experiments")
     runs = sweep(task="train", paper="fedgat", method=["FedAvg", "DistGAT"], dataset=["PubMed", "Cora"], seed=range(2))
     exhibit = SimpleNamespace(
@@ -189,7 +190,7 @@ def test_status_counts(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) 
     assert row["seconds_missing"] == pytest.approx(120.0)
     assert cli.main(["status", "--profile", "quick"]) == 0
     line = capsys.readouterr().out.splitlines()[1].split()
-    assert line[:6] == ["FG-T1", "2", "4", "1", "1", "2"]
+    assert line[:7] == ["FG-T1", "2", "4", "1", "1", "2", "0"]
 
 
 def test_list_names_everything(exhibits: list[Run], capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,19 +32,19 @@ def drawn() -> pd.DataFrame:
 
 def test_compare_shows_what_was_compared(drawn: pd.DataFrame) -> None:
     """In one unit, ours or what was held in its place minus published is the difference; the why is there."""
-    found = cells.compared("FG-T1")
-    assert list(found["ours"]) == pytest.approx([81.0] * len(found))
-    held = found["compared"].fillna(found["ours"])
-    published = found["published"].str.partition(" ")[0].astype(float)
-    assert list(held - published) == pytest.approx(list(found["difference"]), abs=1e-3)
-    peak = found["why"].str.contains("peak")
-    assert peak.any() and not peak.all() and list(found["compared"].notna()) == list(peak)
-    assert list(found["difference"]) == pytest.approx(list(drawn["difference"]), rel=1e-5)
-    assert set(found["verdict"]) <= set(rule.WORDS)
+    table = cells.compared("FG-T1")
+    assert list(table["ours"]) == pytest.approx([81.0] * len(table))
+    held = table["compared"].fillna(table["ours"])
+    published = table["published"].str.partition(" ")[0].astype(float)
+    assert list(held - published) == pytest.approx(list(table["difference"]), abs=1e-3)
+    peak = table["why"].str.contains("peak")
+    assert peak.any() and not peak.all() and list(table["compared"].notna()) == list(peak)
+    assert list(table["difference"]) == pytest.approx(list(drawn["difference"]), rel=1e-5)
+    assert set(table["verdict"]) <= set(rule.WORDS)
 
 
 def test_compare_names_tables_where_an_exhibit_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """An exhibit without printed numbers beside ours is refused with the tables that have them."""
+    """An exhibit without printed numbers to compare with is refused with the tables that have them."""
     for paper, exhibit in (("fedgat", "FG-F2a"), ("across", "AX-1")):
         files.save(paper, exhibit, pd.DataFrame({"dataset": ["Cora"]}))
         assert cli.main(["compare", exhibit]) == 2
@@ -52,7 +52,7 @@ def test_compare_names_tables_where_an_exhibit_is_none(capsys: pytest.CaptureFix
 
 
 def test_compare_explains_its_numbers(drawn: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
-    """`compare` says below the table why a word was found, the unit, and what half95 is; `--csv` is the table alone."""
+    """`compare` says below the table why a word was found, the unit, and what half95 is; `--csv` is only the table."""
     assert cli.main(["compare", "FG-T1"]) == 0
     told = capsys.readouterr().out
     assert "why 1: the published number is a peak" in told and "in percent" in told and "half95 is half" in told
@@ -74,12 +74,25 @@ def test_status_and_show_print_csv(capsys: pytest.CaptureFixture[str]) -> None:
     """`status` and `show` print their tables as CSV too; a single record is no table."""
     assert cli.main(["status", "FG-T1", "--csv"]) == 0
     (row,) = pd.read_csv(io.StringIO(capsys.readouterr().out)).to_dict("records")
-    assert row["exhibit"] == "FG-T1" and row["missing"] == row["wanted"]
+    assert row["exhibit"] == "FG-T1" and row["missing"] + row["not_at_hand"] == row["wanted"]
     assert cli.main(["show", "FG-A1", "--csv"]) == 0
     keys = pd.read_csv(io.StringIO(capsys.readouterr().out))["key"]
     assert all(len(key) == 64 for key in keys)
     assert cli.main(["show", "abc", "--csv"]) == 2
     assert "--csv must be given with an exhibit" in capsys.readouterr().err
+
+
+def test_status_says_what_is_not_at_hand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs without their graph's files have a column, and a line below says what it means; else there is no line."""
+    for folder in (None, Path()):
+        monkeypatch.setattr("fedrepro.data.sources.locate", lambda source, folder=folder: folder)
+        assert cli.main(["status", "FG-T1", "FG-Th1"]) == 0
+        head, first, second, *below = capsys.readouterr().out.splitlines()
+        assert head.split()[4:10] == ["failed", "missing", "not", "at", "hand", "time"]
+        wanted, missing, without = (int(first.split()[k]) for k in (2, 5, 6))
+        assert (missing, without) == ((0, wanted) if folder is None else (wanted, 0))
+        assert second.split()[5:7] == ["1", "0"], "a check of theory needs no graph"
+        assert any(line.startswith("not at hand: ") for line in below) == (folder is None)
 
 
 def test_the_field_of_a_score_is_found() -> None:

@@ -50,17 +50,17 @@ def computed(
 
     class Watched(type(method)):  # type: ignore[misc]
         def receive(self, inside: Federation, *args: Any) -> tuple[Tensor, ...]:
-            made = super().receive(inside, *args)
+            messages = super().receive(inside, *args)
             owner = inside.batch.batch
             if record:
                 assert heard is not None
-                heard.append((owner, made))
+                heard.append((owner, messages))
             elif heard:
                 of, before = next(again)
-                made = tuple(part.clone() for part in made)
-                for part, old in zip(made, before, strict=True):
+                messages = tuple(part.clone() for part in messages)
+                for part, old in zip(messages, before, strict=True):
                     part[owner == client] = old[of == client]
-            return made  # type: ignore[no-any-return]
+            return messages  # type: ignore[no-any-return]
 
         def start(self, _: Federation) -> tuple[Federation, State]:
             return fed, state
@@ -202,16 +202,16 @@ def test_a_client_sees_every_message(name: str) -> None:
         after = computed(method, fed, bumped, None)
         deaf = [same(before, after, client) for client in range(fed.clients)]
         if method.upload == "gradients" and weight.endswith((".source", ".target")):
-            # attention to a node alone, or moved alike for all neighbours, is what it was
+            # attention to only one node, or moved alike for all neighbours, is what it was
             assert not all(deaf) and all(torch.tensor(deaf)[~able]), weight
         else:
             assert deaf == (~able).tolist(), weight
-    own, whole = fed.batch.ring == 0, method.predict(fed, state)
-    received = (~own).nonzero().squeeze(1)
+    held, whole = fed.batch.ring == 0, method.predict(fed, state)
+    received = (~held).nonzero().squeeze(1)
     for row in received[:: max(1, len(received) // 60)].tolist():
         client = fed.batch.batch == fed.batch.batch[row]
         moved = (method.predict(with_features(fed, torch.arange(fed.nodes) == row), state) != whole).any(1)
-        assert bool(moved[own & client].any()) and not bool(moved[~client].any()), row
+        assert bool(moved[held & client].any()) and not bool(moved[~client].any()), row
 
 
 def test_methods_that_exchange_before_training_are_told_apart() -> None:
@@ -246,7 +246,7 @@ def poisoned(run: int, data: Data) -> Data:
 @CHUNKS
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_nan_in_one_run_leaves_the_others_bitwise(name: str, chunk: int | None, sparse: bool) -> None:
-    """A run that diverges is named, and the runs beside it keep every weight and score to the last bit."""
+    """A run that diverges is named, and the runs next to it keep every weight and score to the last bit."""
     method = build(name, dropout=0.3)
     sound = train(method, runs(name, sparse=sparse), 3, chunk=chunk)
     ill = train(method, runs(name, poisoned, sparse), 3, chunk=chunk)
@@ -277,10 +277,10 @@ def test_a_gpu_gets_all_its_tensors(name: str, sparse: bool, monkeypatch: pytest
     with fake_cuda.device(monkeypatch):
         fed = federate(data, clients, 0, device="cuda")
         assert isinstance(fed.batch.y, fake_cuda.Cuda)
-        made = train(method, fed, 2)
-        facts = method.facts(made.fed, made.state)
-        result = made.history.result(0)
-    assert made.history.loss[-1] == pytest.approx(expected.history.loss[-1], abs=1e-5)
+        trained = train(method, fed, 2)
+        facts = method.facts(trained.fed, trained.state)
+        result = trained.history.result(0)
+    assert trained.history.loss[-1] == pytest.approx(expected.history.loss[-1], abs=1e-5)
     wanted = expected.history.result(0)
     assert list(result) == list(wanted)
     assert result["before"]["last"] == pytest.approx(wanted["before"]["last"], abs=0.02)
@@ -288,7 +288,7 @@ def test_a_gpu_gets_all_its_tensors(name: str, sparse: bool, monkeypatch: pytest
 
 
 def test_a_tensor_left_behind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device refuses a method that makes a tensor of its own on the CPU."""
+    """The device refuses a method that makes a tensor on the CPU."""
 
     class Forgetful(FedAvg):
         def local_loss(self, *given: Any, **more: Any) -> Tensor:

@@ -10,11 +10,11 @@ from fedrepro.data.shapes import SHAPES, whole
 
 def rows() -> list[dict[str, Any]]:
     """Return one row a real data set, whole or incomplete, with the columns that `datasets.describe` lists."""
-    found = []
+    table = []
     for name, source in (sources.SOURCES | sources.INCOMPLETE).items():
         shape, folder = SHAPES[whole(name)], sources.locate(source)
         download = "at first use" if source.megabytes <= sources.ASK_ABOVE else "on request"
-        found.append(
+        table.append(
             {
                 "name": name,
                 "here": folder is not None,
@@ -32,4 +32,4 @@ def rows() -> list[dict[str, Any]]:
                 **source.counts,
             }
         )
-    return found
+    return table

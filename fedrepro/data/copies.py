@@ -1,4 +1,4 @@
-"""Make files safe to read: private copies of raw files, and computed arrays with a checksum beside them."""
+"""Make files safe to read: private copies of raw files, and computed arrays with a checksum next to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedrepro.errors import DamagedError, DataError
 
 
 class Private(type(Path())):  # type: ignore[misc]
-    """An empty folder of this process alone, which is removed with the last reference to it.
+    """An empty folder of only this process, which is removed with the last reference to it.
 
     It gets copies of files of the folder `origin`, and text made from it names that folder.
     """
@@ -33,11 +33,11 @@ class Private(type(Path())):  # type: ignore[misc]
 def private(origin: Path) -> Private:
     """Return a new private folder with the name of `origin`."""
     scratch = tempfile.mkdtemp(prefix="fedrepro-")
-    made = Private(scratch, origin.name)
-    made.origin = origin
-    made.mkdir()
-    weakref.finalize(made, shutil.rmtree, scratch, ignore_errors=True)
-    return made
+    folder = Private(scratch, origin.name)
+    folder.origin = origin
+    folder.mkdir()
+    weakref.finalize(folder, shutil.rmtree, scratch, ignore_errors=True)
+    return folder
 
 
 def copy(file: Path, target: Path) -> Path:
@@ -67,7 +67,7 @@ def sha256(file: Path) -> str:
 
 
 def keep(file: Path, content: bytes) -> None:
-    """Write a file that could be computed again, and its checksum beside it. `sha256sum --check` reads that, too.
+    """Write a file that could be computed again, and its checksum next to it. `sha256sum --check` reads that, too.
 
     Raises:
         OSError: the folder cannot be written.

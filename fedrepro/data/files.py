@@ -37,7 +37,7 @@ def graph(
     Args:
         file: an .npz file with the arrays `x` `[nodes, features]`, `y` `[nodes]` and `edge_index` `[2, edges]`, and
             perhaps `train_mask`, `val_mask` and `test_mask` `[nodes]`.
-        nodes: in place of `file`, a CSV table with a heading and one row a node. The column `label` holds its class, a
+        nodes: instead of `file`, a CSV table with a heading and one row a node. The column `label` holds its class, a
             number or a word such as NA, and classes are numbered in sorted order. A column `id` names the node; without
             one, nodes are numbered by row from 0. A column `split` holds train, val, test or nothing. All other columns
             are features.
@@ -59,19 +59,19 @@ def graph(
         require(isinstance(path, str | os.PathLike), argument, told, type(path).__name__)
     named = [argument for argument, path in given.items() if path]
     require(named in (["file"], ["nodes", "edges"]), "the files", "either file, or both nodes and edges", named)
-    places = [Path(given[argument]) for argument in named]
-    for argument, place in zip(named, places, strict=True):
-        require(place.is_file(), argument, "a file", str(place))
-    data = _arrays(places[0]) if file else _tables(*places)
-    content = hashlib.sha256(b"".join(place.read_bytes() for place in places)).hexdigest()
-    name = f"{name or places[0].stem}-{content[:8]}"
+    inputs = [Path(given[argument]) for argument in named]
+    for argument, path in zip(named, inputs, strict=True):
+        require(path.is_file(), argument, "a file", str(path))
+    data = _arrays(inputs[0]) if file else _tables(*inputs)
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    name = f"{name or inputs[0].stem}-{content[:8]}"
     datasets.register(name, lambda: copy.copy(data))
     if data.edge_index.dim() == 2 and len(data.edge_index) == 2 and data.edge_index.numel():
         datasets.load(name)  # whose checks are told here
         data.edge_index = to_undirected(data.edge_index, num_nodes=len(data.x))
     datasets.load(name)
     if len(torch.unique(data.y)) == 1:
-        raise ArgumentError(f"the labels in {places[0]} must be of two classes or more. Got one class.")
+        raise ArgumentError(f"the labels in {inputs[0]} must be of two classes or more. Got one class.")
     return name
 
 
@@ -89,7 +89,7 @@ def _arrays(path: Path) -> Data:
     for key, array in held.items():
         if array.dtype.kind not in "biuf":
             raise DataError(f"{path} must hold numbers in the array {key!r}. Got {array.dtype}.")
-        # torch computes neither with unsigned numbers nor with another order of bytes
+        # Torch computes neither with unsigned numbers nor with another order of bytes.
         held[key] = array.astype({"i": np.int64, "u": np.int64}.get(array.dtype.kind, array.dtype.newbyteorder("=")))
     return Data(**{key: torch.from_numpy(array) for key, array in held.items()})
 

@@ -1,6 +1,6 @@
-"""Read a real graph of which a part is missing, under a name of its own, `"<name>~incomplete"`.
+"""Read a real graph of which a part is missing, under the separate name `"<name>~incomplete"`.
 
-What is missing stands in `sources.toml`. Results on such a graph keep its name. They are compared with printed numbers
+`sources.toml` says which part is missing. Results on such a graph keep its name. They are compared with printed numbers
 only where the missing part hardly matters, and never count as results on the whole graph.
 """
 

@@ -64,7 +64,7 @@ def seen(name: str, seed: int) -> str:
 
 
 def _seed_of(loader: Callable[..., Data]) -> tuple[int, list[str]]:
-    """Return how many seeds a loader takes by place, 0 or 1, and the names of the parameters that take it by name.
+    """Return how many seeds a loader takes by position, 0 or 1, and the names of the parameters that take it by name.
 
     Raises:
         ArgumentError: it cannot be called with nothing or with the seed.

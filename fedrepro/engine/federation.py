@@ -378,7 +378,8 @@ class Federation:
     def _view(self, key: Any, make: Callable[[], Federation]) -> Federation:
         """Return a view computed once, with this federation's clock and traffic.
 
-        What is kept does not name its keeper: a circle holds the memory of a run until the cyclic collector comes.
+        The kept view does not refer to this federation. A circle of references would hold the memory of a run until
+        the cyclic collector comes.
         """
 
         def kept() -> tuple[Federation, Tensor | None]:

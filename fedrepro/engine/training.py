@@ -87,7 +87,7 @@ def train(
     given = [fed]
     chunks = method.sync == "round" and method.upload == "weights"
     memory_decides = chunk is None and chunks and fed.device.type == "cuda"
-    del fed  # so that what a method replaces at its start does not stay in memory beside it
+    del fed  # so that a federation which the method replaces at its start does not stay in memory
     if not memory_decides:
         return _rounds(method, given.pop(), History(rounds, runs), evaluate, chunk)
     while True:
@@ -234,7 +234,7 @@ def chunk_size(method: Method, fed: Federation, state: State) -> int:
     """Return the number of clients to train at a time, so that all chunks are of about equal size.
 
     The stacked weights of a chunk fit into `CHUNK_BYTES`, on a GPU into its free memory, which is an upper limit:
-    `train` takes smaller chunks if the activations do not fit beside them.
+    `train` takes smaller chunks if the activations do not fit next to them.
     """
     client_bytes = sum(w[0].numel() * w.element_size() for w in (*state.shared.values(), *state.personal.values()))
     limit = CHUNK_BYTES

@@ -64,17 +64,21 @@ def show(what: str = "") -> None:
 
 
 def status(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print what `state.rows` gives, and below it why runs are stale, or how to ask for that."""
-    counts = ("done", "wanted", "stale", "failed", "missing")
+    """Print what `state.rows` gives, and below it what "not at hand" means and why runs are stale, or how to ask."""
+    counts = ("done", "wanted", "stale", "failed", "missing", "not at hand")
+    numbers = [[row[name.replace(" ", "_")] for name in counts] for row in rows]
     terminal.table(
         ("exhibit", *counts, "time left", "what"),
         [
-            (row["exhibit"], *(row[name] for name in counts), state.clock(row["seconds_missing"]), row["title"])
-            for row in rows
+            (row["exhibit"], *counted, state.clock(row["seconds_missing"]), row["title"])
+            for row, counted in zip(rows, numbers, strict=True)
         ],
         right=(*counts, "time left"),
         whole=("exhibit", *counts, "time left"),
     )
+    if any(row["not_at_hand"] for row in rows):
+        print("\nnot at hand: runs that are not done because the raw files of their graph are not here.")
+        print("They count neither as missing nor in the time left. `fedrepro data NAME` says how to get a graph.")
     for row in rows:
         for line in row.get("why_stale", ()):
             print(terminal.shown(f"\n{row['exhibit']}, stale: {line}"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.errors import ArgumentError, did_you_mean
 from fedrepro.reporting import exhibits
-from fedrepro.runs import cache, changes, derived, verification
+from fedrepro.runs import cache, changes, derived, statuses, verification
 from fedrepro.runs.store import Store
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def named(names: Iterable[str]) -> list[exhibits.Exhibit]:
 
 
 def rows(store: Store, profile: str, names: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Return one row an exhibit: `exhibit`, `notebook`, `title`, and the counts of `verification.statuses`.
+    """Return one row an exhibit: `exhibit`, `notebook`, `title`, and the counts of `statuses.by_exhibit`.
 
     Rows of exhibits that were named also have `why_stale`, sentences that say which code has changed.
     """
     chosen, names = named(names), {*names}
     runs = wanted(profile)
     cells = {each.id: {key: (field[0], field[1], field[2]) for key, field in runs[each.id].items()} for each in chosen}
-    counted = verification.statuses(store, cells)
+    counted = statuses.by_exhibit(store, cells)
     found = []
     for each in chosen:
         row = {"exhibit": each.id, "notebook": each.notebook, "title": each.title} | counted[each.id]

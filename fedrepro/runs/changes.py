@@ -58,7 +58,7 @@ def reasons(records: Iterable[Record]) -> list[str]:
 def reason(record: Record) -> str:
     """Return in a sentence which code has changed since a stale record was computed, or why this cannot be told."""
     task, method, dataset = cell_of(record)
-    cell = (task, method, dataset if registry.generator(dataset) else "")  # no other graph has code of its own
+    cell = (task, method, dataset if registry.generator(dataset) else "")  # the code of other graphs is not hashed
     try:
         commits = candidates(cell, record["when"], record.get("commit") or "")
         code = tuple(sorted((record.get("code") or {}).items()))
@@ -112,29 +112,29 @@ def _known_fingerprint(commit: str, cell: Cell) -> str:
 def differences(old: Iterable[Definition], new: Iterable[Definition]) -> str:
     """Return the definitions that have changed, are new or are gone, by their files; one that only moved is none."""
     before, after = list(old), list(new)
-    same = {each.digest for each in before} & {each.digest for each in after}
-    was = [each for each in before if each.digest not in same]
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    stayed = {(each.module, each.name) for each in was}  # come first, so that no namesake that moved takes their place
-    changed = [each for each in after if each.digest not in same]
-    for each in sorted(changed, key=lambda each: (each.module, each.name) not in stayed):
-        namesakes = [former for former in was if former.name == each.name]
+    same = {unit.digest for unit in before} & {unit.digest for unit in after}
+    was = [unit for unit in before if unit.digest not in same]
+    changes: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    stayed = {(unit.module, unit.name) for unit in was}  # come first, so that no namesake that moved takes their place
+    changed = [unit for unit in after if unit.digest not in same]
+    for unit in sorted(changed, key=lambda unit: (unit.module, unit.name) not in stayed):
+        namesakes = [former for former in was if former.name == unit.name]
         if not namesakes:
-            found["new"].append((each.module, each.name))
+            changes["new"].append((unit.module, unit.name))
             continue
-        former = next((one for one in namesakes if one.module == each.module), namesakes[0])
+        former = next((one for one in namesakes if one.module == unit.module), namesakes[0])
         was.remove(former)
-        members = [m for m in {**former.members, **each.members} if former.members.get(m) != each.members.get(m)]
-        names = [f"{each.name}.{member}" for member in members] or [each.name]
-        found["changed"] += [(each.module, name) for name in names]
-    found["gone"] = [(each.module, each.name) for each in was]
-    if sum(map(len, found.values())) > NAMED:
-        folders = Counter(provenance.part_of(module) for places in found.values() for module, _ in places)
+        members = [m for m in {**former.members, **unit.members} if former.members.get(m) != unit.members.get(m)]
+        names = [f"{unit.name}.{member}" for member in members] or [unit.name]
+        changes["changed"] += [(unit.module, name) for name in names]
+    changes["gone"] = [(unit.module, unit.name) for unit in was]
+    if sum(map(len, changes.values())) > NAMED:
+        folders = Counter(provenance.part_of(module) for places in changes.values() for module, _ in places)
         listed = [f"{folder} ({number})" for folder, number in folders.most_common()]
         return f"{folders.total()} definitions have changed: in {', '.join(listed)}"
     listed = []
     for what, (one, several) in _VERBS.items():
-        names = [f"{name} ({module.removeprefix('fedrepro.').replace('.', '/')}.py)" for module, name in found[what]]
+        names = [f"{name} ({module.removeprefix('fedrepro.').replace('.', '/')}.py)" for module, name in changes[what]]
         if names:
             listed.append(f"{', '.join(names)} {several if len(names) > 1 else one}")
     return "; ".join(listed)
@@ -226,9 +226,9 @@ def _described(targets: Iterable[str]) -> list[Definition]:
 
 def _members(node: ast.stmt) -> dict[str, str]:
     """Return the code of each function of a class without its docstring; nothing for another statement."""
-    found = {}
-    for each in node.body if isinstance(node, ast.ClassDef) else ():
-        if isinstance(each, ast.FunctionDef):
-            body = each.body[1:] if ast.get_docstring(each) is not None else each.body
-            found[each.name] = "\n".join(map(ast.unparse, [each.args, *each.decorator_list, *body]))
-    return found
+    code = {}
+    for function in node.body if isinstance(node, ast.ClassDef) else ():
+        if isinstance(function, ast.FunctionDef):
+            body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+            code[function.name] = "\n".join(map(ast.unparse, [function.args, *function.decorator_list, *body]))
+    return code

@@ -1,6 +1,6 @@
 """Claim runs in flight, so that of all processes on a store one computes each run.
 
-A claim is a lock on one byte of `claims.lock`, beside the store's files, at the place that the run's key gives.
+A claim is a lock on one byte of `claims.lock`, next to the store's files, at the offset that the run's key gives.
 The system drops the locks of a process with the process, so what a killed one had claimed is free at once.
 """
 

@@ -126,13 +126,13 @@ def reached(starts: Iterable[Statement], aside: Collection[str]) -> list[Stateme
     return list(seen)
 
 
-def hash_of(starts: Iterable[Statement], aside: Collection[str], own: str = "") -> str:
+def hash_of(starts: Iterable[Statement], aside: Collection[str], source: str = "") -> str:
     """Return the SHA-256 of all code that some statements reach.
 
     Args:
         starts: where to begin.
         aside: dotted names of modules whose code does not count.
-        own: a normal form that is hashed too: code that is in no file.
+        source: a normal form that is hashed too: code that is in no file.
     """
     known = hashes(starts, aside)
     for _ in range(ROUNDS):
@@ -140,7 +140,7 @@ def hash_of(starts: Iterable[Statement], aside: Collection[str], own: str = "") 
             statement: _digest(statement.normalize(), *(known.get(target, "aside") for target in statement.references))
             for statement in known
         }
-    return _digest(own, *sorted(set(known.values())))
+    return _digest(source, *sorted(set(known.values())))
 
 
 def hashes(starts: Iterable[Statement], aside: Collection[str]) -> dict[Statement, str]:
@@ -226,7 +226,7 @@ def _stores(nodes: Iterable[ast.AST]) -> Iterator[str]:
         elif isinstance(node, ast.Lambda):
             continue
         elif isinstance(node, _COMPREHENSIONS):
-            # only an assignment expression leaves the scope of a comprehension
+            # Only an assignment expression leaves the scope of a comprehension.
             yield from (inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
         else:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
@@ -255,8 +255,8 @@ class _Normalizer:
 
         Args:
             node: a node, a list of nodes or a plain value.
-            scopes: what the names of the functions around it stand for, outermost first.
-            inside: what the names of the class body directly around it stand for.
+            scopes: what the names of the functions around it mean, outermost first.
+            inside: what the names of the class body directly around it mean.
             name_counts: whether the name of a function or class is part of its shape.
         """
         if isinstance(node, list):
@@ -285,7 +285,7 @@ class _Normalizer:
             shaped["body"] = self._shape(fields["body"], scopes, members or {"": []})
         elif isinstance(node, _COMPREHENSIONS):
             scopes = [*scopes, self._numbered(_stores(part.target for part in node.generators))]
-        # None, [] and no such field all mean "absent": which of them depends on the version of Python
+        # None, [] and no such field all mean "absent". It depends on the version of Python which of them it is.
         return [
             type(node).__name__,
             *(
@@ -310,7 +310,7 @@ class _Normalizer:
             self.statement.module.resolve(node.id, attributes) if known is None else follow(known, attributes)
         )
         if isinstance(target, Module):
-            # a module used as a value: everything in it may be meant
+            # If a module is used as a value, everything in it may be meant.
             parts = [bound for bound in target.bound.values() if isinstance(bound, Statement)]
             return ["module", *sorted(str(self._refer(part)) for part in dict.fromkeys(parts)), *rest]
         if isinstance(target, str):
@@ -336,7 +336,7 @@ class _Normalizer:
         return None
 
     def _scope(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, Any]:
-        """Return what the names bound by a function stand for: parameters themselves, locals numbers."""
+        """Return what the names bound by a function mean: parameters themselves, locals numbers."""
         a = node.args
         given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
         scope: dict[str, Any] = {each.arg: ["parameter", each.arg] for each in given}

@@ -77,7 +77,7 @@ def compute(runs: Sequence[Run], device: str = "cpu") -> list[Record]:
                 outputs = [{"error": told, "unavailable": isinstance(error, DataError), "lost": lost}]
         if device == "cuda":
             process.give_back()
-        if outputs is None:  # one of them alone must not fail the others
+        if outputs is None:  # one that fails must not fail the others
             return [record for run in runs for record in compute([run], device)]
         batch = records.batch_of(runs, time.perf_counter() - start)
         return [records.record(run, device, batch, output) for run, output in zip(runs, outputs, strict=True)]
@@ -155,9 +155,9 @@ def compute_all(
         device = executors.resolved(device)
     methods = {(run.task, run.method) for runs in batches for run in runs}
     entries = {method: registry.find(*method) for method in methods}
-    # What was written in a notebook or inside a function, worker processes cannot import.
+    # Worker processes cannot import code that was written in a notebook or inside a function.
     here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
-    # Nor have they seen a graph registered by hand, which datasets, if loaded at all, knows.
+    # They have not seen graphs registered by hand either. The module datasets knows these, if it is loaded at all.
     graphs: Any = getattr(sys.modules.get("fedrepro.data.datasets"), "_own", {})
     by_hand = {name for name in graphs if registry.generator(name) is None}
     here = here or any(run.dataset in by_hand for runs in batches for run in runs)
@@ -166,7 +166,7 @@ def compute_all(
         told = "graphs, methods or functions that were registered by hand or written in a notebook"
         why = f"other machines cannot import {told}"
     by_place = {place: [runs for runs in batches if _placed(runs, device) == place] for place in ("cuda", "cpu")}
-    most = workers or (2 if by_place["cuda"] else executors.cores())  # a GPU has a process of its own
+    most = workers or (2 if by_place["cuda"] else executors.cores())  # a GPU has a separate process
     several = local and len(batches) > 1 and most > 1
     if several and not here and (script := progress_.unguarded()):
         here = True
@@ -179,13 +179,13 @@ def compute_all(
         while left:
             elsewhere = []
             for runs in left:
-                mine, theirs = claim(runs)
-                bar.update(len(runs) - len(mine) - len(theirs))
+                claimed, theirs = claim(runs)
+                bar.update(len(runs) - len(claimed) - len(theirs))
                 if theirs:
                     elsewhere.append(theirs)
-                if mine:
+                if claimed:
                     bar.set_description_str("", refresh=False)
-                    yield _Group(mine, _placed(mine, device), entries)
+                    yield _Group(claimed, _placed(claimed, device), entries)
             if left := elsewhere:
                 bar.set_description_str("waiting for another process")
                 yield None
@@ -233,11 +233,11 @@ def execute(
 ) -> DataFrame:
     """Compute the runs that the store lacks, and return the frame of all that it then has (`Store.frame`).
 
-    Of several processes that want the same run one computes it, and the others take it from the store. If that one is
+    If several processes want the same run, one computes it, and the others take it from the store. If that one is
     killed, another takes over.
 
-    Seeds 0, 1, ... over all cells, small graphs first. Each record is in the store as soon as its run is
-    finished, so that an interruption loses only what was being computed.
+    The runs of seed 0 of all cells come first, then those of seed 1, and so on, small graphs first. Each record is
+    in the store as soon as its run is finished, so that an interruption loses only what was being computed.
 
     Args:
         runs: what is wanted; one asked for twice is computed once.
@@ -251,9 +251,9 @@ def execute(
             computed on the CPU.
         progress: show the time left, see `fedrepro.runs.progress`.
         workers: runs computed at once; default `$FEDREPRO_WORKERS`, else the number of cores.
-        side_by_side: how many training runs that differ in seed alone are trained as one batch; by default one on the
+        side_by_side: how many training runs that differ only in seed are trained as one batch; by default one on the
             CPU and `SEEDS_ON_GPU` on a GPU. `auto` is as many as `seeds_in_cache` says, or `SEEDS_ON_GPU`. Side by side
-            a run is what it is alone up to rounding.
+            a run gives the same numbers as by itself, up to rounding.
         retry: compute runs again that failed before.
         strict: raise if a graph cannot be had, instead of leaving its runs out.
         again: keys of runs to compute although the store has them, such as those of `verification.stale`. The new
@@ -262,9 +262,9 @@ def execute(
 
     Returns:
         The frame. Its last column `note`, if there is one, says which runs are no better than a constant prediction.
-        In its `attrs` two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the runs whose graph
-        cannot be had. Of those that failed, runs that a GPU could not compute, for want of memory or since it broke, or
-        whose code was edited after this process had imported it, are not stored, and are computed the next time.
+        Its `attrs` have two lists of `{"key", "run", "error"}`: `failed`, and `unavailable` for the runs whose graph
+        cannot be had. A failed run is not stored, and is computed the next time, if a GPU could not compute it, for
+        want of memory or since it broke, or if its code was edited after this process had imported it.
 
     Raises:
         ArgumentError: an argument has a wrong type or is out of range, a run to be computed has a name or an option
@@ -355,7 +355,7 @@ def execute(
 
 
 def _check_names(runs: Iterable[Run]) -> None:
-    """Raise unless every name and option is known. Of runs that differ in seed alone one is looked at."""
+    """Raise unless every name and option is known. Among runs that differ only in seed, one is looked at."""
     cells = {(r.task, r.method, r.dataset, r.prepare, r.split, r.partition, r.options): r for r in runs}
     for run in cells.values():
         if run.task == "train" or run.dataset or run.partition:
@@ -386,11 +386,11 @@ def _batches(runs: Sequence[Run], side_by_side: int | str) -> list[list[Run]]:
 
 
 def seeds_in_cache(run: Run) -> int:
-    """Return how many seeds of a training run are worth training side by side on a CPU; at least 1.
+    """Return how many seeds of a training run to train side by side on a CPU; at least 1.
 
-    As many as have their weights and Adam's two moments in `CACHE` together. Counted are the weights of the first
-    layer, one of `features` times `hidden` for each client, which is nearly all of them on graphs with many features.
-    One for a graph whose features are not listed in `SHAPES`.
+    The weights of these seeds and Adam's two moments fit into `CACHE` together. The weights of the first layer are
+    counted, `features` times `hidden` for each client, which are nearly all weights on graphs with many features.
+    The number is 1 for a graph whose features are not listed in `SHAPES`.
     """
     shape = SHAPES.get(whole(run.dataset))
     hidden = run.options.get("hidden", HIDDEN)

@@ -63,11 +63,11 @@ def resolved(device: str) -> str:
         return device
     import torch
 
-    found = torch.cuda.is_available()
-    require(found or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
-    if not found and has_driver():
+    has_gpu = torch.cuda.is_available()
+    require(has_gpu or device == "auto", "device", "'auto' or 'cpu' where no GPU is found", device)
+    if not has_gpu and has_driver():
         _say_why_not(torch.__version__, torch.version.cuda)
-    return "cuda" if found else "cpu"
+    return "cuda" if has_gpu else "cpu"
 
 
 @cache
@@ -95,8 +95,8 @@ def gpus() -> list[str]:
 def at_once(device: str, engine: str = "local") -> int:
     """Return how many notebooks run at once by default: `NOTEBOOKS` a GPU where they compute on one, else a few.
 
-    Of notebooks that share a GPU one computes on it, and the others read the store and draw. Elsewhere there is one
-    more than cores, since each waits for its kernel to begin and to end.
+    If notebooks share a GPU, one computes on it, and the others read the store and draw. Without a GPU there is one
+    notebook more than cores, since each waits for its kernel to begin and to end.
     """
     # Importing torch takes seconds, and is not needed to know that a machine has no GPU.
     elsewhere = engine != "local" or device == "cpu" or (device == "auto" and not has_driver())
@@ -245,7 +245,7 @@ class Slurm(Executor):
     """Jobs of submitit as futures. A cancelled future cancels its job. Logs go to `data/slurm`, which all nodes see.
 
     Args:
-        folder: another place for the logs.
+        folder: another folder for the logs.
         cluster: as `submitit.AutoExecutor` takes it; `local` runs without Slurm.
         parameters: as `submitit.AutoExecutor.update_parameters` takes them.
 

@@ -1,4 +1,4 @@
-"""Read of a store what commands count, without the results: an index, which is kept until a file changes."""
+"""Read the parts of a store that commands count, without the results, as an index that is kept until a file changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LATER = ("code", "commit", "merged")  # which older records lack
 class Index(Store):
     """A store for reading whose records have no result, but for what verifications found.
 
-    Of the run a record has only task, method, data set and, as its only option, the model, which `verification.stale`
+    The run of a record has only task, method, data set and, as its only option, the model, which `verification.stale`
     asks for. `sum` is the CRC-32 of its line.
 
     Raises:

@@ -39,9 +39,9 @@ class Lane:
         groups: drawn one by one, when a worker is free; None says that there is none for the moment. Lanes may share
             them.
         workers: groups in flight at most.
-        executor: None for processes of the lane's own, or for this process with one worker.
+        executor: None for new processes, or for this process with one worker.
         gpu: the GPU that its processes see, as `executors.gpus` names it.
-        apart: whether one worker is a process of its own, too.
+        apart: whether one worker is a separate process, too.
         lent: whether the executor is somebody else's, who goes on with it; any other ends with the lane.
     """
 
@@ -83,7 +83,7 @@ class Lane:
             return self.current.submit(work, group), self.current
 
     def replace(self, broken: Executor) -> None:
-        """Take new processes in place of a broken pool, or of this process if its GPU no longer works."""
+        """Take new processes instead of a broken pool, or of this process if its GPU no longer works."""
         own = broken is not self.given or isinstance(broken, ProcessPoolExecutor)
         if broken is self.current and own:
             broken.shutdown(wait=False)
@@ -129,8 +129,8 @@ def gather(
 ) -> None:
     """Compute `work(group)` for the groups of all lanes and give each result to `keep` as soon as it is there.
 
-    A group whose worker was lost is computed again at the end, alone, so that the one which breaks
-    workers is told from those it took with it; after three attempts `keep` gets the error.
+    A group whose worker was lost is computed again at the end by itself, so that the one which breaks
+    workers is told from the groups that were lost with it; after three attempts `keep` gets the error.
 
     Args:
         work: a function worker processes can import.

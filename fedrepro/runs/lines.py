@@ -31,7 +31,7 @@ _LENGTH = len(_MARK) + 8 + len(_END)
 
 
 class Fault(NamedTuple):
-    """A place in the store where something is wrong: file, number of the line (0 for the whole entry), and what."""
+    """A fault in the store: file, number of the line (0 for the whole entry), and what is wrong there."""
 
     file: str
     line: int
@@ -148,13 +148,13 @@ def fits(record: Record) -> bool:
 
 def flat(result: Record, before: str = "") -> Record:
     """Return the values of nested dictionaries, with their names joined by dots."""
-    found: Record = {}
+    flattened: Record = {}
     for name, value in result.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{before}{name}.")
+            flattened |= flat(value, f"{before}{name}.")
         else:
-            found[before + name] = value
-    return found
+            flattened[before + name] = value
+    return flattened
 
 
 def hashable(value: Any) -> Any:

@@ -24,8 +24,8 @@ def merge(folder: Path | str, store: Store) -> Merged:
     """Append the finished records of another store that this one lacks, by key, to the files of the same names.
 
     A record that is stale here is replaced by one of the code as it is now, whatever the clocks of the machines say:
-    the new one comes into the file of the old, and has the time at which it was merged. What is torn or damaged there
-    is refused, and so is a record whose key is not that of its run and version.
+    the new one comes into the file of the old, and has the time at which it was merged. Lines that are torn or damaged
+    there are refused, and so is a record whose key is not that of its run and version.
 
     Args:
         folder: of the other store, or one in which `results` is that folder, such as `build/fresh`.

@@ -1,4 +1,4 @@
-"""Say of finished runs what a reader of their frame would miss: failures, old code, constant predictions."""
+"""Report what a reader of a frame of finished runs would miss: failures, old code, constant predictions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def constant(frame: DataFrame) -> list[str]:
 def edited(results: Sequence[Record]) -> list[str]:
     """Return a line for each method or graph registered by hand that has changed since some results were computed.
 
-    Of the package's own methods `fedrepro status` tells this.
+    `fedrepro status` tells the same about methods of the package.
     """
     own = [record for record in results if registry.by_hand(*cell_of(record)[:2])]
     now = {cell: provenance.current(*cell) for cell in {cell_of(record) for record in own}}
@@ -76,8 +76,8 @@ def edited(results: Sequence[Record]) -> list[str]:
 
 def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
     """Return the results on a graph registered by hand that is another one now."""
-    own = [record for record in results if record.get("data") and whole(cell_of(record)[2]) not in SHAPES]
-    if not own:
+    registered = [record for record in results if record.get("data") and whole(cell_of(record)[2]) not in SHAPES]
+    if not registered:
         return []
     from fedrepro.data import datasets  # takes long to import
 
@@ -87,8 +87,8 @@ def _on_other_graphs(results: Sequence[Record]) -> list[Record]:
             datasets.load(name, seed)
         return provenance.data(name, seed)
 
-    known = {place: now(*place) for place in {_graph(record) for record in own}}
-    return [record for record in own if known[_graph(record)] not in ("", record["data"])]
+    known = {graph: now(*graph) for graph in {_graph(record) for record in registered}}
+    return [record for record in registered if known[_graph(record)] not in ("", record["data"])]
 
 
 def _graph(record: Record) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from fedrepro.runs.run import Run
 def check(run: Run) -> None:
     """Raise unless each option of a run that does not train is known and has the right type.
 
-    Torch is imported only where the function trains a method, whose options the run may have besides.
+    Torch is imported only where the function trains a method, whose options the run may have, too.
 
     Raises:
         ArgumentError: the message names the option, what is allowed, and what was given.
@@ -49,11 +49,11 @@ def _check_training(run: Run, entry: registry.Entry, others: dict[str, Any]) -> 
     """Raise unless the method that a function trains takes all other options of a run."""
     from fedrepro.runs import tasks
 
-    own = entry.options or {}
-    method = str(run.options.get("of", own.get("of"))) if entry.trains == "of" else entry.trains
+    declared = entry.options or {}
+    method = str(run.options.get("of", declared.get("of"))) if entry.trains == "of" else entry.trains
     trained = run.replace(task="train", method=method, options=others)
     try:
         tasks.method(trained, tasks.FEATURES, tasks.CLASSES)
     except ArgumentError as error:
-        besides = f" {run.method} itself takes {', '.join(map(repr, own))}." if own else ""
+        besides = f" {run.method} itself takes {', '.join(map(repr, declared))}." if declared else ""
         raise ArgumentError(f"{error}{besides}") from None

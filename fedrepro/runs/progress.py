@@ -46,8 +46,8 @@ def bar(total: int, shown: bool = True) -> Any:
 def unguarded() -> str:
     """Return the path of the script that runs, if worker processes would run it a second time, else nothing.
 
-    A spawned process imports the script. Where its work is not below `if __name__ == "__main__":`, it would begin anew.
-    A guard elsewhere in the script does not help: what counts is the line that called us.
+    A spawned process imports the script. Its work would begin anew if it is not below `if __name__ == "__main__":`.
+    A guard elsewhere in the script does not help. Only the line that called this package counts.
     """
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)

@@ -54,8 +54,8 @@ def fingerprint(task: str, method: str, dataset: str = "") -> str:
     Raises:
         ArgumentError: nothing of this name is registered for the task.
     """
-    begins, own = starts(task, method, dataset)
-    return hash_code(*begins, own=own)
+    begins, source = starts(task, method, dataset)
+    return hash_code(*begins, source=source)
 
 
 def current(task: str, method: str, dataset: str = "") -> str:
@@ -68,9 +68,9 @@ def current(task: str, method: str, dataset: str = "") -> str:
 def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
     """Return a short hash of each part of the code behind a method: of `engine`, `data`, `papers/fedgat` and so on.
 
-    Where a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
+    If a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
     """
-    begins, own = starts(task, method, dataset)
+    begins, source = starts(task, method, dataset)
 
     def compute() -> dict[str, str]:
         by_part: dict[str, list[str]] = {}
@@ -78,7 +78,7 @@ def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
             by_part.setdefault(part_of(statement.module.name), []).append(digest)
         return {part: _short(*sorted(by_part[part])) for part in sorted(by_part)}
 
-    return _kept("parts", begins, compute) | ({"notebook": _short(own)} if own else {})
+    return _kept("parts", begins, compute) | ({"notebook": _short(source)} if source else {})
 
 
 def part_of(module: str) -> str:
@@ -90,8 +90,8 @@ def part_of(module: str) -> str:
 def data(dataset: str, seed: int = 0) -> str:
     """Return the first 16 characters of one SHA-256 of the checksums of all files of a real graph.
 
-    Of a graph registered by hand it is that of the graph, as it was last loaded with a seed. It is empty for a graph
-    that this package makes, and where no checksum of a file is published or recorded.
+    For a graph registered by hand it is the hash of the graph as it was last loaded with a seed. It is empty for a
+    graph that this package makes, and where no checksum of a file is published or recorded.
     """
     if dataset not in SHAPES and not dataset.endswith("~incomplete"):
         own: Any = sys.modules.get("fedrepro.data.own")  # which whoever registers a graph has loaded
@@ -114,14 +114,14 @@ def starts(task: str, method: str, dataset: str) -> tuple[list[str], str]:
     That is in a notebook, a script or a module of the user's; functions that it calls there do not count.
     """
     target = registry.find(task, method).target
-    found = [registry.TRAIN] if task == "train" else []
-    found += [generator] if (generator := registry.generator(dataset)) else []
+    targets = [registry.TRAIN] if task == "train" else []
+    targets += [generator] if (generator := registry.generator(dataset)) else []
     if not _is_own(target):
-        return [*found, target], ""
+        return [*targets, target], ""
     with suppress(ImportError, AttributeError):  # a module that is not here, as on another machine
-        own, bases = _written_here(registry.load(task, method))
-        return [*found, *bases], own
-    return [*found, target], ""
+        source, bases = _written_here(registry.load(task, method))
+        return [*targets, *bases], source
+    return [*targets, target], ""
 
 
 def _is_own(module: str) -> bool:
@@ -138,7 +138,7 @@ class CodeChangedError(FedreproError):
 def require_unchanged(task: str, method: str, dataset: str) -> None:
     """Import a method, and raise if a file with code of its fingerprint has changed since the package was imported.
 
-    Where none has, the fingerprint is that of what was imported, whatever happens to the files later. Only a module
+    If none has, the fingerprint is that of what was imported, whatever happens to the files later. Only a module
     that a function imports when it is called may be read later.
 
     Raises:
@@ -165,16 +165,16 @@ def _module_of(file: str) -> str:
 
 
 @cache
-def hash_code(*targets: str, own: str = "") -> str:
+def hash_code(*targets: str, source: str = "") -> str:
     """Return the hash of all that definitions `"module:name"` reach, and of some source.
 
-    It is computed once a process, and without `own` not before a file of the package has changed.
+    It is computed once a process, and without `source` not before a file of the package has changed.
     """
 
     def compute() -> str:
-        return codehash.hash_of(definitions(targets), ASIDE, own)
+        return codehash.hash_of(definitions(targets), ASIDE, source)
 
-    return compute() if own else _kept("fingerprints", targets, compute)
+    return compute() if source else _kept("fingerprints", targets, compute)
 
 
 def _kept(what: str, targets: Iterable[str], compute: Callable[[], T]) -> T:
@@ -212,7 +212,7 @@ def _source(item: Any) -> str:
         return codehash.normalize_source(textwrap.dedent(inspect.getsource(item)))
     if not inspect.isclass(item):
         return ""
-    # Python finds no source for a class of a notebook, only for its functions
+    # Python finds no source for a class of a notebook, only for the functions of the class.
     parts = [getattr(part, "fget", part) for part in vars(item).values()]
     return "\n".join(_source(part) for part in parts if inspect.isfunction(part))
 
@@ -284,21 +284,21 @@ def _machine() -> dict[str, Any]:
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 def _processor() -> str:
     """Return name, family and model, as virtual machines give one name to processors that round differently."""
     with suppress(OSError):
         block = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
-        found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
-        if "model name" in found:
-            kind = [f"{short} {found[name]}" for name, short in _KIND.items() if name in found]
-            return f"{found['model name']} ({', '.join(kind)})" if kind else found["model name"]
+        fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
+        if "model name" in fields:
+            kind = [f"{short} {fields[name]}" for name, short in _KIND.items() if name in fields]
+            return f"{fields['model name']} ({', '.join(kind)})" if kind else fields["model name"]
     return platform.processor()
 
 

@@ -22,7 +22,7 @@ def describe(error: BaseException) -> str:
 def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str, Any]) -> Record:
     """Return the record of a run; `output` holds `result` and perhaps `series` and `chunk`, or else `error`."""
     failed = next((status for status in ("unavailable", "lost") if output.get(status)), "failed")
-    made: Record = {
+    entry: Record = {
         "key": run.key,
         "run": run.to_dict(),
         "version": registry.find(run.task, run.method).version,
@@ -31,8 +31,8 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
         "result": output.get("result", {}),
     }
     if "series" in output:
-        made["series"] = output["series"]
-    return made | {
+        entry["series"] = output["series"]
+    return entry | {
         "fingerprint": provenance.fingerprint(run.task, run.method, run.dataset),
         "code": provenance.parts(run.task, run.method, run.dataset),
         "commit": provenance.loaded_commit(),
@@ -68,7 +68,7 @@ def now() -> str:
 
 
 def in_force(record: Record, before: tuple[str, str, int] | None) -> Record:
-    """Return a record so that a store serves it in the place of an earlier one, see `Store.age`.
+    """Return a record so that a store serves it instead of an earlier one, see `Store.age`.
 
     The clock of the machine that computed the earlier one may have been ahead.
     """

@@ -2,7 +2,7 @@
 
 A record is one line, which ends in a checksum (`fedrepro.runs.lines`). It is written whole, under a lock that processes
 share, and is on the disk before the call returns; so a process killed at any moment leaves at most one torn last line.
-What is torn or damaged is named (`Store.faults`) and left out, never fatal, and closed off by the next append.
+A torn or damaged line is named (`Store.faults`) and left out, never fatal, and closed off by the next append.
 Reading takes no lock and creates nothing.
 """
 
@@ -51,7 +51,7 @@ class _File:
 
 
 class Store:
-    """Records by the key of their run. Of several with one key that is served which was finished or merged last.
+    """Records by the key of their run. If several have one key, the store serves the one finished or merged last.
 
     Args:
         folder: where the files are; default `paths.store()`. It need not exist before something is written.
@@ -106,15 +106,15 @@ class Store:
                     break
 
     def _present(self) -> dict[str, os.stat_result]:
-        found, self._odd = {}, []
+        present, self._odd = {}, []
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in sorted((each for each in entries if each.name.endswith(".jsonl")), key=lambda each: each.name):
                 if os.path.isfile(entry):
-                    found[entry.name] = entry.stat()
+                    present[entry.name] = entry.stat()
                 elif os.path.lexists(entry):  # else it was removed just now
                     what = "folder" if os.path.isdir(entry) else "link to no file" if entry.is_symlink() else "pipe"
                     self._odd.append(Fault(entry.name, 0, f"is a {what}"))
-        return found
+        return present
 
     def _read(self, path: Path, file: _File) -> bool:
         """Take what is new in a file. If it is not the file that was read before, take nothing and return False."""
@@ -306,16 +306,16 @@ class Store:
     def check(self) -> list[Fault]:
         """Return all that is wrong with the store.
 
-        Beside `faults` and `unsealed` these are records whose key is not that of their run, or whose environment is
+        Next to `faults` and `unsealed` these are records whose key is not that of their run, or whose environment is
         described nowhere.
         """
-        found = [*self.faults, *self.unsealed]
+        faults = [*self.faults, *self.unsealed]
         for (_, file, number), record in (*self._done.values(), *self._failed.values()):
             if not lines.fits(record):
-                found.append(Fault(file, number, "has a key that is not its run's"))
+                faults.append(Fault(file, number, "has a key that is not its run's"))
             if record.get("environment") not in self.environments:
-                found.append(Fault(file, number, f"has an environment that {ENVIRONMENTS} does not describe"))
-        return sorted(found)
+                faults.append(Fault(file, number, f"has an environment that {ENVIRONMENTS} does not describe"))
+        return sorted(faults)
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:

@@ -33,12 +33,12 @@ def graph(run: Run) -> Data:
 
 def federation(runs: Sequence[Run], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Federation:
     """Return the federations of runs that differ only in their seed, side by side."""
-    made = []
+    federations = []
     for run in runs:
         data = graph(run)
         parts = partition.divide(data, run.partition or "single", run.clients, run.seed)
-        made.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
-    return made[0] if len(made) == 1 else Federation.stack(made)
+        federations.append(Federation.of(data, parts, run.seed, device=device, dtype=dtype))
+    return federations[0] if len(federations) == 1 else Federation.stack(federations)
 
 
 def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any]]:
@@ -72,8 +72,8 @@ def method(run: Run, features: int, classes: int) -> tuple[Method, dict[str, Any
 def check(run: Run) -> None:
     """Raise unless each name in a run, and each option of a training run, is known and has a sound value.
 
-    Nothing is loaded or trained. What depends on the graph, such as whether it has so many nodes, is told when it is
-    loaded. The options of another task are checked by `fedrepro.runs.options`.
+    Nothing is loaded or trained. Conditions on the graph, such as its number of nodes, are checked when it is loaded.
+    The options of another task are checked by `fedrepro.runs.options`.
 
     Raises:
         ArgumentError: the message names the field or the option, what is allowed, and what was given.
@@ -92,7 +92,7 @@ def check(run: Run) -> None:
 def _check_class(run: Run) -> None:
     """Raise unless a run's method is a dataclass derived from `Method` that has the options which the class declares.
 
-    What trains does not come here, so that this is no part of its code.
+    Training does not call this function, so that it is no part of the code of a method.
     """
     kind = registry.load("train", run.method)
     derived = is_dataclass(kind) and (not isinstance(kind, type) or issubclass(kind, Method))  # FedStruct is a choice
@@ -149,13 +149,13 @@ def train(runs: Sequence[Run], device: str = "cpu") -> list[dict[str, Any]]:
     """
     for run in runs[1:]:
         require(run.replace(seed=runs[0].seed) == runs[0], "runs", "alike but for their seed", run)
-    made = [federation(runs, device)]
-    labelled = torch.bincount(made[0].run, made[0].count("train"), minlength=len(runs))
+    given = [federation(runs, device)]
+    labelled = torch.bincount(given[0].run, given[0].count("train"), minlength=len(runs))
     allowed = "'public', or percentages such as '10/10/80', with training nodes at the clients"
     require(bool((labelled > 0).all()), "split", allowed, runs[0].split)
-    chosen, loop = method(runs[0], made[0].features, made[0].classes)
-    # Popped, so that what a method replaces at its start does not stay in memory beside it.
-    history, fed, state = train_federation(chosen, made.pop(), int(loop["rounds"]))
+    chosen, loop = method(runs[0], given[0].features, given[0].classes)
+    # The list is emptied, so that a federation which the method replaces at its start does not stay in memory.
+    history, fed, state = train_federation(chosen, given.pop(), int(loop["rounds"]))
     facts = chosen.facts(fed, state)
     return [_outcome(history, fed, facts, number, loop, len(runs)) for number in range(len(runs))]
 

@@ -1,4 +1,4 @@
-"""How much a result may change on another machine: as much as rounding was measured to move it, and little else."""
+"""Tell how much a result may change on another machine: little more than rounding was measured to move it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def part(at: str) -> str:
     """Return of which part of a result a field is.
 
     `before.best.val_f1` and `after.best.test_f1` are of the part `best f1`, `before.last.test` is of `last accuracy`,
-    and what is no score is of its first name, as `facts` or `traffic`.
+    and any value that is no score is of its first name, such as `facts` or `traffic`.
     """
     first, *more = at.split(".")
     if first not in ("before", "after") or len(more) < 2:
@@ -40,5 +40,5 @@ def version(method: str) -> str:
 
 @cache
 def measured() -> dict[tuple[str, str], float]:
-    """Return how far rounding alone moved results, as root mean square over runs, by method and part."""
+    """Return how far rounding by itself moved results, as root mean square over runs, by method and part."""
     return {(row["method"], row["part"]): float(row["moved"]) for row in paths.read_csv(MOVED)}

@@ -2,8 +2,8 @@
 
 The engine trains the clients of several seeds as one stack. A hook that reduces over the first dimension without a look
 at `fed.run` mixes the seeds, and nothing would fail. So the first two runs of a batch are trained for a few rounds side
-by side and alone, and what their weights moved is compared. Nor would anything fail where a loader gives graphs of
-other features or classes for other seeds: the stack has one model, of the first one's sizes.
+by side and one by one, and what their weights moved is compared. Nothing would fail either if a loader gave graphs of
+other features or classes for other seeds, since the stack has one model, of the first graph's sizes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LARGEST = 0.05  # share of a run's movement by which it may differ, for rounding
 
 
 def check(runs: Sequence[Run]) -> None:
-    """Raise unless training runs that differ in seed alone can be trained side by side.
+    """Raise unless training runs that differ only in seed can be trained side by side.
 
     Methods and graphs of the package are not tried.
 
     Raises:
         ArgumentError: a hook of the method returns what the engine cannot use; the message names the hook.
-        SeedsMixedError: the runs of a batch come out otherwise than alone, or their graphs have other sizes; there is a
-            warning, too.
+        SeedsMixedError: the runs of a batch give other numbers than one by one, or their graphs have other sizes; there
+            is a warning, too.
     """
     if len(runs) > 1 and datasets.by_hand(runs[0].dataset):
         _check_graphs(runs)
@@ -72,7 +72,7 @@ class SeedsMixedError(FedreproError):
 
 
 def _trained(runs: Sequence[Run]) -> tuple[State, Trained]:
-    """Return the first and the last state of a few rounds of runs that differ in seed alone."""
+    """Return the first and the last state of a few rounds of runs that differ only in seed."""
     fed = tasks.federation(runs)
     method = tasks.method(runs[0], fed.features, fed.classes)[0]
     started: list[State] = []
@@ -85,11 +85,11 @@ def _checked(method: Method, started: list[State]) -> Method:
     kind: Any = type(method)
 
     def start(self: Any, fed: Federation) -> tuple[Federation, State]:
-        found = kind.start(self, fed)
-        pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], State)
-        require(pair, f"start of {kind.__name__}", "a federation and a State", found)
-        started.append(found[1])
-        return found[0], found[1]
+        returned = kind.start(self, fed)
+        pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], State)
+        require(pair, f"start of {kind.__name__}", "a federation and a State", returned)
+        started.append(returned[1])
+        return returned[0], returned[1]
 
     def local_loss(self: Any, weights: Weights, fed: Federation, *rest: Any, **named: Any) -> Tensor:
         loss: Tensor = kind.local_loss(self, weights, fed, *rest, **named)
@@ -99,29 +99,29 @@ def _checked(method: Method, started: list[State]) -> Method:
         return loss
 
     def aggregate(self: Any, state: State, update: Update) -> State:
-        found: State = kind.aggregate(self, state, update)
-        require(isinstance(found, State), f"aggregate of {kind.__name__}", "a State", found)
-        for name, w in found.shared.items():
+        returned: State = kind.aggregate(self, state, update)
+        require(isinstance(returned, State), f"aggregate of {kind.__name__}", "a State", returned)
+        for name, w in returned.shared.items():
             allowed = f"one tensor for each of the {update.fed.runs} runs, of shape {tuple(state.shared[name].shape)}"
             require(
                 w.shape == state.shared[name].shape, f"aggregate of {kind.__name__}, {name}", allowed, tuple(w.shape)
             )
-        return found
+        return returned
 
     hooks = {hook.__name__: hook for hook in (start, local_loss, aggregate)}
     built: Any = object.__new__(type(kind.__name__, (kind,), hooks))
     built.__dict__.update(method.__dict__)  # a frozen dataclass cannot be filled otherwise
-    found: Method = built
-    return found
+    checked: Method = built
+    return checked
 
 
 def _of_run(trained: tuple[State, Trained], number: int) -> list[tuple[Tensor, Tensor]]:
     """Return the weights of one run, at the start and at the end."""
     first, (_, fed, last) = trained
-    mine = fed.run == number
+    of_run = fed.run == number
     shared = [(first.shared[name][number], w[number]) for name, w in last.shared.items() if name in first.shared]
     return shared + [
-        (first.personal[name][mine], w[mine]) for name, w in last.personal.items() if name in first.personal
+        (first.personal[name][of_run], w[of_run]) for name, w in last.personal.items() if name in first.personal
     ]
 
 

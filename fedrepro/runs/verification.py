@@ -17,9 +17,9 @@ from fedrepro import registry
 from fedrepro.data.shapes import SHAPES, whole
 from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, require
 from fedrepro.runs import executors, provenance, tolerances
-from fedrepro.runs.derived import findings, levels, means, of_store
+from fedrepro.runs.derived import findings, of_store
 from fedrepro.runs.execute import compute_all
-from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
+from fedrepro.runs.lines import Record, cell_of, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -35,10 +35,10 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
     """Return the finished records whose code has changed since and which no verification has cleared.
 
     A record is cleared if, with the code as it is now, runs of its task, method and data set that other code had
-    computed were recomputed, all of them agreed, and at least one was of its model. Where those of its model agree only
+    computed were recomputed, all of them agreed, and at least one was of its model. If those of its model agree only
     as far as rounding moves the method, `SEVERAL` must, or all that there are. A difference that was found under other
-    tolerances is to be judged again. Other options are not asked for: what they alone compute is told by the tests of
-    the method. Nor is it asked which older code computed the record, if several have.
+    tolerances is to be judged again. Other options need not be the same, since the tests of a method cover the code
+    that only they reach. If several older codes computed records, they are not told apart.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -55,9 +55,9 @@ def _judge(store: Store) -> Callable[[Record], bool]:
 
     kept: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for record in findings(store):
-        found = record["result"]
-        if found["verdict"] != "differs" or found.get("tolerances") == tolerances.version(found["cell"][1]):
-            kept[(*found["cell"], record["fingerprint"])].append({"was": was(record), **found})
+        result = record["result"]
+        if result["verdict"] != "differs" or result.get("tolerances") == tolerances.version(result["cell"][1]):
+            kept[(*result["cell"], record["fingerprint"])].append({"was": was(record), **result})
     now = cache(provenance.current)
 
     def holds(record: Record) -> bool:
@@ -67,10 +67,10 @@ def _judge(store: Store) -> Callable[[Record], bool]:
             return is_finding(record)
         if record["fingerprint"] == code:
             return True
-        found, family = kept.get((*cell, code), ()), _family(record)
-        agree = all(one["verdict"] in ("identical", "close") for one in found)
+        recomputed, family = kept.get((*cell, code), ()), _family(record)
+        agree = all(one["verdict"] in ("identical", "close") for one in recomputed)
         # A result of today's own code, recomputed elsewhere, says nothing of older code.
-        said = [one for one in found if one["was"] != code and family_of.get(one["verified"]) == family]
+        said = [one for one in recomputed if one["was"] != code and family_of.get(one["verified"]) == family]
         return agree and _cleared(said, stored[family])
 
     return holds
@@ -98,40 +98,6 @@ def _cleared(findings: Collection[Mapping[str, Any]], stored: int) -> bool:
     return near or len({found["verified"] for found in findings}) >= max(1, min(SEVERAL, stored))
 
 
-def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
-    """Count how many of some runs are done, stale, failed or missing, see `statuses`."""
-    return statuses(store, {"": {run.key: (run.task, run.method, run.dataset) for run in runs}})[""]
-
-
-def statuses(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str, dict[str, Any]]:
-    """Count, for each of several exhibits, how many of its runs are done, stale, failed or missing.
-
-    Args:
-        wanted: by name of the exhibit, the keys of its runs with their task, method and data set.
-
-    Returns:
-        For each name `wanted`, `done`, `stale` (of those done), `missing` (wanted and not done), `failed` (of those
-        missing), and `seconds_missing`: the mean of the store for the same data set and method, else for the method,
-        else for all, summed over the missing runs; None where the store is empty.
-    """
-    like, holds = means(store), _judge(store)
-
-    def one(cells: Mapping[str, Cell]) -> dict[str, Any]:
-        done = list(store.records(cells))
-        missing = [key for key in cells if key not in store]
-        seconds = [next((like[level] for level in levels(cells[key]) if level in like), None) for key in missing]
-        return {
-            "done": len(done),
-            "wanted": len(cells),
-            "stale": sum(not holds(record) for record in done),
-            "failed": sum(store.failure(key) is not None for key in missing),
-            "missing": len(missing),
-            "seconds_missing": None if None in seconds else sum(time for time in seconds if time is not None),
-        }
-
-    return {name: one(cells) for name, cells in wanted.items()}
-
-
 def verify(
     store: Store,
     n: int | None = 5,
@@ -149,8 +115,8 @@ def verify(
     Stale ones come first, of as many methods, data sets and models as possible, then a random sample. Benchmarks are
     left out. A finding is stored in `verify.jsonl` as soon as its run is computed, and a pass clears staleness.
 
-    Seconds and whatever stands under `timing` are not compared. Where versions, machine, threads and chunk are the
-    same, everything else must be the same to the last bit. Elsewhere numbers other than losses may differ by 0.01 (of
+    Seconds and all values under `timing` are not compared. If versions, machine, threads and chunk are the same,
+    everything else must be the same to the last bit. Otherwise numbers other than losses may differ by 0.01 (of
     their size, if that is above 1), and by 0.003 in the mean over three or more runs of a method on a data set. Whole
     numbers of a training run are not compared there, since they are rounds and what is counted without training.
 
@@ -161,15 +127,15 @@ def verify(
     Args:
         store: where the runs are.
         n: how many; None verifies all.
-        seed: of the sample.
+        seed: the seed of the sample.
         cheapest: take the records that took the fewest seconds first, instead of random ones.
-        budget: minutes after which nothing new is started. Nor is a run started that, with those beside it, took more
-            time when it was stored than is left now; shorter ones take its place.
+        budget: minutes after which nothing new is started. A run is not started if it, and the runs computed with it,
+            took more time than is left; shorter ones are computed instead.
         progress, workers: as for `execute`.
         device: `own` computes a record where it was computed, on the CPU or on a GPU; `auto`, `cpu` or `cuda` all of
             them there. Without a GPU records of one are computed on the CPU, which a warning says.
-        before: called with the number of runs that were chosen, and the seconds that they, with those beside them, took
-            when they were stored, unless there are none.
+        before: called with the number of runs that were chosen, and the seconds that they, and the runs computed with
+            them, took when they were stored; not called if there are none.
 
     Returns:
         One row for each run that was computed: `key`, `task`, `method`, `dataset`, `seed`, `stale`, `verdict`
@@ -378,14 +344,14 @@ def _change(old: Any, new: Any) -> float:
     return 0.0 if old == new else math.inf
 
 
-def _judge_means(found: Sequence[Finding]) -> list[Finding]:
+def _judge_means(recomputed: Sequence[Finding]) -> list[Finding]:
     """Change "close" to "differs" for all runs of a cell, three or more, whose mean moved by more than is allowed.
 
     Small differences in one direction are not noise. Returns the findings that were changed.
     """
     changed = []
     cells: defaultdict[tuple[str, ...], list[Finding]] = defaultdict(list)
-    for finding in found:
+    for finding in recomputed:
         if finding.verdict in ("identical", "close"):
             cells[cell_of(finding.old)].append(finding)
     for (_, name, _), group in cells.items():

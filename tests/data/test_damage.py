@@ -221,12 +221,14 @@ def claim(file: Path) -> None:
         archive.writestr("node_features.npy", header)
 
 
-@pytest.mark.parametrize("made", [bomb, claim])
-def test_a_file_that_unpacks_to_too_much_is_refused(made: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("write_file", [bomb, claim])
+def test_a_file_that_unpacks_to_too_much_is_refused(
+    write_file: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sizes in the headers are enough to refuse an npz; nothing of it is unpacked."""
     file = home / RATINGS
     file.parent.mkdir(parents=True)
-    made(file)
+    write_file(file)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
     with pytest.raises(DamagedError, match=r"amazon_ratings\.npz unpacks to \S+ MB, but Amazon Ratings has at most"):
         datasets.load("Amazon Ratings")
@@ -253,12 +255,12 @@ def test_sizes_of_other_formats(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["nothing", "a file"])
 def test_a_folder_of_data_that_is_none(kind: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says first that FEDREPRO_DATA leads nowhere, for a set to download and for one too large."""
-    place = home / "elsewhere"
+    folder = home / "elsewhere"
     if kind == "a file":
-        place.touch()
-    monkeypatch.setenv("FEDREPRO_DATA", str(place))
+        folder.touch()
+    monkeypatch.setenv("FEDREPRO_DATA", str(folder))
     for name in ("Cora", "Reddit"):
-        with pytest.raises(DataError, match=rf"FEDREPRO_DATA={place} is no folder, and"):
+        with pytest.raises(DataError, match=rf"FEDREPRO_DATA={folder} is no folder, and"):
             datasets.load(name)
 
 
@@ -322,7 +324,7 @@ def test_a_damaged_download_is_replaced(home: Path, cora: Path, monkeypatch: pyt
 
 
 def test_a_half_download_without_checksum_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`fetch` replaces a file without a known checksum that cannot be read, and keeps the old file beside it."""
+    """`fetch` replaces a file without a known checksum that cannot be read, and keeps the old file next to it."""
     file = home / RATINGS
     ratings(home / "whole.npz")
     file.parent.mkdir(parents=True)

@@ -30,12 +30,12 @@ def accuracy(logits: torch.Tensor, true: torch.Tensor) -> float:
 
 def test_statistics(loaded: Data) -> None:
     """Counts equal those made by hand."""
-    found = summarize(loaded)
+    counts = summarize(loaded)
     wanted = {"nodes": 6, "directed_edges": 6, "undirected_edges": 4, "self_loops": 1, "features": 4, "classes": 2}
     wanted |= {"class_nodes": [3, 3], "homophily": 0.75, "degree_50": 1.0, "degree_90": 2.0, "degree_99": 2.0}
     wanted |= {"isolated": 0, "train": 3, "val": 1, "test": 2}
-    assert {key: found[key] for key in wanted} == wanted
-    assert found["density"] == pytest.approx(12 / 24)
+    assert {key: counts[key] for key in wanted} == wanted
+    assert counts["density"] == pytest.approx(12 / 24)
 
 
 def test_describe(home: Path, loaded: Data) -> None:

@@ -82,7 +82,7 @@ def test_rows_have_numbers_and_a_split(tmp_path: Path) -> None:
 
 
 def test_na_and_none_are_words(tmp_path: Path) -> None:
-    """A class or a node that is called NA, None or null is one like any other; beside `id` a name is a feature."""
+    """A class or a node that is called NA, None or null is one like any other; a name next to `id` is a feature."""
     (tmp_path / "n.csv").write_text("id,label,node\nNA,US,1\nnull,NA,2\nx,None,3\n")
     (tmp_path / "e.csv").write_text("a,b\nNA,null\nnull,x\n")
     data = fr.load(fr.graph(nodes=tmp_path / "n.csv", edges=tmp_path / "e.csv"))
@@ -188,12 +188,12 @@ def test_arrays_that_are_no_graph(tmp_path: Path) -> None:
 def test_whole_numbers_of_any_kind_are_read(tmp_path: Path, kind: str) -> None:
     """Unsigned numbers, and those in another order of bytes, give the graph that int64 gives."""
     x, y, edges = np.ones((3, 2), np.float32), [0, 1, 1], [[0, 1], [1, 2]]
-    made = []
+    graphs = []
     for number, form in enumerate((kind, "<i8")):
         np.savez(tmp_path / f"{number}.npz", x=x.astype(">f4"), y=np.array(y, form), edge_index=np.array(edges, form))
-        made.append(datasets.load(fr.graph(tmp_path / f"{number}.npz")))
+        graphs.append(datasets.load(fr.graph(tmp_path / f"{number}.npz")))
     for name in ("x", "y", "edge_index"):
-        assert torch.equal(made[0][name], made[1][name])
+        assert torch.equal(graphs[0][name], graphs[1][name])
 
 
 def test_a_table_of_targets_or_of_one_part_is_refused(tmp_path: Path) -> None:

@@ -144,16 +144,16 @@ def test_damaged_file(home: Path) -> None:
     ],
 )
 def test_real_counts(name: str, expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each real graph has the counts its publishers print, offline, and writes nothing beside the raw files."""
+    """Each real graph has the counts its publishers print, offline, and writes nothing next to the raw files."""
     monkeypatch.setattr("requests.get", no_network)
     before = sorted(Path(REAL or "").rglob("*"))
     data = datasets.load(name)
-    found = summarize(data)
+    counts = summarize(data)
     keys = ("nodes", "directed_edges", "self_loops", "features", "classes")
-    split = [found[part] for part in ("train", "val", "test")]
-    assert (*(found[key] for key in keys), split) == expected
+    split = [counts[part] for part in ("train", "val", "test")]
+    assert (*(counts[key] for key in keys), split) == expected
     assert sorted(Path(REAL or "").rglob("*")) == before
-    assert (data.x.layout == torch.sparse_csr) == (found["density"] < 0.25) == (name not in ("Photo", "Computers"))
+    assert (data.x.layout == torch.sparse_csr) == (counts["density"] < 0.25) == (name not in ("Photo", "Computers"))
     assert data.name == name and data.x.dtype == torch.float32
 
 

@@ -1,4 +1,4 @@
-"""Graphs of which a part is missing: their own names, checksums, and their place beside whole graphs and stand-ins."""
+"""Graphs of which a part is missing: names, checksums, and how they differ from whole graphs and stand-ins."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_unreadable_file_is_damaged(tiny_arxiv: Path, monkeypatch: pytest.Mon
 
 
 def test_it_is_never_downloaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error says which files are missing and where they go; the graph has no stand-in of its own."""
+    """An error says which files are missing and where they go; the graph has no separate stand-in."""
     monkeypatch.setattr(sources.pooch, "create", no_network)
     with pytest.raises(DataError, match=r"Put raw/amazon_ratings\.npz into .* by hand.*'Amazon Ratings~standin'"):
         datasets.load(RATINGS)

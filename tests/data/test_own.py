@@ -172,7 +172,7 @@ def test_registered_loader_gets_the_seed(graph: Data) -> None:
     ],
 )
 def test_a_parameter_with_a_default_keeps_it(loader: Callable[..., int], given: int, graph: Data) -> None:
-    """The seed goes to a parameter that must be given or is named so, and never in the place of a default."""
+    """The seed goes to a parameter that must be given or is named so, and never instead of a default."""
 
     def scaled(*places: int, **names: int) -> Data:
         return Data(x=graph.x * loader(*places, **names), y=graph.y, edge_index=graph.edge_index)

@@ -1,4 +1,4 @@
-"""Partitions hold every node, depend on their seed alone and refuse wrong specs; manifests agree with plain loops."""
+"""Partitions hold every node, depend only on their seed and refuse wrong specs; manifests agree with plain loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_parts_are_sorted_distinct_int64_and_cover(spec: str, clients: int) -> N
 
 @pytest.mark.parametrize(("spec", "clients"), CALLS)
 def test_same_seed_same_parts_whatever_the_global_generators(spec: str, clients: int) -> None:
-    """A partition depends on its seed alone, and neither reads nor moves the global generators."""
+    """A partition depends only on its seed, and neither reads nor moves the global generators."""
     data = block_model()
     torch.manual_seed(1)
     np.random.seed(1)
@@ -170,11 +170,11 @@ def test_manifest_adds_up_and_is_plain() -> None:
     import json
 
     data = block_model()
-    found = manifest(data, partition(data, "louvain", 5, 0))
-    assert sum(found["inner_edges"]) == found["total_inner_edges"]
-    assert found["total_inner_edges"] + found["cross_client_edges"] == found["edges"]
-    assert found["edges"] == data.edge_index.shape[1] // 2
-    assert json.loads(json.dumps(found)) == found
+    counts = manifest(data, partition(data, "louvain", 5, 0))
+    assert sum(counts["inner_edges"]) == counts["total_inner_edges"]
+    assert counts["total_inner_edges"] + counts["cross_client_edges"] == counts["edges"]
+    assert counts["edges"] == data.edge_index.shape[1] // 2
+    assert json.loads(json.dumps(counts)) == counts
 
 
 def test_manifest_of_several_labels_per_node() -> None:

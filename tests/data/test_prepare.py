@@ -98,7 +98,7 @@ def test_sparse_below_a_quarter() -> None:
 
 
 def test_percentages(loaded: Data) -> None:
-    """Percentages cover all nodes once, are a function of the seed, and leave the global generators alone."""
+    """Percentages cover all nodes once, are a function of the seed, and leave the global generators as they are."""
     big = Data(x=torch.zeros(1003, 1), y=torch.zeros(1003, dtype=torch.long), edge_index=loaded.edge_index)
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     one, two, other = (datasets.split(big, "10/10/80", seed) for seed in (4, 4, 5))

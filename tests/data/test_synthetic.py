@@ -88,19 +88,19 @@ def test_standin_statistics(name: str) -> None:
     """Sizes are equal; homophily is within 0.02, degree quantiles and feature density within 10%."""
     shape = shapes.SHAPES[name]
     data = datasets.load(f"{name}~standin")
-    found = summarize(data)
+    counts = summarize(data)
     assert data.name == f"{name}~standin"
-    assert (found["nodes"], found["features"]) == (shape.nodes, shape.features)
-    assert (found["directed_edges"], found["undirected_edges"]) == (shape.edges, shape.pairs)
-    assert (found["self_loops"], found["isolated"]) == (shape.loops, shape.isolated)
-    assert found["classes"] == (shape.labels or len(shape.classes))
+    assert (counts["nodes"], counts["features"]) == (shape.nodes, shape.features)
+    assert (counts["directed_edges"], counts["undirected_edges"]) == (shape.edges, shape.pairs)
+    assert (counts["self_loops"], counts["isolated"]) == (shape.loops, shape.isolated)
+    assert counts["classes"] == (shape.labels or len(shape.classes))
     for part, wanted in zip((50, 90, 99), shape.degrees, strict=False):
-        assert found[f"degree_{part}"] == pytest.approx(wanted, rel=0.1)
-    assert found["density"] == pytest.approx(shape.density, rel=0.1)
-    assert tuple(found[part] for part in ("train", "val", "test")) == (shape.split or (0, 0, 0))
+        assert counts[f"degree_{part}"] == pytest.approx(wanted, rel=0.1)
+    assert counts["density"] == pytest.approx(shape.density, rel=0.1)
+    assert tuple(counts[part] for part in ("train", "val", "test")) == (shape.split or (0, 0, 0))
     if not shape.labels:
-        assert found["class_nodes"] == list(shape.classes)
-        assert abs(found["homophily"] - shape.homophily) < 0.02
+        assert counts["class_nodes"] == list(shape.classes)
+        assert abs(counts["homophily"] - shape.homophily) < 0.02
     else:
         assert data.y.dtype == torch.float32 and set(data.y.unique().tolist()) == {0, 1}
 
@@ -110,19 +110,19 @@ def test_standin_statistics(name: str) -> None:
 def test_shapes_are_those_of_the_real_graphs(name: str) -> None:
     """The constants stored for a stand-in are what the real files give."""
     shape, real = shapes.SHAPES[name], datasets.load(name)
-    found = summarize(real)
+    counts = summarize(real)
     assert (shape.nodes, shape.edges, shape.pairs) == tuple(
-        found[key] for key in ("nodes", "directed_edges", "undirected_edges")
+        counts[key] for key in ("nodes", "directed_edges", "undirected_edges")
     )
     assert (shape.loops, shape.isolated, shape.features) == tuple(
-        found[key] for key in ("self_loops", "isolated", "features")
+        counts[key] for key in ("self_loops", "isolated", "features")
     )
-    assert list(shape.classes) == found["class_nodes"]
-    assert shape.homophily == pytest.approx(found["homophily"], abs=1e-4)
-    assert shape.density == pytest.approx(found["density"], abs=1e-5)
-    wanted = [found[f"degree_{part}"] for part in (50, 90, 99)]
+    assert list(shape.classes) == counts["class_nodes"]
+    assert shape.homophily == pytest.approx(counts["homophily"], abs=1e-4)
+    assert shape.density == pytest.approx(counts["density"], abs=1e-5)
+    wanted = [counts[f"degree_{part}"] for part in (50, 90, 99)]
     assert list(shape.degrees[:3]) == pytest.approx(wanted, abs=0.5)
-    assert (shape.split or (0, 0, 0)) == tuple(found[part] for part in ("train", "val", "test"))
+    assert (shape.split or (0, 0, 0)) == tuple(counts[part] for part in ("train", "val", "test"))
     assert shape.splits == (real.public.shape[1] if "public" in real else 1)
 
 
@@ -157,7 +157,7 @@ def test_standin_public_split_of_cora() -> None:
 
 
 def test_standin_copies_do_not_share_changes() -> None:
-    """Replacing an attribute of a loaded stand-in leaves the next load alone."""
+    """Replacing an attribute of a loaded stand-in does not change the next load."""
     one = datasets.load("Cora~standin")
     one.x = one.x.to_dense() * 2
     assert datasets.load("Cora~standin").x.layout == torch.sparse_csr
@@ -200,7 +200,7 @@ def _accuracy(data: Data, graph: bool) -> float:
 
 @pytest.mark.parametrize(("name", "split"), [("Cora", "public"), ("Cora", "10/10/80"), ("Chameleon", "public")])
 def test_a_gcn_beats_an_mlp_on_a_standin(name: str, split: str) -> None:
-    """The graph of a stand-in is worth at least 3 points, and the task is not trivial: below 98%."""
+    """The graph of a stand-in raises accuracy by at least 3 points, and the task is not trivial: below 98%."""
     data = datasets.split(datasets.load(f"{name}~standin"), split)
     gcn, mlp = _accuracy(data, True), _accuracy(data, False)
     assert mlp + 0.03 <= gcn < 0.98

@@ -30,7 +30,7 @@ def test_clients_hold_their_nodes_and_the_edges_between_them(sparse: bool) -> No
 
 
 def test_a_stack_has_the_clients_of_each_run_in_order() -> None:
-    """Runs side by side hold what they hold alone, with run, number and seed of each client."""
+    """Runs side by side hold what each holds by itself, with run, number and seed of each client."""
     alone = [federation(3), federation(5, clients=2), federation(3)]
     stack = Federation.stack(alone)
     assert stack.run.tolist() == [0] * 4 + [1] * 2 + [2] * 4
@@ -45,7 +45,7 @@ def test_a_stack_has_the_clients_of_each_run_in_order() -> None:
 
 
 def test_clients_may_hold_the_same_node() -> None:
-    """Overlapping parts give every client a copy of its own."""
+    """Overlapping parts give every client a separate copy."""
     data = block_model(12, isolated=0)
     fed = Federation.of(data, [torch.arange(8), torch.arange(4, 12)], dtype=F64)
     assert held(fed, 0)[0] == list(range(8)) and held(fed, 1)[0] == list(range(4, 12))
@@ -67,16 +67,16 @@ def test_average_is_the_weighted_mean_of_each_run(by: str) -> None:
     stack = Federation.stack([federation(0), federation(1, clients=3)])
     weights = {"a": torch.randn(7, 2, 3, dtype=F64), "b": torch.randn(7, 4, dtype=F64)}
     share = torch.ones(7, dtype=F64) if by == "equal" else stack.count("all")
-    found = stack.average(weights, share)
+    averaged = stack.average(weights, share)
     for name, w in weights.items():
         for run, clients in enumerate((range(4), range(4, 7))):
             chosen = list(clients)
             expected = np.average(w[chosen].numpy(), axis=0, weights=share[chosen].numpy())
-            assert np.abs(found[name][run].numpy() - expected).max() < 1e-12
+            assert np.abs(averaged[name][run].numpy() - expected).max() < 1e-12
 
 
 def test_a_client_of_weight_zero_is_left_out_of_the_average() -> None:
-    """Even weights that are no numbers do not reach the mean, nor do those of the other run."""
+    """Even weights that are NaN do not reach the mean, nor do those of the other run."""
     stack = Federation.stack([federation(0), federation(1)])
     w = torch.randn(8, 3, dtype=F64)
     by = torch.tensor([1.0, 2, 0, 1, 1, 1, 1, 1], dtype=F64)

@@ -28,11 +28,11 @@ def bits(x: torch.Tensor) -> list[int]:
 
 def both(monkeypatch: pytest.MonkeyPatch, make):  # type: ignore[no-untyped-def]
     """Return what `make` computes by torch operations and by the compiled loops."""
-    found = []
+    results = []
     for few in (10**9, 0):
         monkeypatch.setattr(kernels, "FEW", few)
-        found.append(make())
-    return found
+        results.append(make())
+    return results
 
 
 def keys(rows: int) -> torch.Tensor:

@@ -118,20 +118,22 @@ def check(case: Case, fed: Federation, graphs: list[Data]) -> None:
     out = case.stacked(fed, x, weights)
     towards = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=F64)
     wanted = [*weights.values(), *([x] if dense else [])]
-    found = torch.autograd.grad(out, wanted, towards)
+    stacked_gradients = torch.autograd.grad(out, wanted, towards)
     start = 0
     for client, graph in enumerate(graphs):
         stop = start + len(graph.x)
-        mine = {name: w[client].detach().requires_grad_() for name, w in weights.items()}
+        client_weights = {name: w[client].detach().requires_grad_() for name, w in weights.items()}
         input_ = graph.x.clone().requires_grad_()
-        expected = case.plain(input_, graph.edge_index, mine)
+        expected = case.plain(input_, graph.edge_index, client_weights)
         assert gap(out[start:stop], expected) < 1e-10
-        gradients = torch.autograd.grad(expected, [*mine.values(), input_], towards[start:stop], allow_unused=True)
-        for stacked, single in zip(found, gradients[: len(mine)], strict=False):
+        gradients = torch.autograd.grad(
+            expected, [*client_weights.values(), input_], towards[start:stop], allow_unused=True
+        )
+        for stacked, single in zip(stacked_gradients, gradients[: len(client_weights)], strict=False):
             assert single is not None
             assert gap(stacked[client], single) < 1e-10
         if dense:
-            assert gap(found[-1][start:stop], gradients[-1]) < 1e-10
+            assert gap(stacked_gradients[-1][start:stop], gradients[-1]) < 1e-10
         start = stop
     assert start == fed.nodes
 
@@ -170,10 +172,10 @@ def test_weights_stored_once_equal_the_expanded_ones(name: str, sparse: bool) ->
     a, b = CASES[name].stacked(shared, shared.input, once), CASES[name].stacked(fed, fed.input, expanded)
     assert gap(a, b) < 1e-12
     towards = torch.randn_like(a)
-    for one, each in zip(
+    for one, per_client in zip(
         torch.autograd.grad(a, [*once.values()], towards), torch.autograd.grad(b, [*expanded.values()], towards)
     ):
-        summed = torch.zeros_like(one).index_add_(0, fed.run, each)
+        summed = torch.zeros_like(one).index_add_(0, fed.run, per_client)
         assert gap(one, summed) < 1e-10
 
 
@@ -193,14 +195,14 @@ def test_cross_entropy_is_each_clients_own_mean(mask: str) -> None:
     """The loss vector has PyTorch's mean over a client's nodes of the split, 0 where it has none."""
     fed, graphs = with_graphs()
     logits = torch.randn(fed.nodes, 3, dtype=F64)
-    found = layers.cross_entropy(fed, logits, mask)
+    losses = layers.cross_entropy(fed, logits, mask)
     start, empty = 0, 0
     for client, graph in enumerate(graphs):
         mine = logits[start : start + len(graph.x)][graph[f"{mask}_mask"]]
         y = graph.y[graph[f"{mask}_mask"]]
         expected = F.cross_entropy(mine, y) if len(y) else torch.zeros((), dtype=F64)
         empty += not len(y)
-        assert abs(float(found[client] - expected)) < 1e-12
+        assert abs(float(losses[client] - expected)) < 1e-12
         start += len(graph.x)
     assert mask != "train" or empty == 1
 
@@ -212,13 +214,13 @@ def test_cross_entropy_of_several_labels_is_the_mean_binary_one() -> None:
     parts = unequal_parts(20, 3)
     fed = Federation.of(data, parts, dtype=F64)
     logits = torch.randn(20, 3, dtype=F64)
-    found, start = layers.cross_entropy(fed, logits, "test"), 0
+    losses, start = layers.cross_entropy(fed, logits, "test"), 0
     for client, part in enumerate(part.sort().values for part in parts):
         chosen = data.test_mask[part]
         expected = F.binary_cross_entropy_with_logits(
             logits[start : start + len(part)][chosen], data.y[part][chosen].double()
         )
-        assert not bool(chosen.any()) or abs(float(found[client] - expected)) < 1e-12
+        assert not bool(chosen.any()) or abs(float(losses[client] - expected)) < 1e-12
         start += len(part)
 
 

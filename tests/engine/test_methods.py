@@ -47,19 +47,19 @@ def computed(kind: type[Method], data: Data, parts: list[Tensor]) -> list[Weight
     """Return what each client computes before it next receives anything: its weights, or FedSGD's gradients."""
     method, updates = watch(kind(model=DROPPING, lr=0.05))
     fed = Federation.of(data, parts)
-    made = train(method, fed, 3 if kind is Local else 1)
+    trained = train(method, fed, 3 if kind is Local else 1)
     if kind is FedSGD:
         started, state = method.start(fed)
         gradients = client_gradients(method, started, state)
         return [client(gradients, number) for number in range(fed.clients)]
-    assert made.history.diverged == {}
+    assert trained.history.diverged == {}
     return [client(updates[-1].after, number) for number in range(fed.clients)]
 
 
 @pytest.mark.parametrize("what", ["features", "labels", "edges"])
 @pytest.mark.parametrize("kind", [FedAvg, FedSGD, Local])
 def test_nothing_leaks_between_messages(kind: type[Method], what: str) -> None:
-    """Changing what client j holds changes what j computes, and leaves every other client's result bitwise alone."""
+    """Changing what client j holds changes what j computes, and leaves every bit of every other client's result."""
     data, parts = task(10)
     before = computed(kind, data, parts)
     heard = [j for j, part in enumerate(parts) if bool((inner(data, part) & data.train_mask[data.edge_index[1]]).any())]
@@ -75,23 +75,23 @@ def test_the_size_of_another_client_changes_no_bit(j: int) -> None:
     data = block_model(600, degree=20, features=50)
     parts = unequal_parts(600, 6)
     model = models.GCN(features=50, classes=3, hidden=16)
-    found = []
+    weights = []
     for given in (data, changed(data, parts[j], "edges")):
         method, updates = watch(FedAvg(model=model))
         train(method, Federation.of(given, parts), 1)
-        found.append(updates[0].after)
-    assert [i for i in range(6) if not identical(client(found[0], i), client(found[1], i))] == [j]
+        weights.append(updates[0].after)
+    assert [i for i in range(6) if not identical(client(weights[0], i), client(weights[1], i))] == [j]
 
 
 def test_fedavg_is_alive() -> None:
     """After one round clients differ, and another's labels reach a client from the second round on."""
     data, parts = task(5)
-    found = []
+    updates_of = []
     for given in (data, changed(data, parts[4], "labels")):
         method, updates = watch(FedAvg(model=GCN))
         train(method, Federation.of(given, parts, dtype=F64), 2)
-        found.append(updates)
-    first, other = found
+        updates_of.append(updates)
+    first, other = updates_of
     trained = [1, 2, 4]
     assert first[0].active.nonzero().squeeze(1).tolist() == trained
     assert not any(
@@ -109,7 +109,7 @@ def test_fedsgd_is_central_training_on_the_union_of_the_client_graphs(options: d
     """Without dropout, with gradients weighted by training nodes: PyG on all inner edges, mean over training nodes."""
     data, parts = task(10)
     method = FedSGD(model=GCN, **options)
-    made = train(method, Federation.of(data, parts, dtype=F64), 5)
+    trained = train(method, Federation.of(data, parts, dtype=F64), 5)
     owner = torch.empty(48, dtype=torch.long)
     for number, part in enumerate(parts):
         owner[part] = number
@@ -125,7 +125,7 @@ def test_fedsgd_is_central_training_on_the_union_of_the_client_graphs(options: d
         optimizer.step()
         losses.append(loss.item())
     assert len({round(value, 6) for value in losses}) == 5
-    assert largest_difference(client(made.state.shared, 0), net.slice()) < 1e-10
+    assert largest_difference(client(trained.state.shared, 0), net.slice()) < 1e-10
 
 
 @pytest.mark.parametrize("average", ["equal", "train", "nodes"])
@@ -163,18 +163,18 @@ def test_one_plain_local_step_is_a_step_along_the_averaged_gradient(average: str
     data, parts = task(10)
     fed = Federation.of(data, parts, dtype=F64)
     method, updates = watch(FedAvg(model=DROPPING, average=average, **SGD))
-    made = train(method, fed, 1)
+    trained = train(method, fed, 1)
     _, state = method.start(fed)
     size = {"equal": torch.ones(10), "train": fed.count("train"), "nodes": fed.count("all")}[average].double()
     p = torch.where(fed.count("train") > 0, size, 0.0)
     assert torch.equal(p / p.sum(), updates[0].by / updates[0].by.sum())
     for name, gradient in client_gradients(method, fed, state).items():
         step = torch.tensordot(p / p.sum(), gradient, 1)
-        assert gap(made.state.shared[name][0], state.shared[name][0] - 0.1 * step) < 1e-12
+        assert gap(trained.state.shared[name][0], state.shared[name][0] - 0.1 * step) < 1e-12
 
 
 def test_fedavg_of_identical_clients_is_any_one_of_them() -> None:
-    """Three clients that hold the same nodes, dropout off, train as one alone."""
+    """Three clients that hold the same nodes, dropout off, train as a single one."""
     data, _ = task(1)
     everything = torch.arange(48)
     method = FedAvg(model=GCN, local_epochs=3, weight_decay=0.01)

@@ -43,7 +43,7 @@ def test_a_model_is_the_plain_network_on_every_client(model: models.Model, spars
         w.data += 0.1 * torch.randn(w.shape, dtype=F64)  # biases start at zero
     logits = model(weights, fed)
     loss = layers.cross_entropy(fed, logits)
-    found = dict(zip(weights, torch.autograd.grad(loss.sum(), list(weights.values())), strict=True))
+    gradients = dict(zip(weights, torch.autograd.grad(loss.sum(), list(weights.values())), strict=True))
     start = 0
     for client, graph in enumerate(graphs):
         plain = Plain(model, {name: w[client].detach() for name, w in weights.items()})
@@ -51,7 +51,7 @@ def test_a_model_is_the_plain_network_on_every_client(model: models.Model, spars
         stop = start + len(graph.x)
         assert gap(logits[start:stop], expected) < 1e-10
         start = stop
-        gradient = {name: g[client] for name, g in found.items()}
+        gradient = {name: g[client] for name, g in gradients.items()}
         if not bool(graph.train_mask.any()):
             assert loss[client].item() == 0 and not any(bool(g.any()) for g in gradient.values())
             continue
@@ -62,27 +62,27 @@ def test_a_model_is_the_plain_network_on_every_client(model: models.Model, spars
 def test_initial_weights_are_glorot_and_a_function_of_the_seed() -> None:
     """Matrices fill +-sqrt(6 / (in + out)), biases are 0, a seed gives the same slice in any company, two differ."""
     model = models.GCN(features=300, classes=5, hidden=100)
-    made = model.init([4, 9], F64)
-    w = made["layer1.weight"]
+    weights = model.init([4, 9], F64)
+    w = weights["layer1.weight"]
     bound = np.sqrt(6 / 400)
     assert 0.999 * bound < float(w.abs().max()) <= bound
     assert abs(float(w.var()) / (bound**2 / 3) - 1) < 0.02
-    assert not bool(made["layer1.bias"].any())
-    assert all(torch.equal(made[name][1], alone[0]) for name, alone in model.init([9], F64).items())
+    assert not bool(weights["layer1.bias"].any())
+    assert all(torch.equal(weights[name][1], alone[0]) for name, alone in model.init([9], F64).items())
     assert not torch.equal(w[0], w[1])
-    assert abs(np.corrcoef(w[0, :100, :5].flatten(), made["layer2.weight"][0].flatten())[0, 1]) < 0.2
+    assert abs(np.corrcoef(w[0, :100, :5].flatten(), weights["layer2.weight"][0].flatten())[0, 1]) < 0.2
 
 
 def test_initial_weights_as_in_pytorch() -> None:
     """Matrices and biases fill +-1/sqrt(fan in), as `torch.nn.Linear` and PyG's `SAGEConv` do."""
-    made = models.SAGEHead(features=100, classes=40, stack=(64, 64), initial="torch").init([4], F64)
+    weights = models.SAGEHead(features=100, classes=40, stack=(64, 64), initial="torch").init([4], F64)
     plain = SAGEConv(100, 64)
     for name, other in (("weight", plain.lin_l.weight), ("bias", plain.lin_l.bias), ("root", plain.lin_r.weight)):
-        mine = made[f"layer1.{name}"]
+        mine = weights[f"layer1.{name}"]
         assert 0.9 * 0.1 < float(mine.abs().max()) <= 0.1 and float(other.detach().abs().max()) <= 0.1 + 1e-6
         assert abs(float(mine.var()) * 300 - 1) < (0.4 if name == "bias" else 0.05)
-    assert 0.9 / 8 < float(made["layer3.weight"].abs().max()) <= 1 / 8
-    assert not torch.equal(made["layer1.weight"], made["layer1.root"])
+    assert 0.9 / 8 < float(weights["layer3.weight"].abs().max()) <= 1 / 8
+    assert not torch.equal(weights["layer1.weight"], weights["layer1.root"])
 
 
 @pytest.mark.parametrize(

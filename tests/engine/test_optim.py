@@ -26,31 +26,31 @@ def draw(seed: int) -> Weights:
 
 def reference(rule: Optimizer, weights: Weights, index: int) -> tuple[Weights, torch.optim.Optimizer]:
     """torch.optim on a copy of one slice."""
-    mine = {name: torch.nn.Parameter(w[index].clone()) for name, w in weights.items()}
+    parameters = {name: torch.nn.Parameter(w[index].clone()) for name, w in weights.items()}
     if rule.name == "adam":
-        return mine, torch.optim.Adam(mine.values(), lr=rule.lr, weight_decay=rule.weight_decay)
+        return parameters, torch.optim.Adam(parameters.values(), lr=rule.lr, weight_decay=rule.weight_decay)
     decay = {"weight_decay": rule.weight_decay, "momentum": rule.momentum}
-    return mine, torch.optim.SGD(mine.values(), lr=rule.lr, **decay)
+    return parameters, torch.optim.SGD(parameters.values(), lr=rule.lr, **decay)
 
 
 def walk(rule: Optimizer, active: list[list[int]], names: list[tuple[str, ...]] | None = None) -> tuple[float, Weights]:
     """Largest difference to torch.optim after steps in which only some slices, and some weights, take part."""
     names = names or [tuple(SHAPES)] * len(active)
     weights = draw(0)
-    each = [reference(rule, weights, i) for i in range(4)]
+    references = [reference(rule, weights, i) for i in range(4)]
     state = rule.init(weights)
     for step, (who, which) in enumerate(zip(active, names, strict=True), start=1):
         grads = {name: g for name, g in draw(step).items() if name in which}
         chosen = torch.tensor([i in who for i in range(4)])
         rule.step(weights, grads, state, None if len(who) == 4 else chosen)
         for i in who:
-            mine, optimizer = each[i]
-            for name, parameter in mine.items():
+            parameters, optimizer = references[i]
+            for name, parameter in parameters.items():
                 parameter.grad = grads[name][i].clone() if name in grads else None
             optimizer.step()
     difference = max(
-        float((weights[name][i] - mine[name].detach()).abs().max())
-        for i, (mine, _) in enumerate(each)
+        float((weights[name][i] - parameters[name].detach()).abs().max())
+        for i, (parameters, _) in enumerate(references)
         for name in SHAPES
     )
     return difference, weights
@@ -119,15 +119,17 @@ def test_the_layout_in_memory_does_not_matter(rule: Optimizer, turned: str) -> N
     weights = {name: w for name, w in draw(0).items() if name == "a"}
     if turned == "weight":
         weights["a"] = weights["a"].mT.contiguous().mT
-    each = [reference(rule, weights, i) for i in range(4)]
+    references = [reference(rule, weights, i) for i in range(4)]
     state = rule.init(weights)
     for step in (1, 2, 3):
         grad = draw(step)["a"]
         rule.step(weights, {"a": grad.mT.contiguous().mT if turned == "gradient" else grad}, state)
-        for i, (mine, optimizer) in enumerate(each):
-            mine["a"].grad = grad[i].clone()
+        for i, (parameters, optimizer) in enumerate(references):
+            parameters["a"].grad = grad[i].clone()
             optimizer.step()
-    difference = max(float((weights["a"][i] - mine["a"].detach()).abs().max()) for i, (mine, _) in enumerate(each))
+    difference = max(
+        float((weights["a"][i] - parameters["a"].detach()).abs().max()) for i, (parameters, _) in enumerate(references)
+    )
     assert difference < 1e-12
 
 

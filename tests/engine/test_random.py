@@ -49,11 +49,11 @@ def test_normal_numbers_have_the_moments_of_the_normal_distribution() -> None:
 def test_every_combination_of_parts_has_a_key_of_its_own() -> None:
     """No two of 100,000 combinations of seed, client, node and name share a key, nor do their orders."""
     nodes = np.arange(1000)
-    made = [
+    keys = [
         random.keys(name, seed, client, nodes)
         for name, seed, client in itertools.product(("node", "layer1"), range(5), range(10))
     ]
-    flat = np.concatenate(made)
+    flat = np.concatenate(keys)
     assert flat.dtype == np.uint64
     assert len(np.unique(flat)) == len(flat) == 100_000
     assert random.keys(1, 2) != random.keys(2, 1)
@@ -62,7 +62,7 @@ def test_every_combination_of_parts_has_a_key_of_its_own() -> None:
 
 
 def test_keys_broadcast_as_single_calls() -> None:
-    """A key computed in an array is the key computed alone."""
+    """A key computed in an array is the key computed by itself."""
     together = random.keys("node", 7, np.arange(4)[:, None], np.arange(3))
     alone = np.array([[random.keys("node", 7, i, j) for j in range(3)] for i in range(4)])
     assert np.array_equal(together, alone)

@@ -24,24 +24,29 @@ F64 = torch.float64
 @pytest.mark.parametrize("kind", [FedAvg, FedSGD, Local])
 def test_test_labels_change_no_choice(kind: type[Method]) -> None:
     """Permuting them leaves weights, losses, validation scores and selected rounds bitwise, and changes test scores."""
-    found = []
+    results = []
     for permuted in (False, True):
         data, parts = task(5)
         if permuted:
             data.y[data.test_mask] = (data.y[data.test_mask] + 1) % 3
-        made = train(kind(model=DROPPING, lr=0.05), Federation.of(data, parts, 0), 8)
+        trained = train(kind(model=DROPPING, lr=0.05), Federation.of(data, parts, 0), 8)
         views = {
             view: {
                 pick: {name: v for name, v in entries.items() if not name.startswith("test")}
                 for pick, entries in picks.items()
             }
-            for view, picks in made.history.result(0).items()
+            for view, picks in trained.history.result(0).items()
         }
-        tests = made.history.before.series(0)["test"]
-        found.append(
-            ({**made.state.shared, **made.state.personal}, views, [loss.tolist() for loss in made.history.loss], tests)
+        tests = trained.history.before.series(0)["test"]
+        results.append(
+            (
+                {**trained.state.shared, **trained.state.personal},
+                views,
+                [loss.tolist() for loss in trained.history.loss],
+                tests,
+            )
         )
-    (weights, views, losses, tests), (weights_, views_, losses_, tests_) = found
+    (weights, views, losses, tests), (weights_, views_, losses_, tests_) = results
     assert identical(weights, weights_) and views == views_ and losses == losses_ and tests != tests_
     assert set(views["before"]) == {"last", "best", "best_loss"}
 
@@ -72,12 +77,12 @@ def test_scores_are_pooled_over_nodes_and_averaged_over_clients(hops: int) -> No
     fed = Federation.stack(feds).halo(hops)
     assert hops == 0 or fed.nodes > 96
     logits = torch.randn(fed.nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
-    found = score(fed, logits)
+    scores = score(fed, logits)
     for run in (0, 1):
         for mask in ("val", "test"):
             pooled, mean, loss = accuracies(logits.numpy(), fed, run, mask)
-            assert abs(found[mask][run] - pooled) < 1e-12 and abs(found[f"{mask}_clients"][run] - mean) < 1e-12
-            assert mask == "test" or abs(found["val_loss"][run] - loss) < 1e-12
+            assert abs(scores[mask][run] - pooled) < 1e-12 and abs(scores[f"{mask}_clients"][run] - mean) < 1e-12
+            assert mask == "test" or abs(scores["val_loss"][run] - loss) < 1e-12
             assert abs(pooled - mean) > 1e-3
 
 
@@ -165,10 +170,10 @@ def test_every_clients_score_is_kept_of_the_round_of_best_validation() -> None:
     best = max(range(6), key=lambda t: kept[t][0])
     assert best > 0, "the first round is not the best"
     for number in range(5):
-        mine = (fed.batch.batch == number) & fed.batch.test_mask
-        expected = kept[best][1][mine].double().mean().item()
+        test_nodes = (fed.batch.batch == number) & fed.batch.test_mask
+        expected = kept[best][1][test_nodes].double().mean().item()
         got = scores.each[0][number]
-        assert np.isnan(got) if not bool(mine.any()) else abs(got - expected) < 1e-12
+        assert np.isnan(got) if not bool(test_nodes.any()) else abs(got - expected) < 1e-12
 
 
 def test_several_labels_are_scored_by_micro_f1() -> None:
@@ -179,16 +184,16 @@ def test_several_labels_are_scored_by_micro_f1() -> None:
     data.num_classes = 6
     fed = Federation.of(data, parts, dtype=F64)
     logits = torch.from_numpy(rng.normal(size=(fed.nodes, 6)))
-    found = score(fed, logits)
+    scores = score(fed, logits)
     chosen = fed.batch.test_mask.numpy()
     y, said = fed.batch.y.numpy()[chosen], (logits.numpy() > 0)[chosen]
     owner = fed.batch.batch.numpy()[chosen]
     each = [f1_score(y[owner == c], said[owner == c], average="micro") for c in np.unique(owner)]
-    assert abs(found["test"][0] - f1_score(y, said, average="micro")) < 1e-12
-    assert abs(found["test_clients"][0] - np.mean(each)) < 1e-12
+    assert abs(scores["test"][0] - f1_score(y, said, average="micro")) < 1e-12
+    assert abs(scores["test_clients"][0] - np.mean(each)) < 1e-12
     held = fed.batch.val_mask
     loss = F.binary_cross_entropy_with_logits(logits[held], fed.batch.y[held].double())
-    assert abs(found["val_loss"][0] - loss.item()) < 1e-12
+    assert abs(scores["val_loss"][0] - loss.item()) < 1e-12
 
 
 @pytest.mark.parametrize("hops", [0, 1])
@@ -224,10 +229,10 @@ def test_one_dominant_class_is_told_from_a_model_that_learned() -> None:
     constant, ranking = torch.zeros(100, 2), torch.zeros(100, 2)
     constant[:, 0] = 1.0
     ranking[:, 0], ranking[:, 1] = 1.0, y * 0.5
-    found = metrics(constant, y), metrics(ranking, y)
+    scores = metrics(constant, y), metrics(ranking, y)
     assert (constant.argmax(1) == y).float().mean() == (ranking.argmax(1) == y).float().mean() == 0.8
-    assert found[0] == {"f1": pytest.approx(0.8 / 1.8), "auc": 0.5, "classes": 1.0}
-    assert found[1]["auc"] == 1.0 and found[1]["f1"] == found[0]["f1"]
+    assert scores[0] == {"f1": pytest.approx(0.8 / 1.8), "auc": 0.5, "classes": 1.0}
+    assert scores[1]["auc"] == 1.0 and scores[1]["f1"] == scores[0]["f1"]
     assert all(np.isnan(value) for value in metrics(constant[:0], y[:0]).values())
     one = metrics(constant, torch.zeros(100, dtype=torch.long))
     assert np.isnan(one["auc"]) and one["f1"] == 1.0
@@ -239,10 +244,10 @@ def test_metrics_of_several_labels_leave_out_a_label_that_no_node_or_every_node_
     y = torch.from_numpy((rng.random((60, 5)) < 0.3).astype(np.float32))
     y[:, 3], y[:, 4] = 0.0, 1.0
     logits = torch.from_numpy(rng.normal(size=(60, 5)))
-    found = metrics(logits, y)
+    scores = metrics(logits, y)
     f1 = [f1_score(y[:, c].numpy(), (logits[:, c] > 0).numpy(), zero_division=0) for c in range(5)]
     auc = [roc_auc_score(y[:, c].numpy(), logits[:, c].numpy()) for c in range(3)]
-    assert abs(found["f1"] - np.mean(f1)) < 1e-12 and abs(found["auc"] - np.mean(auc)) < 1e-12
+    assert abs(scores["f1"] - np.mean(f1)) < 1e-12 and abs(scores["auc"] - np.mean(auc)) < 1e-12
 
 
 def test_majority_and_kept_predictions_are_those_of_the_runs_own_nodes() -> None:

@@ -50,10 +50,10 @@ def test_coordinates_in_any_order_add_up_at_the_same_place() -> None:
     """`Sparse.of` takes unsorted coordinates, and entries at one place are summed in the product."""
     row, col = torch.tensor([2, 0, 2, 1]), torch.tensor([1, 0, 1, 2])
     value = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=F64)
-    made = Sparse.of(row, col, value, (3, 3))
+    summed = Sparse.of(row, col, value, (3, 3))
     expected = torch.tensor([[2.0, 0, 0], [0, 0, 4], [0, 4, 0]], dtype=F64)
-    assert torch.equal(made @ torch.eye(3, dtype=F64), expected)
-    assert torch.equal(made.dense(), expected)
+    assert torch.equal(summed @ torch.eye(3, dtype=F64), expected)
+    assert torch.equal(summed.dense(), expected)
 
 
 def test_rows_follow_the_index_and_its_repetitions() -> None:
@@ -95,11 +95,11 @@ def test_values_and_types_can_be_exchanged() -> None:
 def test_prepared_transpose_is_the_transpose() -> None:
     """The second half of a pattern lists the same entries by column."""
     a = matrix()
-    made = sparse(a)
-    pattern: Pattern = made.pattern
+    prepared = sparse(a)
+    pattern: Pattern = prepared.pattern
     counts = np.diff(pattern.ptr_t.numpy())
     back = np.zeros((5, 6))
-    back[np.repeat(np.arange(5), counts), pattern.col_t.numpy()] = made.value_t.numpy()
+    back[np.repeat(np.arange(5), counts), pattern.col_t.numpy()] = prepared.value_t.numpy()
     assert np.array_equal(back, a.T)
 
 
@@ -137,25 +137,25 @@ def test_edges_stay_pairs_when_they_are_sorted() -> None:
 
 def test_messages_are_summed_at_their_target() -> None:
     """`sum` adds the messages of each target, 0 where none arrives; its gradient is the target's."""
-    made, _, _ = edges()
+    graph, _, _ = edges()
     messages = torch.randn(7, 3, dtype=F64, requires_grad=True)
-    total = made.sum(messages)
-    expected = torch.stack([messages[made.target == node].sum(0) for node in range(5)])
+    total = graph.sum(messages)
+    expected = torch.stack([messages[graph.target == node].sum(0) for node in range(5)])
     assert torch.allclose(total, expected, rtol=0, atol=1e-12)
     g = torch.randn(5, 3, dtype=F64)
-    (found,) = torch.autograd.grad(total, messages, g)
-    assert torch.equal(found, g[made.target])
+    (gradient,) = torch.autograd.grad(total, messages, g)
+    assert torch.equal(gradient, g[graph.target])
 
 
 def test_largest_score_is_that_of_the_target() -> None:
     """`max` is the largest arriving score per head, negative ones too, and 0 where nothing arrives."""
-    made, _, _ = edges()
+    graph, _, _ = edges()
     scores = torch.randn(7, 2, dtype=F64) - 5
-    found = made.max(scores)
+    largest = graph.max(scores)
     for node in range(5):
-        arriving = scores[made.target == node]
+        arriving = scores[graph.target == node]
         expected = arriving.max(0).values if len(arriving) else torch.zeros(2, dtype=F64)
-        assert torch.equal(found[node], expected)
+        assert torch.equal(largest[node], expected)
 
 
 def test_a_value_that_is_no_number_stays_in_its_row() -> None:
@@ -176,10 +176,10 @@ def test_groups_are_summed_as_index_add_does(shape: tuple[int, ...], dtype: torc
     draw = torch.Generator().manual_seed(0)
     rows = torch.randn(500, *shape, generator=draw, dtype=dtype).requires_grad_()
     index = torch.randint(6, (500,), generator=draw)
-    made = sum_groups(rows, groups_of(index, 7))
+    sums = sum_groups(rows, groups_of(index, 7))
     expected = rows.new_zeros(7, *shape).index_add(0, index, rows)
-    assert torch.equal(made, expected)
-    (grad,), (wanted,) = (torch.autograd.grad(sums.square().sum(), [rows]) for sums in (made, expected))
+    assert torch.equal(sums, expected)
+    (grad,), (wanted,) = (torch.autograd.grad(total.square().sum(), [rows]) for total in (sums, expected))
     assert torch.equal(grad, wanted)
     assert not torch.equal(sum_groups(rows.flip(0), groups_of(index.flip(0), 7)), expected)
     assert torch.equal(sum_groups(rows[:0], groups_of(index[:0], 7)), torch.zeros(7, *shape, dtype=dtype))
@@ -208,10 +208,10 @@ def test_picking_different_rows() -> None:
     """The selection that a GPU takes has the values and the gradient of an index."""
     rows = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
     index, weight = torch.tensor([4, 0, 6]), torch.arange(9.0).view(3, 3)
-    found = []
+    results = []
     for select in (lambda x: x[index], lambda x: rules._Pick.apply(x, index)):
         leaf = rows.clone().requires_grad_()
         chosen = select(leaf)
         (chosen * weight).sum().backward()
-        found.append((chosen.detach(), leaf.grad))
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        results.append((chosen.detach(), leaf.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -40,18 +40,18 @@ def loop_gap(
     """Largest difference of the weights of server and clients after three rounds; seeds 3, 4, ... side by side."""
     feds = [Federation.of(data, parts, seed, dtype=dtype) for seed, (data, parts) in enumerate(tasks, start=3)]
     watched, updates = watch(method)
-    made = train(watched, feds[0] if len(feds) == 1 else Federation.stack(feds), 3, chunk=chunk)
+    trained = train(watched, feds[0] if len(feds) == 1 else Federation.stack(feds), 3, chunk=chunk)
     worst, start = 0.0, 0
     for run, (data, parts) in enumerate(tasks):
         rounds = loop(method, data, parts, 3, 3 + run, dtype)
         for number in range(len(parts)):
             if method.upload == "weights":
-                found = client(updates[-1].after, start + number)
-                worst = max(worst, largest_difference(found, rounds[-1].clients[number]))
+                weights = client(updates[-1].after, start + number)
+                worst = max(worst, largest_difference(weights, rounds[-1].clients[number]))
             for t in range(3):
                 assert bool(updates[t].active[start + number]) == (number in rounds[t].chosen)
-        if made.state.shared:
-            worst = max(worst, largest_difference(client(made.state.shared, run), rounds[-1].server))
+        if trained.state.shared:
+            worst = max(worst, largest_difference(client(trained.state.shared, run), rounds[-1].server))
         start += len(parts)
     moved = largest_difference(client(updates[-1].before, -1), client(method.model.init([3], dtype), 0))
     assert moved > 1e-3
@@ -193,12 +193,12 @@ def test_clients_that_do_not_train_stay_when_others_diverge(chunk: int | None) -
     """NaN at every client that trains leaves the weights of those without labels bitwise where they were."""
     data, parts = task(10)
     data.x[torch.cat([part for number, part in enumerate(parts) if number not in (2, 5)])] = torch.nan
-    made = train(Local(model=GCN, weight_decay=0.1), Federation.of(data, parts, dtype=F64), 3, chunk=chunk)
+    trained = train(Local(model=GCN, weight_decay=0.1), Federation.of(data, parts, dtype=F64), 3, chunk=chunk)
     first = client(GCN.init([0], F64), 0)
     for number in range(10):
-        mine = client(made.state.personal, number)
-        assert identical(mine, first) if number in (2, 5) else bool(mine["layer1.weight"].isnan().any())
-    assert made.history.diverged == {0: 1}
+        weights = client(trained.state.personal, number)
+        assert identical(weights, first) if number in (2, 5) else bool(weights["layer1.weight"].isnan().any())
+    assert trained.history.diverged == {0: 1}
 
 
 # -- runs never mix --------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_clients_that_do_not_train_stay_when_others_diverge(chunk: int | None) -
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_a_nan_in_one_run_leaves_the_others_bitwise_unchanged(kind: type[Method], sparse: bool) -> None:
     """Weights and scores of the other runs keep their bits; the run with the NaN is listed as diverged."""
-    made = []
+    trained = []
     for bad in (False, True):
         tasks = [task(5, seed, sparse=sparse) for seed in (0, 1, 2)]
         if bad:
@@ -217,8 +217,8 @@ def test_a_nan_in_one_run_leaves_the_others_bitwise_unchanged(kind: type[Method]
             x[parts[4][data.train_mask[parts[4]]][0]] = torch.nan
             data.x = x.to_sparse_csr() if sparse else x
         fed = Federation.stack([Federation.of(*each, seed) for seed, each in enumerate(tasks)])
-        made.append(train(kind(model=DROPPING, lr=0.05), fed, 3))
-    clean, spoilt = made
+        trained.append(train(kind(model=DROPPING, lr=0.05), fed, 3))
+    clean, spoilt = trained
     assert clean.history.diverged == {} and spoilt.history.diverged == {1: 1}
     for name, w in held(clean).items():
         kept = torch.tensor([0, 2]) if name in clean.state.shared else (clean.fed.run != 1).nonzero().squeeze(1)

@@ -38,20 +38,20 @@ def wide(seed: int = 0, *, sparse: bool = False, directed: bool = True) -> Feder
 
 def arriving(edge_index: Tensor) -> dict[int, set[int]]:
     """For each node, the nodes an edge comes from."""
-    found: dict[int, set[int]] = {}
+    sources: dict[int, set[int]] = {}
     for a, b in edge_index.T.tolist():
-        found.setdefault(b, set()).add(a)
-    return found
+        sources.setdefault(b, set()).add(a)
+    return sources
 
 
 def distances(start: set[int], incoming: dict[int, set[int]], hops: int) -> dict[int, int]:
     """Hops against the edges' direction from a set of nodes, up to `hops`."""
-    found = dict.fromkeys(start, 0)
+    hops_of = dict.fromkeys(start, 0)
     for hop in range(1, hops + 1):
-        for node in [n for n, d in found.items() if d == hop - 1]:
+        for node in [n for n, d in hops_of.items() if d == hop - 1]:
             for source in incoming.get(node, ()):
-                found.setdefault(source, hop)
-    return found
+                hops_of.setdefault(source, hop)
+    return hops_of
 
 
 # -- halo ------------------------------------------------------------------------------------------
@@ -88,11 +88,11 @@ def test_a_halo_may_come_from_other_graphs_on_the_same_nodes() -> None:
     weight = {tuple(pair): w for pair, w in zip(other.edge_index.T.tolist(), other.edge_weight.tolist(), strict=True)}
     incoming = arriving(other.edge_index)
     for client, part in enumerate(parts):
-        own = set(part.tolist())
-        mine = halo.batch.batch[halo.batch.edge_index[1]] == client
-        pairs = [tuple(p) for p in halo.batch.node_id[halo.batch.edge_index[:, mine]].T.tolist()]
-        assert set(pairs) == {(a, b) for b in own for a in incoming.get(b, ())}
-        assert halo.batch.edge_weight[mine].tolist() == [weight[pair] for pair in pairs]
+        at_client = set(part.tolist())
+        of_client = halo.batch.batch[halo.batch.edge_index[1]] == client
+        pairs = [tuple(p) for p in halo.batch.node_id[halo.batch.edge_index[:, of_client]].T.tolist()]
+        assert set(pairs) == {(a, b) for b in at_client for a in incoming.get(b, ())}
+        assert halo.batch.edge_weight[of_client].tolist() == [weight[pair] for pair in pairs]
     assert torch.equal(dense(halo), 2 * data.x[halo.batch.node_id].double())
     assert halo.sources is fed.sources
 
@@ -131,10 +131,10 @@ def test_halo_degrees_are_those_of_the_whole_graph_below_the_outermost_ring() ->
     fed = federation()
     degree = torch.bincount(fed.sources[0].data.edge_index[1], minlength=40)
     halo = fed.halo(2)
-    found = torch.bincount(halo.batch.edge_index[1], minlength=halo.nodes)
+    counted = torch.bincount(halo.batch.edge_index[1], minlength=halo.nodes)
     inner = halo.batch.ring < 2
-    assert torch.equal(found[inner], degree[halo.batch.node_id[inner]])
-    assert not bool(found[~inner].any())
+    assert torch.equal(counted[inner], degree[halo.batch.node_id[inner]])
+    assert not bool(counted[~inner].any())
 
 
 def test_a_negative_halo_is_refused() -> None:
@@ -217,14 +217,14 @@ def test_focus_has_the_nodes_within_reach_of_a_split(hops: int, masks: tuple[str
 
 def focused_gap(model: models.Model, whole: Federation, hops: int, mask: str) -> tuple[float, float]:
     """Largest differences of logits at nodes of a split, and of the gradients of their loss, focused against whole."""
-    found: list[tuple[Tensor, dict[str, Tensor]]] = []
+    results: list[tuple[Tensor, dict[str, Tensor]]] = []
     for fed in (whole, whole.focus(hops, (mask,))):
         weights = {name: w.requires_grad_() for name, w in model.init(range(fed.clients), F64).items()}
         logits = model(weights, fed.at(4, 2))
         loss = layers.cross_entropy(fed, logits, mask)
         gradient = torch.autograd.grad(loss.sum(), list(weights.values()))
-        found.append((logits[fed.rows(mask)[0]], dict(zip(weights, gradient, strict=True))))
-    (a, b), (c, d) = found
+        results.append((logits[fed.rows(mask)[0]], dict(zip(weights, gradient, strict=True))))
+    (a, b), (c, d) = results
     return gap(a, c), largest_difference(b, d)
 
 
@@ -256,11 +256,11 @@ def test_views_can_be_taken_of_views() -> None:
     picked = focused.select([1, 3])
     for fed, chosen in ((focused, [0, 1, 2, 3]), (picked, [1, 3])):
         rows, _ = fed.rows("test")
-        found = model({name: w[chosen] for name, w in weights.items()}, fed)[rows]
+        seen = model({name: w[chosen] for name, w in weights.items()}, fed)[rows]
         all_rows = halo.rows("test")[0]
-        mine = all_rows[torch.isin(halo.batch.batch[all_rows], torch.tensor(chosen))]
-        assert len(rows) == len(mine) > 0
-        assert gap(found, logits[mine]) < 1e-12
+        of_chosen = all_rows[torch.isin(halo.batch.batch[all_rows], torch.tensor(chosen))]
+        assert len(rows) == len(of_chosen) > 0
+        assert gap(seen, logits[of_chosen]) < 1e-12
 
 
 @pytest.mark.parametrize("view", ["shared", "focus"])
@@ -277,7 +277,7 @@ def test_a_view_keeps_no_clock_of_another(view: str) -> None:
 
 @pytest.mark.parametrize("view", ["shared", "focus"])
 def test_a_view_counts_the_messages_of_its_federation(view: str) -> None:
-    """Training gives a federation a ledger of its own; views made before it count into that one too."""
+    """Training gives a federation a new ledger; views made before it count into that one too."""
     fed = federation()
     for of in (fed, replace(fed, traffic=Traffic())):
         assert (of.shared() if view == "shared" else of.focus(1)).traffic is of.traffic

@@ -28,7 +28,7 @@ class Method:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put a checkout of a small package, with one commit, in the place of this one."""
+    """Put a checkout of a small package, with one commit, instead of this one."""
     for name, text in CODE.items():
         (tmp_path / "fedrepro" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "fedrepro" / name).write_text(text)

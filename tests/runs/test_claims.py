@@ -52,18 +52,18 @@ def computed(log: Path) -> list[str]:
 def test_a_claim_holds_until_its_process_ends(tmp_path: Path) -> None:
     """A key that another process has claimed cannot be claimed before it is killed, and other keys can."""
     first, second = (run.key for run in runs(2, tmp_path))
-    mine = claims.claims_of(tmp_path)
+    here = claims.claims_of(tmp_path)
     with holder(tmp_path, first) as other:
         assert other.stdout is not None and other.stdout.readline() == "True\n"
-        assert not mine.claim(first) and mine.claim(second) and not mine.claim(second)
+        assert not here.claim(first) and here.claim(second) and not here.claim(second)
         other.kill()
-    assert mine.claim(first)
+    assert here.claim(first)
     for expected in ("False\n", "True\n"):
         with holder(tmp_path, first) as other:
             assert other.stdout is not None and other.stdout.readline() == expected
             other.kill()
-        mine.release(first)
-    mine.release(second)
+        here.release(first)
+    here.release(second)
 
 
 def test_looking_up_claims_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fake_tasks import fill, runs
 
-from fedrepro.runs import verification
+from fedrepro.runs import statuses, verification
 from fedrepro.runs.execute import execute
 from fedrepro.runs.index import Index
 from fedrepro.runs.run import Run, sweep
@@ -23,10 +23,10 @@ def test_a_result_of_todays_code_clears_no_older_one(store: Store, told: bool) -
     fill(store, each[:2], fingerprint="old")
     fill(store, each[2:])
     (today,) = [record for record in store if record["fingerprint"] != "old"]
-    found = verification.Finding(today, today | {"when": "2100-01-01T00:00:00+00:00"}).record()
+    finding = verification.Finding(today, today | {"when": "2100-01-01T00:00:00+00:00"}).record()
     if not told:
-        del found["result"]["was"]
-    store.append("a", found)
+        del finding["result"]["was"]
+    store.append("a", finding)
     assert len(verification.stale(store)) == 2
     verification.verify(store, 1, workers=1)
     assert verification.stale(store) == []
@@ -46,26 +46,26 @@ def test_a_result_computed_again_is_the_result_whatever_the_clock_says(store: St
 
 
 def test_the_index_tells_models_apart(store: Store) -> None:
-    """A verification of one model clears that model alone, in the index as in the store, for either's records."""
+    """A verification of one model clears only that model, in the index as in the store, for either's records."""
     both = {"model": ["A", "B"]}
     wanted = sweep(task="check", paper="p", method="quick", dataset="Cora", seed=range(3), options=both)
     fill(store, wanted, fingerprint="old")
     verification.verify(store, 1, workers=1)
     index, whole = Index(store.folder), Store(store.folder)
     kept = {record["key"] for record in verification.stale(whole)}
-    assert len(kept) == 3 and verification.status(index, wanted)["stale"] == 3
+    assert len(kept) == 3 and statuses.status(index, wanted)["stale"] == 3
     assert {record["key"] for record in verification.stale(index)} == kept
     assert {record["key"] for record in verification.stale(index, whole)} == kept
 
 
 def test_a_run_of_one_model_clears_no_other_model(store: Store) -> None:
     """A recomputed run says nothing of a model that it does not have, and a difference of one says it of all."""
-    each = [
+    two_models = [
         Run("check", "p", "quick", dataset="Cora", seed=seed, options={"model": m})
         for m in ("A", "B")
         for seed in range(3)
     ]
-    fill(store, each, fingerprint="old")
+    fill(store, two_models, fingerprint="old")
     verification.verify(store, 1, workers=1)
     (held,) = {record["run"]["options"]["model"] for record in verification.stale(store)}
     assert len(verification.stale(store)) == 3
@@ -80,7 +80,7 @@ def test_a_run_of_one_model_clears_no_other_model(store: Store) -> None:
 
 
 def test_a_difference_clears_nothing(store: Store) -> None:
-    """Runs that pass beside one that differs do not clear the rest of their method and data set."""
+    """Runs that pass next to one that differs do not clear the rest of their method and data set."""
     _, second, _ = fill(store, runs(), fingerprint="old")
     store.append("a", second | {"result": {"score": {"test": 0.9}}, "when": "2100-01-01T00:00:00+00:00"})
     frame = verification.verify(store, 3, workers=1)

@@ -87,7 +87,7 @@ def test_the_sentence(test: float | None, classes: float | None, share: float | 
 
 
 def test_views_are_named() -> None:
-    """A run whose clients learn in local training has the note for the average alone."""
+    """A run whose clients learn in local training has the note only for the average."""
     views = {"before": {"best": {"test": 0.8, "test_classes": 1.0}}, "after": {"last": {"test": 0.9}}}
     assert records.note({**views, "majority": {"test": 0.8}}).startswith("before local training one class")
     assert records.note(views) == records.note({}) == ""

@@ -50,7 +50,7 @@ def test_once_until_a_record_is_read(runs: list[Run], tmp_path: Path) -> None:
 
 
 def test_an_index_and_a_finding(runs: list[Run], tmp_path: Path) -> None:
-    """A finding counts at once, in store and index; times are means of results alone."""
+    """A finding counts at once, in store and index; times are means of results only."""
     store = Store(tmp_path / "s")
     execute(runs, store=store, file="a", workers=1, progress=False, quiet=True)
     index = Index(store.folder)

@@ -17,12 +17,12 @@ from fedrepro.runs.run import Run
 
 def test_environment() -> None:
     """The environment names versions, machine, device and threads, and is the same when asked again."""
-    found = provenance.environment("cpu")
-    assert found == provenance.environment("cpu")
-    assert found["python"].split(".")[:2] == [str(part) for part in sys.version_info[:2]]
-    assert found["torch"] and found["cpu"] and found["device"] == "cpu" and found["threads"] >= 1
+    described = provenance.environment("cpu")
+    assert described == provenance.environment("cpu")
+    assert described["python"].split(".")[:2] == [str(part) for part in sys.version_info[:2]]
+    assert described["torch"] and described["cpu"] and described["device"] == "cpu" and described["threads"] >= 1
     divided = provenance.environment("cpu", "kmeans(slack=20)")
-    assert {*divided} - {*found} == {"scikit-learn"} and "networkx" in provenance.environment("cpu", "louvain")
+    assert {*divided} - {*described} == {"scikit-learn"} and "networkx" in provenance.environment("cpu", "louvain")
 
 
 def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_a_gpu_that_is_not_here_is_called_by_its_device(monkeypatch: pytest.Monk
 
 
 def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Family and model stand beside the name, where the system tells them."""
+    """Family and model follow the name, if the system tells them."""
     told = []
     for family, model in ((25, 17), (26, 2)):
         text = f"processor\t: 0\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: Some CPU\n\nprocessor\t: 1\n"
@@ -72,12 +72,12 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_record_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the fingerprint a record has its parts, the commit, and the checksum of a real graph's files."""
+    """Next to the fingerprint a record has its parts, the commit, and the checksum of a real graph's files."""
     monkeypatch.setattr(provenance, "loaded_commit", lambda: "0123456789ab-dirty")
     run = Run("train", "fedgat", "FedAvg", "Cora", split="public")
-    made = records.record(run, "cpu", records.batch_of([run], 1.0), {"result": {}})
-    assert made["commit"] == "0123456789ab-dirty" and set(made["code"]) >= {"engine", "data", "runs"}
+    record = records.record(run, "cpu", records.batch_of([run], 1.0), {"result": {}})
+    assert record["commit"] == "0123456789ab-dirty" and set(record["code"]) >= {"engine", "data", "runs"}
     sums = list(sources.known_sums(sources.SOURCES["Cora"])[0].values())
-    assert len(made["data"]) == 16 and len(sums) == 8
-    assert hashlib.sha256("".join(sums).encode()).hexdigest().startswith(made["data"])
-    assert records.record(run.replace(dataset="Cora~standin"), "cpu", made["batch"], {"result": {}})["data"] == ""
+    assert len(record["data"]) == 16 and len(sums) == 8
+    assert hashlib.sha256("".join(sums).encode()).hexdigest().startswith(record["data"])
+    assert records.record(run.replace(dataset="Cora~standin"), "cpu", record["batch"], {"result": {}})["data"] == ""

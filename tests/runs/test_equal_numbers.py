@@ -59,10 +59,12 @@ def losses(result: Any) -> list[float]:
 @pytest.fixture(scope="module")
 def usual() -> dict[str, Any]:
     """The numbers of all runs, in their order, in this process."""
-    found = values(wanted())
-    assert len({json.dumps(each) for each in found.values()}) == len(found) == 4, "the runs differ from each other"
-    assert all(len(list(numbers(each))) > 40 for each in found.values())
-    return found
+    numbers_of = values(wanted())
+    assert len({json.dumps(scores) for scores in numbers_of.values()}) == len(numbers_of) == 4, (
+        "the runs differ from each other"
+    )
+    assert all(len(list(numbers(scores))) > 40 for scores in numbers_of.values())
+    return numbers_of
 
 
 def test_order_and_what_was_drawn_before_change_no_bit(usual: dict[str, Any]) -> None:
@@ -111,7 +113,7 @@ def test_other_chunks_change_rounding_alone(chunk: int, usual: dict[str, Any], m
 
 
 def test_seeds_side_by_side_change_rounding_alone(usual: dict[str, Any]) -> None:
-    """Two seeds that are trained as one batch have the losses that each has alone, to rounding."""
+    """Two seeds that are trained as one batch have the losses that each has by itself, to rounding."""
     for method in ("FedAvg", "FedGCN"):
         runs = [run for run in wanted() if run.method == method]
         for record in compute(runs):

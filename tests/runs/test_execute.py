@@ -103,7 +103,7 @@ def test_one_thread_of_torch() -> None:
 
 
 def test_side_by_side(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    """Training runs that differ in seed alone are computed as batches; one that fails does not fail the others."""
+    """Training runs that differ only in seed are computed as batches; one that fails does not fail the others."""
     calls = fake_training(monkeypatch)
     wanted = sweep(task="train", paper="p", method=["FedAvg", "Local"], seed=range(6))
     frame = engine.execute(wanted, store=store, file="a", workers=1, side_by_side=3, quiet=True)

@@ -67,15 +67,15 @@ def computed(folder: Path) -> list[str]:
 
 def finished(folder: Path) -> Counter[str]:
     """How many finished records each key has, read without the store's help."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in (folder / "results").glob("*.jsonl"):
         for line in path.read_bytes().split(b"\n") if path.name != "environments.jsonl" else []:
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
-            found[record["key"]] += record["status"] == "ok"
-    return found
+            counts[record["key"]] += record["status"] == "ok"
+    return counts
 
 
 @pytest.mark.parametrize(("kills", "workers"), [(17, 1), (3, 2)])
@@ -204,7 +204,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
     mount = f'mount -t tmpfs -o size=64k none {place} || exit 77; exec {sys.executable} -c "$1" {place}'
-    alone = ["-m"] if os.geteuid() == 0 else ["-r", "-m"]  # who is not root is root in a namespace of its own
+    alone = ["-m"] if os.geteuid() == 0 else ["-r", "-m"]  # who is not root is root in a separate namespace
     command = ["unshare", *alone, "sh", "-c", mount, "sh", FILL]
     variables = os.environ | {"PYTHONPATH": str(CHILD.parents[1])}
     done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=30)

@@ -38,7 +38,7 @@ BASE: dict[str, dict[str, Any]] = {
     "GraphSAINT": {"budget": 4},
     "GraphSAINT-SW": {"q": 2, "budget": 4},
 }
-# What an option needs beside it to have an effect.
+# Settings that an option needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {
     "momentum": {"optimizer": "sgd"},
     "attack": {"malicious": 0.5},
@@ -94,7 +94,7 @@ def others(method: str, base: dict[str, Any], name: str, value: Any) -> list[Any
 
 
 def base_of(method: str) -> dict[str, Any]:
-    """Return the settings that other values are tried beside, with two local epochs where the method allows them."""
+    """Return the settings with which other values are tried, with two local epochs where the method allows them."""
     base = {"model": describing.models(method)[0], **BASE.get(method, {})}
     with contextlib.suppress(ArgumentError):
         tasks.method(run_of(method, {**base, "local_epochs": 2}), 5, 3)

@@ -11,7 +11,7 @@ import fake_tasks
 import pytest
 
 from fedrepro import paths
-from fedrepro.runs import cache, verification
+from fedrepro.runs import cache, statuses
 from fedrepro.runs.execute import execute
 from fedrepro.runs.index import Index, opened
 from fedrepro.runs.run import Run, sweep
@@ -46,16 +46,16 @@ def test_the_index_counts_as_the_store(tmp_path: Path) -> None:
     """Read anew or from what is kept, the index gives the counts of the store; a new record is seen."""
     store, runs = filled(tmp_path / "s")
     wanted = [*runs, runs[0].replace(seed=9)]
-    counts = verification.status(store, wanted)
+    counts = statuses.status(store, wanted)
     assert (counts["done"], counts["failed"], counts["missing"]) == (3, 3, 4)
-    assert verification.status(Index(store.folder), wanted) == counts
+    assert statuses.status(Index(store.folder), wanted) == counts
     (kept,) = paths.cache().glob("index-*.json")
-    assert verification.status(Index(store.folder), wanted) == counts
+    assert statuses.status(Index(store.folder), wanted) == counts
     kept.write_text("{torn")
-    assert verification.status(Index(store.folder), wanted) == counts
+    assert statuses.status(Index(store.folder), wanted) == counts
     execute([wanted[-1]], store=store, file="a", workers=1, progress=False)
     older(store.folder)
-    assert verification.status(Index(store.folder), wanted)["done"] == 4
+    assert statuses.status(Index(store.folder), wanted)["done"] == 4
 
 
 def test_damage_is_named(tmp_path: Path) -> None:

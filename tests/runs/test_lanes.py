@@ -54,7 +54,7 @@ def outcomes(crew: list[lanes.Lane], work: Any) -> list[Any]:
 
 
 def test_a_gpu_beside_the_cpu(gpu: str) -> None:
-    """The GPU's groups go through a process of its own that sees that GPU, the others through the CPU's processes."""
+    """The GPU's groups go through a separate process that sees that GPU, the others through the CPU's processes."""
     crew = [lanes.Lane(iter(range(3)), 1, gpu=gpu, apart=True), lanes.Lane(iter(range(10, 14)), 2)]
     found = outcomes(crew, where)
     on_gpu, on_cpu = found[:3], found[3:]

@@ -56,7 +56,7 @@ def test_each_bit_of_a_line_is_guarded(tmp_path: Path, file: str) -> None:
 
 
 def test_without_a_checksum_bits_change_unseen(tmp_path: Path) -> None:
-    """The control: with the key alone to guard it, a line takes many changed bits of its result for true."""
+    """The control: with only the key to guard it, a line takes many changed bits of its result for true."""
     filled(tmp_path, 1)
     line = unsealed((tmp_path / "a.jsonl").read_bytes().splitlines()[0])
     record, _ = lines.read(line, "a.jsonl")

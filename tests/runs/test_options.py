@@ -90,18 +90,18 @@ def read(target: str) -> dict[str, Any]:
     """Return the options that the code behind a function reads, each with its default, or `int` where it has none."""
     start = codehash.definition(target)
     assert start is not None
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for statement in codehash.reached([start], provenance.ASIDE):
         for node in ast.walk(statement.node):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
                 if ast.unparse(node.func.value).endswith("options") and isinstance(node.args[0], ast.Constant):
-                    found[node.args[0].value] = _literal(node.args[1]) if len(node.args) > 1 else int
+                    defaults[node.args[0].value] = _literal(node.args[1]) if len(node.args) > 1 else int
             elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("options"):
                 if isinstance(node.slice, ast.Constant):
-                    found.setdefault(node.slice.value, int)
+                    defaults.setdefault(node.slice.value, int)
             elif isinstance(node, ast.Dict) and "run.options" in [ast.unparse(value) for value in node.values]:
-                found |= {ast.literal_eval(k): _literal(v) for k, v in zip(node.keys, node.values) if k is not None}
-    return found
+                defaults |= {ast.literal_eval(k): _literal(v) for k, v in zip(node.keys, node.values) if k is not None}
+    return defaults
 
 
 def _literal(node: ast.expr) -> Any:
@@ -115,10 +115,10 @@ def _literal(node: ast.expr) -> Any:
 def test_the_registry_says_what_functions_read(key: tuple[str, str]) -> None:
     """Each option that a function reads is declared with the default that its code has, and no other is."""
     entry = registry.REGISTRY[key]
-    found, declared = read(entry.target), entry.options
-    assert declared is not None and (set(found) <= set(declared) or entry.trains)
-    assert set(declared) - {"memory", "of"} <= set(found)
-    for name, default in found.items():
+    defaults, declared = read(entry.target), entry.options
+    assert declared is not None and (set(defaults) <= set(declared) or entry.trains)
+    assert set(declared) - {"memory", "of"} <= set(defaults)
+    for name, default in defaults.items():
         if (
             name in declared
             and default is not None

@@ -68,7 +68,7 @@ def test_a_guard_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_own_runs_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without `$FEDREPRO_STORE` they go to build/mine, with figures beside them; those of a paper go to its store."""
+    """Without `$FEDREPRO_STORE` they go to build/mine, with figures next to them; those of a paper go to its store."""
     from fedrepro.reporting.session import begin
 
     for name in ("FEDREPRO_STORE", "FEDREPRO_FIGURES"):
@@ -106,7 +106,7 @@ def test_jupyter_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDREPRO_TRACE", raising=False)
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    made: list[dict[str, object]] = []
-    monkeypatch.setattr(tqdm.auto, "tqdm", lambda **options: made.append(options))
+    bars: list[dict[str, object]] = []
+    monkeypatch.setattr(tqdm.auto, "tqdm", lambda **options: bars.append(options))
     progress.bar(7)
-    assert made == [{"total": 7, "unit": "run", "mininterval": 0.5}]
+    assert bars == [{"total": 7, "unit": "run", "mininterval": 0.5}]

@@ -45,7 +45,7 @@ def method(x: int, sign=1):  # a comment
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put a small package in the place of fedrepro, with a method in `main` for the tasks check and train."""
+    """Put a small package instead of fedrepro, with a method in `main` for the tasks check and train."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -243,17 +243,17 @@ def test_written_in_a_notebook(package: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_written_in_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class of a module outside the package is known by its source, and by its name alone where it is not found."""
+    """A class of a module outside the package is known by its source, and only by its name if it is not found."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of one second, in which sources of one size look alike
     monkeypatch.setitem(registry.REGISTRY, ("check", "mine"), registry.Entry("my_methods:Mine"))
-    found = []
+    fingerprints = []
     for body in ("return 1", "return 2", "return  2  # as before", ""):
         (tmp_path / "my_methods.py").write_text(f"class Mine:\n    def loss(self):\n        {body}\n" if body else "")
         monkeypatch.delitem(sys.modules, "my_methods", raising=False)
         linecache.clearcache()
-        found.append(provenance.fingerprint("check", "mine"))
-    assert found[0] != found[1] == found[2] != found[3]
+        fingerprints.append(provenance.fingerprint("check", "mine"))
+    assert fingerprints[0] != fingerprints[1] == fingerprints[2] != fingerprints[3]
 
 
 @pytest.fixture(scope="module")

@@ -80,10 +80,10 @@ def test_lines_that_are_no_records(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\n".join([*junk, b"", line("k").rstrip(b"\n"), b"   "]) + b"\n")
     (tmp_path / "environments.jsonl").write_bytes(b'{"hash": "x"}\n' + sealed({"hash": "x", "environment": {}}))
     store = Store(tmp_path)
-    found = [(fault.file, fault.line, fault.what.split()[0]) for fault in store.faults]
+    faults = [(fault.file, fault.line, fault.what.split()[0]) for fault in store.faults]
     bad = [("a.jsonl", number, "is" if number < 5 else "lacks") for number in range(1, len(junk) + 1)]
-    assert found == [*bad, ("environments.jsonl", 1, "lacks"), ("environments.jsonl", 2, "lacks")]
-    assert [found["key"] for found in store] == ["k"] and store.environments == {}
+    assert faults == [*bad, ("environments.jsonl", 1, "lacks"), ("environments.jsonl", 2, "lacks")]
+    assert [faults["key"] for faults in store] == ["k"] and store.environments == {}
 
 
 def sealed(value: Any) -> bytes:
@@ -212,10 +212,10 @@ def test_file_names(tmp_path: Path, name: str) -> None:
 
 
 def deep() -> list[Any]:
-    made: list[Any] = []
+    nested: list[Any] = []
     for _ in range(10**5):
-        made = [made]
-    return made
+        nested = [nested]
+    return nested
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), deep()], ids=["nan", "inf", "object", "deep"])
@@ -351,7 +351,7 @@ def test_unreadable_places(tmp_path: Path) -> None:
 
 
 def test_new_names_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of a new file is synced, and that of a new folder; an append to an old file syncs the file alone."""
+    """The folder of a new file is synced, and that of a new folder; an append to an old file syncs only the file."""
     synced: list[Path] = []
     sync = os.fsync
 

@@ -63,13 +63,17 @@ def numbers(nested: Any) -> Iterator[float]:
 def test_options_reach_the_model_the_method_and_the_loop() -> None:
     """Sizes go to the model, hyper-parameters to the method, the rest to the loop; what is not given has a default."""
     asked = run(model="GAT", heads=2, dropout=0.5, lr=0.1, average="nodes", series=True)
-    made, loop = tasks.method(asked, 7, 3)
-    assert made == FedAvg(
+    built, loop = tasks.method(asked, 7, 3)
+    assert built == FedAvg(
         model=models.GAT(features=7, classes=3, hidden=5, heads=2, dropout=0.5), lr=0.1, average="nodes"
     )
     assert loop == {"rounds": 3, "series": ("val", "test"), "keep": ""}
-    made, loop = tasks.method(Run(task="train", paper="test", method="FedSGD"), 7, 3)
-    assert made == FedSGD(model=models.GCN(features=7, classes=3)) and loop == {"rounds": 100, "series": (), "keep": ""}
+    built, loop = tasks.method(Run(task="train", paper="test", method="FedSGD"), 7, 3)
+    assert built == FedSGD(model=models.GCN(features=7, classes=3)) and loop == {
+        "rounds": 100,
+        "series": (),
+        "keep": "",
+    }
 
 
 @pytest.mark.parametrize(
@@ -155,10 +159,10 @@ def test_the_result_has_scores_traffic_and_loss() -> None:
     assert set(result) == {"before", "after", "train_loss", "traffic", "facts", "majority"}
     for view in ("before", "after"):
         assert set(result[view]) == {"last", "best", "best_loss"}
-        each = {"round", "val", "test", "val_clients", "test_clients", "val_loss"}
+        named = {"round", "val", "test", "val_clients", "test_clients", "val_loss"}
         further = {f"{mask}_{name}" for mask in ("val", "test") for name in ("f1", "auc", "classes")}
-        assert set(result[view]["best_loss"]) == each
-        assert set(result[view]["best"]) == set(result[view]["last"]) == each | further
+        assert set(result[view]["best_loss"]) == named
+        assert set(result[view]["best"]) == set(result[view]["last"]) == named | further
         assert result[view]["last"]["round"] == 3
     parameters = 7 * 5 + 5 + 5 * 3 + 3
     assert result["traffic"]["training"] == {"down.weights": 9 * parameters, "up.weights": 9 * parameters}
@@ -185,7 +189,7 @@ def test_a_single_run_that_diverges_is_an_error(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["FedAvg", "FedSGD", "Local"])
 def test_divergence_in_the_last_step_is_an_error_too(method: str) -> None:
-    """Weights that only the last step spoils give no result with scores that are no numbers."""
+    """Weights that only the last step spoils give no result with scores that are NaN."""
     with pytest.raises(DivergedError):
         tasks.train([run(method, lr=1e30, rounds=1)])
 
@@ -217,7 +221,7 @@ def test_the_first_example_trains(text: str) -> None:
 
 
 def test_the_federation_of_a_run_is_its_graph_split_and_partition() -> None:
-    """Partition, split and initial weights follow the run's seed alone."""
+    """Partition, split and initial weights follow only the run's seed."""
     first, second = tasks.federation([run(seed=3)]), tasks.federation([run(seed=4), run(seed=3)])
     assert second.seeds == (4, 3) and first.clients == 3
     mine = second.batch.batch >= 3
@@ -230,12 +234,12 @@ def test_the_federation_of_a_run_is_its_graph_split_and_partition() -> None:
 
 def test_series_keeps_the_entries_it_names() -> None:
     """And every client's score of the best round; a name it does not know is refused."""
-    (made,) = tasks.train([run(series=("test_clients", "clients"))])
+    (output,) = tasks.train([run(series=("test_clients", "clients"))])
     views = ("before", "after")
-    assert set(made["series"]) == {f"{v}.{n}" for v in views for n in ("test_clients", "clients")} | {"train_loss"}
+    assert set(output["series"]) == {f"{v}.{n}" for v in views for n in ("test_clients", "clients")} | {"train_loss"}
     for view in views:
-        picked = made["result"][view]["best"]["test_clients"]
-        assert np.mean([v for v in made["series"][f"{view}.clients"] if v is not None]) == pytest.approx(picked)
+        picked = output["result"][view]["best"]["test_clients"]
+        assert np.mean([v for v in output["series"][f"{view}.clients"] if v is not None]) == pytest.approx(picked)
     with pytest.raises(ArgumentError, match=r"option 'series' must be .*Got \('tets',\)"):
         tasks.method(run(series=("tets",)), 7, 3)
 

@@ -35,7 +35,7 @@ class Median(FedAvg):
 
 @dataclass(frozen=True)
 class MixedMedian(FedAvg):
-    """Take the median over the clients of all runs, which is right for one run alone."""
+    """Take the median over the clients of all runs, which is right for only one run."""
 
     def aggregate(self, state: State, update: Update) -> State:
         """Return one median for all runs."""
@@ -98,7 +98,7 @@ def test_a_rule_over_the_clients_of_each_run_is_trained_side_by_side(tmp_path: P
 
 
 def test_a_rule_over_the_clients_of_all_runs_is_trained_seed_by_seed(tmp_path: Path) -> None:
-    """There is a warning, and every seed is what it is alone."""
+    """There is a warning, and every seed gives what it gives by itself."""
     with pytest.warns(UserWarning, match="MixedMedian trains seeds side by side otherwise than alone"):
         frame = computed(MixedMedian, tmp_path)
     assert [record["batch"]["seeds"] for record in Store(tmp_path)] == [[0], [1]]
@@ -130,7 +130,7 @@ def drawn(seed: int) -> Data:
 
 
 def test_graphs_of_other_sizes_are_trained_one_by_one(tmp_path: Path) -> None:
-    """A loader that gives a seed another number of classes gives each run the result that it has alone."""
+    """A loader that gives a seed another number of classes gives each run the result that it has by itself."""
     datasets.register("drawn", drawn)
     same = {"task": "train", "paper": "mine", "method": "FedAvg", "dataset": "drawn", "split": "40/30/30"}
     runs = fr.sweep(**same, partition="random", clients=2, seed=[0, 1], options={"rounds": 3})

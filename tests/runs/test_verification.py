@@ -12,8 +12,7 @@ from fedrepro import registry
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import listing, state
 from fedrepro.runs import execute as engine
-from fedrepro.runs import provenance, tolerances, verification
-from fedrepro.runs.index import Index
+from fedrepro.runs import provenance, statuses, tolerances, verification
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -130,7 +129,7 @@ def test_losses_and_sizes(store: Store) -> None:
 @pytest.mark.parametrize(("new", "difference"), [([9, -7, 3], 12.5 / 3), ([1, -8, 3], 5 / 3), ([1, 2, 3], 0.0)])
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_every_entry_of_a_list_counts(store: Store, new: list[int], difference: float, elsewhere: bool) -> None:
-    """The change of a list is the mean size of its entries' changes, each of its own size, wherever they stand."""
+    """The change of a list is the mean size of its entries' changes, each relative to its size, wherever they are."""
     registry.register("check", "quick", lambda run: {"result": {"entries": new}})
     (record,) = engine.compute(runs(seeds=1))
     if elsewhere:
@@ -163,9 +162,9 @@ def test_stale_and_cleared(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     """Changed code makes records stale; a verification that passes clears its method and data set, for that code."""
     wanted = runs(dataset=["Cora", "CS"])
     fill(store, wanted)
-    assert verification.stale(store) == [] and verification.status(store, wanted)["stale"] == 0
+    assert verification.stale(store) == [] and statuses.status(store, wanted)["stale"] == 0
     change_code(monkeypatch, "quick", "second")
-    assert verification.status(store, wanted)["stale"] == 6
+    assert statuses.status(store, wanted)["stale"] == 6
     (row,) = verification.verify(store, 1, workers=1).to_dict("records")
     assert row["stale"] and row["verdict"] == "identical"
     stale = verification.stale(store)
@@ -228,7 +227,7 @@ def test_budget(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_run_is_started_that_the_budget_cannot_hold(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs that took longer than the whole budget, with those beside them, are left out; shorter ones are computed."""
+    """Runs are left out if they, and the runs computed with them, took longer than the whole budget; others are not."""
     records = fill(store, runs(seeds=4))
     long = [
         records[0] | {"seconds": 90.0},
@@ -315,33 +314,6 @@ def test_same_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [[0, 1, 3, 4]] * 2
 
 
-def test_status(store: Store) -> None:
-    """Counts of what is done, failed and missing, and the time the rest takes by the means of the store."""
-    wanted = runs(seeds=4, dataset=["Cora", "CS", "Physics"])
-    assert verification.status(store, wanted) == {
-        "done": 0,
-        "wanted": 12,
-        "stale": 0,
-        "failed": 0,
-        "missing": 12,
-        "seconds_missing": None,
-    }
-    for seconds, run in zip((1.0, 2.0, 9.0), [run for run in wanted if run.dataset == "Cora"]):
-        fill(store, [run], seconds=seconds)
-    fill(store, [run for run in wanted if run.dataset == "CS"][:1], seconds=10.0)
-    fill(store, [run for run in wanted if run.dataset == "CS"][1:2], status="failed")
-    # missing: one of Cora at its mean 4, three of CS at 10, four of Physics at the mean of (1, 2, 9, 10)
-    assert verification.status(store, [*wanted, *wanted]) == {
-        "done": 4,
-        "wanted": 12,
-        "stale": 0,
-        "failed": 1,
-        "missing": 8,
-        "seconds_missing": 4 + 3 * 10 + 4 * 5.5,
-    }
-    assert verification.status(store, [])["seconds_missing"] == 0
-
-
 def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
     """Stored seconds are summed, missing runs cost the mean of their method and graph, others are not known."""
     wanted = runs(seeds=4, dataset=["Cora", "CS"])
@@ -356,21 +328,6 @@ def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
     assert "7 are missing: running the notebook computes those that its profile asks for" in said
     assert "All are stored and took" in state.told(state.cost(store, wanted[:1]))
     assert state.told(state.cost(store, [])) == "This notebook has no runs that are stored."
-
-
-def test_seconds_of_a_gpu_are_not_those_of_a_core(store: Store) -> None:
-    """A GPU's seconds stand for what is missing only where no CPU has computed the like, and are told apart."""
-    wanted = runs(seeds=4, dataset=["Cora", "CS"])
-    cora, cs = ([run for run in wanted if run.dataset == name] for name in ("Cora", "CS"))
-    (record,) = fill(store, cora[:1], seconds=600.0)
-    gpu = record["environment"] | {"device": "some GPU"}
-    fill(store, [*cora[1:2], *cs[:1]], seconds=6.0, environment=gpu)
-    for reader in (store, Index(store.folder)):  # of Cora two are missing, at 600 s each, of CS three, at 6 s each
-        assert verification.status(reader, wanted)["seconds_missing"] == 2 * 600 + 3 * 6
-    known = state.cost(store, wanted)
-    assert (known["seconds"], known["on_gpu"], known["gpu_seconds"], known["left"]) == (600, 2, 12, 1218)
-    assert "3 are stored: 2 took 0.2 min on a GPU, and the others took 10.0 min on one core." in state.told(known)
-    assert "All are stored: 1 took 0.1 min on a GPU." in state.told(state.cost(store, cs[:1]))
 
 
 def test_constants() -> None:

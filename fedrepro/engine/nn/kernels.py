@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Entries below which torch operations take less time than loading the kernels is worth.
+# Number of entries below which torch operations take less time than loading the kernels.
 FEW = 2**14
 
 
@@ -74,7 +74,7 @@ def dropped(value: Tensor, row: Tensor, column: Tensor, row_key: Tensor, at_leas
 
 
 def uniform(first: np.ndarray, second: np.ndarray, out: Tensor) -> None:
-    """Write uniform numbers in (0, 1), `[rows, columns]`, at the places `first[i] + second[j]` of uint64."""
+    """Write uniform numbers in (0, 1), `[rows, columns]`, at the positions `first[i] + second[j]` of uint64."""
     _kernels().uniform(first, second, out.numpy())
 
 

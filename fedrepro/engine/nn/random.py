@@ -155,16 +155,16 @@ def scales(row_key: Tensor, column: Tensor, p: float, dtype: torch.dtype) -> Ten
     integer = torch.int32 if dtype.itemsize == 4 else torch.int64
     bits = torch.full((), factor(p, dtype), dtype=dtype, device=row_key.device).view(integer)
     out = torch.empty(np.broadcast_shapes(row_key.shape, column.shape), dtype=integer, device=row_key.device)
-    made = out.view(dtype)
-    if kernels.compiled(made, out.numel()) and column.dim() == row_key.shape[-1] == 1:
-        flat = made.view(-1, len(column))
+    result = out.view(dtype)
+    if kernels.compiled(result, out.numel()) and column.dim() == row_key.shape[-1] == 1:
+        flat = result.view(-1, len(column))
         kernels.scales(row_key.flatten(), golden(column), at_least(p), factor(p, dtype), flat)
-        return made
+        return result
     for piece, number in _numbers(out, row_key, column):
         # All bits or none, which saves a detour over a mask of booleans.
         ones = number.ge_(at_least(p)).neg_().to(integer)
         torch.bitwise_and(ones, bits, out=piece)
-    return made
+    return result
 
 
 def factor(p: float, dtype: torch.dtype) -> float:

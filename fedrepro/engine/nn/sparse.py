@@ -206,7 +206,7 @@ class Sparse:
         by_row, by_column = pattern.numbers(width)
         drawn = row_key, random.at_least(p), 1 - p
         out = self.with_values(kernels.dropped(self.value, pattern.row, by_row, *drawn))
-        # The same entries once more, since sorting the result into the transpose's order takes longer.
+        # The entries are listed once more, since sorting the result into the transpose's order takes longer.
         out.value_t = kernels.dropped(self.value_t, pattern.col_t, by_column, *drawn)
         return out
 
@@ -265,7 +265,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Pick(torch.autograd.Function):
-    """The selection `rows[index]` of different rows, whose backward pass puts each gradient at its place."""
+    """The selection `rows[index]` of different rows, whose backward pass copies each gradient to its row."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
