@@ -34,7 +34,7 @@ class Shape:
     labels: int = 0
     """Labels per node of a multi-label set; 0 for one class per node."""
     ring: float = 0.0
-    """Preference of classes for the next ones in a ring. Without it a graph of low homophily tells a GCN nothing."""
+    """How much classes prefer those beside them: without it a graph of low homophily tells a GCN nothing."""
     flipped: float = 0.05
     """Share of nodes whose class says nothing of their edges and features: it keeps a GCN below 98%."""
     separation: float = 4.0
