@@ -95,7 +95,7 @@ def test_files_belong_to_no_machine() -> None:
 
     A file of the store holds a notebook's runs and grows with them. Code hosts warn of a file from 50 MB.
     """
-    place = re.compile(r"(?<![\w.-])/(work|root|farm|tmp|home)/[a-z.]")
+    folder = re.compile(r"(?<![\w.-])/(work|root|farm|tmp|home)/[a-z.]")
     odd, large = [], []
     for path in tracked():
         if path.stat().st_size > (30_000_000 if path.suffix == ".jsonl" else 3_000_000):
@@ -104,7 +104,7 @@ def test_files_belong_to_no_machine() -> None:
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
-        odd += [f"{path.relative_to(ROOT)}:{n}" for n, line in enumerate(lines, 1) if place.search(line)]
+        odd += [f"{path.relative_to(ROOT)}:{n}" for n, line in enumerate(lines, 1) if folder.search(line)]
     assert not odd
     assert not large
 

@@ -37,13 +37,13 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
         The rows of `compare.table` for each table that was drawn, with the columns `paper` and `point`.
     """
     printed, ids = exhibits.published(paper), tables or exhibits.study(paper).tables
-    found = [pd.DataFrame(columns=list(NEEDED))]
+    by_table = [pd.DataFrame(columns=list(NEEDED))]
     text = {"clients": str, "published": str, "setting": str}
     for exhibit_id, frame in _files(folder / paper, ids, numbers=NUMBERS, dtype=text).items():
         point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
         frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
-        found.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
-    table = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
+        by_table.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
+    table = pd.concat([frame for frame in by_table if len(frame)] or by_table, ignore_index=True)
     return frames.distinct(table).reset_index(drop=True)
 
 
@@ -127,11 +127,11 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
-    own = {str(known.headline["method"]).partition(" ")[0] for known in exhibits.study(paper).tables.values()}
-    lead = lead[~lead["over"].astype(str).str.startswith(tuple(own))]
+    methods = {str(known.headline["method"]).partition(" ")[0] for known in exhibits.study(paper).tables.values()}
+    lead = lead[~lead["over"].astype(str).str.startswith(tuple(methods))]
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
-    of_paper = tested.get("method", pd.Series(dtype=str)).astype(str).str.startswith(tuple(own))
+    of_paper = tested.get("method", pd.Series(dtype=str)).astype(str).str.startswith(tuple(methods))
     path = folder / paper / "claims.csv"
     needed = ["id", "claim", "evidence", "verdict"]
     judged = files.read(path, needed=needed) if path.is_file() else pd.DataFrame(columns=needed)
@@ -190,18 +190,18 @@ def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFra
         whether the cause was fixed before or after our numbers were seen. Beside them stands how many cells the placebo
         explains of those that it could, by their word (see `readings.placebo_rates`).
     """
-    found = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
+    differing_cells = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
     causes, by_reading = (_beside(folder, paper, table, name) for name in ("causes", "by-reading"))
     at_hand = {readings.cell_of(row): row for row in causes.to_dict("records")}
-    known = [at_hand.get(readings.cell_of(row), {}) for row in found.to_dict("records")]
+    known = [at_hand.get(readings.cell_of(row), {}) for row in differing_cells.to_dict("records")]
     names = {"readings run": "none", "cause": readings.NO_CAUSE}
     told = {name: [cell.get(name, default) for cell in known] for name, default in names.items()}
     listed = by_reading.drop_duplicates(["exhibit", "reading"]).to_dict("records") if len(by_reading) else []
     fixed = {(row["exhibit"], row["reading"]): row["fixed"] for row in listed}
-    places = (row["exhibit"] for row in found.to_dict("records"))
+    places = (row["exhibit"] for row in differing_cells.to_dict("records"))
     when = [fixed.get(pair, "") for pair in zip(places, told["cause"])]
     rates = readings.placebo_rates(by_reading) if len(by_reading) else {}
-    return found.assign(**told, fixed=when), rates
+    return differing_cells.assign(**told, fixed=when), rates
 
 
 def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.DataFrame:

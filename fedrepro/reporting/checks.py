@@ -35,10 +35,10 @@ def row(id: str, statement: str, measured: float, bound: float, holds: bool | No
 
     A number that is not finite was not measured, and fails.
     """
-    found = math.isfinite(measured) and (measured <= bound if holds is None else holds)
+    passed = math.isfinite(measured) and (measured <= bound if holds is None else holds)
     return {
         "id": id, "statement": statement, "measured": float(measured), "bound": float(bound),
-        "verdict": "holds" if found else "fails",
+        "verdict": "holds" if passed else "fails",
     }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def control(id: str, statement: str, measured: float, bound: float) -> Row:
 
 
 def limit(
-    id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
+    check_id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
 ) -> dict[str, str]:
     """Return the row of a measured number that must keep a limit, such as a time or a memory.
 
@@ -64,7 +64,7 @@ def limit(
     missing = measured is None or math.isnan(measured)
     holds = not missing and (measured <= most if most is not None else measured >= least)  # type: ignore[operator]
     return {
-        "id": id,
+        "id": check_id,
         "statement": statement,
         "measured": NOT_MEASURED if missing else f"{measured:.3g}",
         "bound": f"at most {most:g}" if most is not None else f"at least {least:g}",

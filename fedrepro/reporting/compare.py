@@ -111,14 +111,14 @@ def verdict(
     variance, freedom = rule.moderated(sd / point, runs, prior)
     # The prior is one of variances on one graph, which would make that over graphs too small.
     between = rule.moderated(anew[0] / point, anew[1]) if anew[1] > 1 else (math.nan, math.nan)
-    found = {}
+    by_flag = {}
     for drawn in (True, False):
-        found[drawn] = rule.intervals(
+        by_flag[drawn] = rule.intervals(
             mean / point, variance, freedom, runs, target / point, as_sd(printed, spread_kind, runs_published) / point,
             runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point, anew=between,
         )  # fmt: skip
-    judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in found.items()}
-    chosen = found[bool(redrawn)]
+    judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in by_flag.items()}
+    chosen = by_flag[bool(redrawn)]
     notes = {
         "one run: its spread is the prior's": runs == 1,
         PEAK: spread_kind == "peak",
@@ -181,7 +181,7 @@ def table(
         origin = str(cell.get("provenance") or "")
         reasons = ["measured on a stand-in"] if kind == STANDIN else []
         reasons += [f"the printed number: {origin}"] if origin.startswith(FOREIGN) else []
-        found = verdict(
+        judged = verdict(
             [*ours.get((key, kind), {}).values()],
             cell["value_number"],
             cell["spread_number"],
@@ -195,13 +195,13 @@ def table(
             untested="; ".join(reasons),
         )
         if kind == STANDIN:
-            found = found._replace(difference=math.nan)
+            judged = judged._replace(difference=math.nan)
         elif kind == INCOMPLETE:
             cell["dataset"] += INCOMPLETE
-            found = found._replace(why="; ".join([PARTLY, *filter(None, [found.why])]))
+            judged = judged._replace(why="; ".join([PARTLY, *filter(None, [judged.why])]))
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
-        rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
+        rows.append({n: cell[n] for n in identifiers} | known | judged._asdict() | {n: cell[n] for n in carried})
     return pd.DataFrame(rows, columns=[*identifiers, *PUBLISHED, *MEASURED, *carried])
 
 
@@ -238,16 +238,16 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
         one_of("on", column, list(frame.columns))
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
-    found: dict[tuple[tuple[str, ...], str], dict[Any, float]] = {}
+    scores_by_cell: dict[tuple[tuple[str, ...], str], dict[Any, float]] = {}
     used = [name for name in dict.fromkeys((*on, "dataset", "seed", value)) if name in frame]
     for run in frame.loc[frame[value].notna(), used].to_dict("records"):
         kind = next((end for end in KINDS[1:] if str(run.get("dataset", "")).endswith(end)), "")
         key = tuple(whole(canonical(run[column])) for column in on)
-        cell = found.setdefault((key, kind), {})
+        cell = scores_by_cell.setdefault((key, kind), {})
         seed = run.get("seed", len(cell))
         require(seed not in cell, "on", "columns that tell runs of one seed apart", (list(on), key))
         cell[seed] = float(run[value])
-    return found
+    return scores_by_cell
 
 
 def cell_key(row: Mapping[Any, Any], on: Sequence[str]) -> tuple[str, ...]:

@@ -57,12 +57,14 @@ def _print(options: Sequence[Option]) -> None:
     kept = [
         k
         for k in range(len(Option._fields))
-        if len({each[k] for each in options}) > 1 or k in (1, 2) or (k == 3 and any(each[k] for each in options))
+        if len({option[k] for option in options}) > 1
+        or k in (1, 2)
+        or (k == 3 and any(option[k] for option in options))
     ]
     if options:
         print()
         terminal.table(
-            [Option._fields[k] for k in kept], [[each[k] for k in kept] for each in options], (), ("option",)
+            [Option._fields[k] for k in kept], [[option[k] for k in kept] for option in options], (), ("option",)
         )
 
 
@@ -132,10 +134,10 @@ def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
     What chooses among classes by the options of a run is described by the classes that its module knows.
     """
     choice = not isinstance(kind, type)
-    classes = [each for each in vars(sys.modules[type(kind).__module__]).values() if is_dataclass(each)]
+    classes = [class_ for class_ in vars(sys.modules[type(kind).__module__]).values() if is_dataclass(class_)]
     told: dict[str, str] = {}
-    for each in [base for one in (classes if choice else [kind]) for base in reversed(inspect.getmro(_class(one)))]:
-        told |= _arguments(inspect.cleandoc(each.__doc__ or ""))
+    for class_ in [base for one in (classes if choice else [kind]) for base in reversed(inspect.getmro(_class(one)))]:
+        told |= _arguments(inspect.cleandoc(class_.__doc__ or ""))
     for field in fields(kind):
         yield field.name, repr(field.default), told.get(field.name, "")
 

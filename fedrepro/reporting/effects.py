@@ -66,12 +66,12 @@ def effects(
     key = [*columns, *rows]
     scores = series(frame, key, value)
     cells = published[published["value_number"].notna()].to_dict("records")
-    found = []
+    lead_rows = []
     for top, other in pairs(cells, headline, columns):
         over = " ".join(str(other[name]) for name in rows if other[name])
         pair = [scores.get(compare.cell_key(cell, key), pd.Series(dtype=float)) for cell in (top, other)]
-        found.append({name: top[name] for name in columns} | {"over": over} | _lead(pair, top, other))
-    return pd.DataFrame(found, columns=[*columns, *COLUMNS])
+        lead_rows.append({name: top[name] for name in columns} | {"over": over} | _lead(pair, top, other))
+    return pd.DataFrame(lead_rows, columns=[*columns, *COLUMNS])
 
 
 def pairs(

@@ -62,8 +62,8 @@ def save(
         require(bool(plain), argument, "letters, digits, - and _", name)
     require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", frame)
     require(figure is None or hasattr(figure, "savefig"), "figure", "a matplotlib Figure or None", figure)
-    place = Path(folder or paths.figures()) / paper
-    written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
+    folder = Path(folder or paths.figures()) / paper
+    written = [paths.replace_file(folder / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
         from fedrepro.reporting import legible, shown
 
@@ -72,7 +72,7 @@ def save(
         picture = drawn(figure)
         for fault in legible.faults(figure, drawn=True):
             warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
-        written.append(paths.replace_file(place / f"{exhibit_id}.svg", picture))
+        written.append(paths.replace_file(folder / f"{exhibit_id}.svg", picture))
         shown.keep(figure, picture.decode())
     return written
 

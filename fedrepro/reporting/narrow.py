@@ -68,7 +68,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
     sd = math.sqrt(known.variance) if math.isnan(row["ours_sd"]) else row["ours_sd"] / point
     count = cell["runs_published"]
     anew, graphs = compare.over_graphs(cell)
-    found = rule.intervals(
+    intervals = rule.intervals(
         0.0,
         *rule.moderated(sd, runs, known),
         runs,
@@ -80,7 +80,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
         rounding=compare.last_digit(cell["value"]) / point,
         anew=rule.moderated(anew / point, graphs) if graphs > 1 else (math.nan, math.nan),
     )
-    return float(found.half95)
+    return float(intervals.half95)
 
 
 def plan(papers: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
@@ -90,10 +90,10 @@ def plan(papers: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
         One row for each main table, graph and method with wide numbers that runs can narrow: how many, the runs, their
         hours on one core, those of all rows up to it, and the share of the tested numbers that would be narrow.
     """
-    names, found = exhibits.papers(), {paper: numbers(paper) for paper in _chosen(papers)}
-    said = [_told(names[paper], *known) for paper, known in found.items() if known[0]]
-    tested, narrow = sum(known[0] for known in found.values()), sum(known[1] for known in found.values())
-    wide = sorted((one for known in found.values() for one in known[2]), key=lambda one: one.seconds)
+    names, by_paper = exhibits.papers(), {paper: numbers(paper) for paper in _chosen(papers)}
+    said = [_told(names[paper], *known) for paper, known in by_paper.items() if known[0]]
+    tested, narrow = sum(known[0] for known in by_paper.values()), sum(known[1] for known in by_paper.values())
+    wide = sorted((one for known in by_paper.values() for one in known[2]), key=lambda one: one.seconds)
     said += [_told("All", tested, narrow, wide)] if len(said) > 1 else []
     groups: dict[tuple[str, str, str], list[Wide]] = {}
     for one in wide:

@@ -203,7 +203,7 @@ def _untested(known: Mapping[str, Any]) -> str:
 
 
 def _of_causes(
-    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]], each: float
+    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]], per_number: float
 ) -> list[str]:
     """Return on how many numbers that differ other readings were run, which explain some, and how many noise would.
 
@@ -211,7 +211,7 @@ def _of_causes(
         causes: counts by cause, when it was fixed, and word, of the numbers on which another reading was run.
         unread: how many have no other reading.
         placebo: how many noise explains, and of how many, by word.
-        each: how many other readings were run on one, in the median.
+        per_number: how many other readings were run on one, in the median.
     """
     read = sum(causes.values())
     if not read + unread:
@@ -239,8 +239,8 @@ def _of_causes(
             f" {of} numbers that the other half leaves open (they differ, or the interval is wide), it fits"
             f" {some or 'none'}{f' ({by_word})' if some else ''}."
         )
-        if read and each > 1:
-            many = f"In the median {each:g} other readings were run on a number"
+        if read and per_number > 1:
+            many = f"In the median {per_number:g} other readings were run on a number"
             said.append(f"{many}; the more there are, the more often one fits by chance.")
     return [one for one in said if one]
 

@@ -64,7 +64,7 @@ def spreads(paper: str) -> dict[str, dict[str, dict[tuple[str, ...], tuple[float
     from fedrepro.reporting.session import begin, main_runs
 
     notebook = begin(f"{paper}/priors", profile="paper", device="cpu", seeds=0, engine="local")
-    found: dict[str, dict[str, dict[tuple[str, ...], tuple[float, int]]]] = {SCORE: {}, LEAD: {}}
+    by_kind: dict[str, dict[str, dict[tuple[str, ...], tuple[float, int]]]] = {SCORE: {}, LEAD: {}}
     for exhibit_id in exhibits.study(paper).tables:
         frame, published, layout = main_runs(notebook, exhibit_id)
         key = [*layout.columns, *layout.rows]
@@ -72,15 +72,15 @@ def spreads(paper: str) -> dict[str, dict[str, dict[tuple[str, ...], tuple[float
         cells = {compare.cell_key(cell, key): cell for cell in published.to_dict("records")}
         for name, cell in cells.items():
             if name in runs:
-                of_graph = found[SCORE].setdefault(cell["dataset"], {})
+                of_graph = by_kind[SCORE].setdefault(cell["dataset"], {})
                 of_graph[name] = (float(runs[name].std(ddof=1)) / cell["point"], len(runs[name]))
         for top, other in effects.pairs(list(cells.values()), layout.headline, layout.columns):
             names = [compare.cell_key(cell, key) for cell in (top, other)]
             if all(name in runs for name in names):
                 gaps = (runs[names[0]] - runs[names[1]]).dropna() / top["point"]
-                of_graph = found[LEAD].setdefault(top["dataset"], {})
+                of_graph = by_kind[LEAD].setdefault(top["dataset"], {})
                 of_graph[(*names[0], *names[1])] = (float(gaps.std(ddof=1)), len(gaps))
-    return found
+    return by_kind
 
 
 def main() -> None:

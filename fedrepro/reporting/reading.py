@@ -58,14 +58,14 @@ class Module:
     @cached_property
     def names(self) -> dict[str, list[str]]:
         """Return every function, class and `Class.method`; a class comes with the names of its bases."""
-        found: dict[str, list[str]] = {}
+        bases: dict[str, list[str]] = {}
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef):
-                found[node.name] = []
+                bases[node.name] = []
             elif isinstance(node, ast.ClassDef):
-                found[node.name] = [ast.unparse(base).rpartition(".")[2].partition("[")[0] for base in node.bases]
-                found |= {f"{node.name}.{item.name}": [] for item in node.body if isinstance(item, ast.FunctionDef)}
-        return found
+                bases[node.name] = [ast.unparse(base).rpartition(".")[2].partition("[")[0] for base in node.bases]
+                bases |= {f"{node.name}.{item.name}": [] for item in node.body if isinstance(item, ast.FunctionDef)}
+        return bases
 
     @cached_property
     def tests(self) -> dict[str, tuple[set[str], set[str]]]:

@@ -68,7 +68,7 @@ def table(
     others: Mapping[str, pd.DataFrame],
     published: pd.DataFrame,
     layout: MainTable,
-    own: Mapping[str, pd.DataFrame] | None = None,
+    redrawn: Mapping[str, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return one row for each printed cell and reading that measured it, in the order of `listed`.
 
@@ -76,7 +76,7 @@ def table(
         main: the runs of the main reading, one row a run.
         others: the runs of each other reading by its name in `readings.csv`.
         published, layout: of the main table, see `session.main_runs`.
-        own: what stands for `published` in readings whose scores on graphs drawn anew are not the main reading's.
+        redrawn: replaces `published` in readings whose scores on graphs drawn anew are not the main reading's.
 
     Raises:
         ArgumentError: the paper's `readings.csv` does not list a reading.
@@ -90,7 +90,7 @@ def table(
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
     judged = {MAIN: judge(main)}
     for name in filter(others.__contains__, known.index):
-        judged[name] = judge(others[name], published=flagged((own or {}).get(name, published), name))
+        judged[name] = judge(others[name], published=flagged((redrawn or {}).get(name, published), name))
     judged[PLACEBO] = judge(main[odd])
     rows = []
     for name, words in judged.items():

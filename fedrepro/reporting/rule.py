@@ -87,14 +87,14 @@ def moderated(sd: ArrayLike, runs: ArrayLike, prior: Prior = NO_PRIOR) -> tuple[
         runs: number of runs.
         prior: of the paper. Without one a single run has the variance NaN.
     """
-    own = np.maximum(np.asarray(runs, dtype=float) - 1, 0)
-    squared = np.where(own > 0, np.square(np.asarray(sd, dtype=float)), 0.0)
+    degrees = np.maximum(np.asarray(runs, dtype=float) - 1, 0)
+    squared = np.where(degrees > 0, np.square(np.asarray(sd, dtype=float)), 0.0)
     if math.isinf(prior.freedom):
-        return np.full_like(squared, prior.variance), np.full_like(own, math.inf)
+        return np.full_like(squared, prior.variance), np.full_like(degrees, math.inf)
     known = prior.freedom * prior.variance if prior.freedom else 0.0
-    freedom = own + prior.freedom
+    freedom = degrees + prior.freedom
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(freedom > 0, (known + own * squared) / freedom, math.nan), freedom
+        return np.where(freedom > 0, (known + degrees * squared) / freedom, math.nan), freedom
 
 
 def intervals(
@@ -130,14 +130,14 @@ def intervals(
         np.asarray(value, dtype=float)
         for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
     )
-    own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
+    our_variance, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
     if (peak > 0).any():
         middle, squared = (np.vectorize(_moment, otypes=[float])(count, power) for power in (1, 2))
         ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
-        own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
+        our_variance = np.where(peak > 0, our_variance + variance * np.square(middle) / (2 * freedom), our_variance)
         theirs = np.where(peak > 0, variance * (squared - np.square(middle)), theirs)
         degrees = np.where(peak > 0, freedom, degrees)
-    error = np.sqrt(own + theirs + np.square(rounding) / 12)
+    error = np.sqrt(our_variance + theirs + np.square(rounding) / 12)
     d = ours - published
     with np.errstate(invalid="ignore", divide="ignore"):
         beyond = [np.where(error > 0, (np.abs(d) + sign * MARGIN) / error, math.inf) for sign in (-1, 1)]
@@ -146,7 +146,7 @@ def intervals(
     tail = np.where(peak > 0, PEAK_TAIL, TAIL)
     half90, half95 = (stdtrit(degrees, 1 - part) * error for part in (tail, tail / 2))
     p = np.minimum(p * np.where(peak > 0, TAIL / PEAK_TAIL, 1.0), 1.0)
-    return Intervals(d, half90, half95, p, own, theirs, degrees)
+    return Intervals(d, half90, half95, p, our_variance, theirs, degrees)
 
 
 def errors(
@@ -166,15 +166,17 @@ def errors(
     printed = np.square(spread)
     over_graphs, freedom_graphs = (np.asarray(part, dtype=float) for part in anew)
     between = np.where(np.isnan(over_graphs), 0.0, np.maximum(over_graphs - variance, 0.0))
-    own = variance / runs + between
+    our_variance = variance / runs + between
     freedom = np.where(between > 0, freedom_graphs, freedom)
     ours = np.fmax(over_graphs, variance)  # stands for the paper's
     borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > ours))
     theirs = np.where(borrowed, ours, printed) / np.where(redrawn > 0, runs_published, 1.0)
     freedom_theirs = np.where(borrowed, freedom, runs_published - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        both = np.square(own + theirs) / (np.square(own) / freedom + np.square(theirs) / freedom_theirs)
-    return own, theirs, np.where(borrowed, freedom, np.where(own + theirs > 0, both, math.inf))
+        both = np.square(our_variance + theirs) / (
+            np.square(our_variance) / freedom + np.square(theirs) / freedom_theirs
+        )
+    return our_variance, theirs, np.where(borrowed, freedom, np.where(our_variance + theirs > 0, both, math.inf))
 
 
 def words(difference: ArrayLike, half90: ArrayLike, half95: ArrayLike, *, margin: float = MARGIN) -> Any:

@@ -38,12 +38,12 @@ def write(output: Path, source: Path, values: Mapping[str, Any], traced: Path) -
     path(output).unlink(missing_ok=True)
     with suppress(OSError, ValueError):
         told = json.loads(traced.read_text(encoding="utf-8"))
-        written = {each for each in told["written"] if Path(each).name not in SHARED}
+        written = {file for file in told["written"] if Path(file).name not in SHARED}
         left_out = {str(codehash.root() / name) for name in STARTS} | {*told["written"]}
         stamp = {
             "inputs": _inputs(source, values),
-            "read": {each: _hash(each) for each in told["read"] if each not in left_out},
-            "written": {each: _hash(each) for each in written},
+            "read": {file: _hash(file) for file in told["read"] if file not in left_out},
+            "written": {file: _hash(file) for file in written},
             "shared": sorted({*told["written"]} - written),
             "asked": told["asked"],
             "executed": told["executed"],
@@ -108,12 +108,12 @@ def _hash(file: str) -> str:
 
 def _runs(store: Index, keys: Iterable[str]) -> str:
     """Return a hash of what the store has of some runs, of the code behind them, and of what verifications found."""
-    found, cells = [], set()
+    sums, cells = [], set()
     for key in keys:
         record = store.get(key) or store.failure(key)
-        found.append((key, record["sum"] if record else 0))
+        sums.append((key, record["sum"] if record else 0))
         if record:
             cells.add(lines.cell_of(record))
-    told = [each["sum"] for each in derived.findings(store) if tuple(each["result"]["cell"]) in cells]
+    told = [finding["sum"] for finding in derived.findings(store) if tuple(finding["result"]["cell"]) in cells]
     codes = [provenance.current(*cell) for cell in sorted(cells)]
-    return f"{zlib.crc32(repr((sorted(found), sorted(told), codes)).encode()):08x}"
+    return f"{zlib.crc32(repr((sorted(sums), sorted(told), codes)).encode()):08x}"

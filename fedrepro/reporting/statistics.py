@@ -61,11 +61,11 @@ def numbers(name: str, values: Any, *, finite: bool = True) -> np.ndarray:
     require(listed, name, "a list", values)
     allowed = "finite numbers" if finite else "numbers"
     try:
-        found = np.asarray(values, dtype=float)
+        array = np.asarray(values, dtype=float)
     except (TypeError, ValueError):
         raise ArgumentError(f"{name} must be {allowed}. Got {list(values)!r}.") from None
-    require(found.ndim == 1 and bool(not finite or np.isfinite(found).all()), name, allowed, list(values))
-    return found
+    require(array.ndim == 1 and bool(not finite or np.isfinite(array).all()), name, allowed, list(values))
+    return array
 
 
 def _check_level(level: float) -> None:

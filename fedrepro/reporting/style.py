@@ -73,9 +73,9 @@ def uncover(lines: Sequence[Line2D]) -> None:
     known = [dict(part[np.isfinite(part).all(axis=1)].tolist()) for part in points]
     heights = [y for part in known for y in part.values()]
     slack = 0.01 * (max(heights) - min(heights)) if heights else 0.0
-    for place, line in enumerate(lines):
-        for other in known[place + 1 :]:
-            common = known[place].keys() & other.keys()
-            if len(common) > 1 and all(abs(known[place][x] - other[x]) <= slack for x in common):
+    for index, line in enumerate(lines):
+        for other in known[index + 1 :]:
+            common = known[index].keys() & other.keys()
+            if len(common) > 1 and all(abs(known[index][x] - other[x]) <= slack for x in common):
                 line.set_linewidth(line.get_linewidth() + 2)
                 line.set_markersize(line.get_markersize() + 2.5)

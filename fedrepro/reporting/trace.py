@@ -54,12 +54,12 @@ def kept(file: str) -> Iterator[None]:
     modules = {
         getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if name.startswith("fedrepro")
     }
-    read = {each for each in _read if not each.endswith(".py")} | {os.path.abspath(each) for each in modules if each}
+    read = {path for path in _read if not path.endswith(".py")} | {os.path.abspath(path) for path in modules if path}
     read.add(str(registry.FILE))  # which is read with the first import of this package
     session: Any = sys.modules.get("fedrepro.reporting.session")
     told = {
-        "read": sorted(each for each in read if _counts(each, root, figures)),
-        "written": sorted(each for each in _written if _within(each, figures) and os.path.isfile(each)),
+        "read": sorted(path for path in read if _counts(path, root, figures)),
+        "written": sorted(path for path in _written if _within(path, figures) and os.path.isfile(path)),
         "asked": sorted(session.asked) if session else [],
         "executed": sorted(session.executed) if session else [],
     }

@@ -41,10 +41,10 @@ def copy(name: str, anew: bool = False) -> Path:
     if anew and chosen.exists():
         number = next(n for n in range(1, sys.maxsize) if not chosen.with_suffix(f".{n}.ipynb").exists())
         chosen.rename(chosen.with_suffix(f".{number}.ipynb"))
-    for each in [*notebook.find(), source]:
-        if not (place := _place(each)).exists():
+    for book in [*notebook.find(), source]:
+        if not (place := _place(book)).exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(each.path, place)
+            shutil.copyfile(book.path, place)
     if paths.figures().is_dir() and not (folder() / "figures").exists():
         shutil.copytree(paths.figures(), folder() / "figures")
     return chosen

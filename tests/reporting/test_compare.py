@@ -67,10 +67,10 @@ def test_an_open_question_that_changes_no_word_is_not_told() -> None:
 def test_graphs_drawn_anew_have_their_own_variance_without_the_prior(redrawn: bool) -> None:
     """Both means err by the graph too if our runs keep one, as far as graphs drawn anew show; see `rule`."""
     ours, anew = [0.79, 0.80, 0.82, 0.81], (0.03, 6)
-    found = verdict(ours, 0.80, None, spread_kind="", redrawn=redrawn, rounding=0.01, prior=Prior(0.2, 9), anew=anew)
+    judged = verdict(ours, 0.80, None, spread_kind="", redrawn=redrawn, rounding=0.01, prior=Prior(0.2, 9), anew=anew)
     within = (9 * 0.2 + 3 * np.var(np.multiply(100, ours), ddof=1)) / (9 + 3)
     variance = within / 4 + (9.0 - within) + 9.0 / (10 if redrawn else 1) + 1 / 12
-    assert found.half95 == pytest.approx(stats.t.ppf(0.975, 5) * math.sqrt(variance))
+    assert judged.half95 == pytest.approx(stats.t.ppf(0.975, 5) * math.sqrt(variance))
 
 
 def test_the_expected_peak_has_its_own_errors() -> None:
@@ -184,15 +184,17 @@ def fg_t1() -> pd.DataFrame:
 def test_table_has_one_row_per_published_cell() -> None:
     """Every published cell is there, measured or not, in the paper's order, as printed."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.798, 0.801, 0.802, 0.799, 0.800]})
-    found = table(ours, fg_t1())
-    assert len(found) == 24
-    assert set(found["verdict"]) <= set(rule.WORDS)
-    cell = found[(found["dataset"] == "Cora") & (found["method"] == "FedGAT") & (found["setting"] == "non-iid")].iloc[0]
+    judged = table(ours, fg_t1())
+    assert len(judged) == 24
+    assert set(judged["verdict"]) <= set(rule.WORDS)
+    cell = judged[
+        (judged["dataset"] == "Cora") & (judged["method"] == "FedGAT") & (judged["setting"] == "non-iid")
+    ].iloc[0]
     assert cell["published"] == "0.80 ± 0.005"
     assert (cell["runs"], cell["verdict"]) == (5, rule.AGREES)
     assert cell["ours_mean"] == pytest.approx(0.8)
-    assert (found["runs"] == 0).sum() == 23
-    assert found.loc[found["runs"] == 0, "verdict"].eq(rule.NOT_TESTED).all()
+    assert (judged["runs"] == 0).sum() == 23
+    assert judged.loc[judged["runs"] == 0, "verdict"].eq(rule.NOT_TESTED).all()
 
 
 def test_a_number_of_another_protocol_is_not_tested() -> None:
@@ -218,10 +220,10 @@ def test_table_never_takes_a_standin_for_the_data() -> None:
     """A stand-in fills an empty cell untested, and leaves a measured one alone."""
     real = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.80, 0.80, 0.80]})
     fake = runs_of({(f"{name}~standin", "FedGAT", 10, NON_IID): [0.1, 0.1] for name in ("Cora", "PubMed")})
-    found = table(pd.concat([real, fake]), fg_t1()).set_index(["dataset", "method", "setting"])
-    assert found.loc[("Cora", "FedGAT", "non-iid"), "verdict"] == rule.AGREES
-    assert found.loc[("PubMed", "FedGAT", "non-iid"), "verdict"] == rule.NOT_TESTED
-    standin = found.loc[("PubMed", "FedGAT", "non-iid")]
+    judged = table(pd.concat([real, fake]), fg_t1()).set_index(["dataset", "method", "setting"])
+    assert judged.loc[("Cora", "FedGAT", "non-iid"), "verdict"] == rule.AGREES
+    assert judged.loc[("PubMed", "FedGAT", "non-iid"), "verdict"] == rule.NOT_TESTED
+    standin = judged.loc[("PubMed", "FedGAT", "non-iid")]
     assert "stand-in" in standin["why"] and math.isnan(standin["difference"])
 
 
@@ -233,12 +235,12 @@ def test_table_judges_an_incomplete_graph_under_its_own_name() -> None:
         for kind, values in kinds.items()
     ]
     real = runs_of({("PubMed", "FedGAT", 10, NON_IID): [0.7, 0.7, 0.7]})
-    found = table(pd.concat([*both, real]), fg_t1()).query("runs > 0").set_index("dataset")
-    assert set(found.index) == {"Cora~incomplete", "PubMed"}
-    partly = found.loc["Cora~incomplete"]
+    judged = table(pd.concat([*both, real]), fg_t1()).query("runs > 0").set_index("dataset")
+    assert set(judged.index) == {"Cora~incomplete", "PubMed"}
+    partly = judged.loc["Cora~incomplete"]
     assert partly["verdict"] == rule.AGREES and partly["why"].startswith("measured on a graph of which a part")
     assert math.isfinite(partly["difference"]) and partly["runs"] == 3
-    assert found.loc["PubMed", "ours_mean"] == pytest.approx(0.7) and "part" not in found.loc["PubMed", "why"]
+    assert judged.loc["PubMed", "ours_mean"] == pytest.approx(0.7) and "part" not in judged.loc["PubMed", "why"]
 
 
 def test_table_leaves_failed_runs_out() -> None:
@@ -271,10 +273,10 @@ def test_rank_agreement_is_kendalls_tau() -> None:
             "ours_mean": [1.0, 3.0, 2.0, 4.0, 1.0, math.nan],
         }
     )
-    found = rank_agreement(frame, by=["dataset"])
-    assert found["methods"].tolist() == [4, 1]
-    assert found["tau"].iloc[0] == pytest.approx(4 / 6)
-    assert math.isnan(found["tau"].iloc[1])
+    agreement = rank_agreement(frame, by=["dataset"])
+    assert agreement["methods"].tolist() == [4, 1]
+    assert agreement["tau"].iloc[0] == pytest.approx(4 / 6)
+    assert math.isnan(agreement["tau"].iloc[1])
     with pytest.raises(ArgumentError, match="unique"):
         rank_agreement(frame.assign(method="a"), by=["dataset"])
 

@@ -38,7 +38,7 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
 
 def lacking(folder: Path, paper: str) -> list[str]:
     """Return what the pages of a folder lack of each distinct number of a main table that differs."""
-    found, _ = answer.differing(folder, paper, answer.cells(folder, paper))
+    differing, _ = answer.differing(folder, paper, answer.cells(folder, paper))
     page = (folder / paper / "README.md").read_text(encoding="utf-8")
     told = {}
     for exhibit_id, placebo, row in page_rows(page):
@@ -46,7 +46,7 @@ def lacking(folder: Path, paper: str) -> list[str]:
     listed = pd.concat([readings.listed(paper, exhibit_id) for exhibit_id in exhibits.study(paper).tables])
     known = set(zip(listed["exhibit"], listed["reading"]))
     faults = []
-    for cell in found.to_dict("records"):
+    for cell in differing.to_dict("records"):
         name = (cell["exhibit"], *("" if pd.isna(cell[part]) else str(cell[part]) for part in SHOWN))
         placebo, row = told.get(name, (False, {}))
         run = {one.rpartition(": ")[0] for one in row.get("readings run", "").split("; ")}
@@ -147,19 +147,20 @@ def test_shuffled_records_flip_the_leads(stored: list[dict[str, Any]], draw: Cal
 def test_causes_are_told_of_distinct_numbers_only() -> None:
     """A number that two tables repeat is counted once among those that differ."""
     cells = answer.cells(FIGURES, "fedstruct")
-    found, _ = answer.differing(FIGURES, "fedstruct", cells)
+    differing, _ = answer.differing(FIGURES, "fedstruct", cells)
     rows = sum(
         len(files.read(FIGURES / "fedstruct" / f"{name}-causes.csv")) for name in exhibits.study("fedstruct").tables
     )
-    assert len(found) < rows and not found.duplicated(["dataset", "method", "clients", "partition", "published"]).any()
+    assert len(differing) < rows
+    assert not differing.duplicated(["dataset", "method", "clients", "partition", "published"]).any()
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_numbers_without_another_reading_are_counted_apart(paper: str) -> None:
     """A number on which no reading was run counts apart; an explained one tells when its reading was fixed."""
-    found, _ = answer.differing(FIGURES, paper, answer.cells(FIGURES, paper))
+    differing, _ = answer.differing(FIGURES, paper, answer.cells(FIGURES, paper))
     known = answer.numbers(FIGURES, paper)
-    assert known["unread"] == int(found["readings run"].eq("none").sum())
-    assert sum(known["causes"].values()) + known["unread"] == len(found)
-    explained = found[found["cause"].ne(readings.NO_CAUSE)]
+    assert known["unread"] == int(differing["readings run"].eq("none").sum())
+    assert sum(known["causes"].values()) + known["unread"] == len(differing)
+    explained = differing[differing["cause"].ne(readings.NO_CAUSE)]
     assert explained["fixed"].isin(["before", "after"]).all() and explained["readings run"].ne("none").all()

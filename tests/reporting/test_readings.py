@@ -35,12 +35,12 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
 def test_a_reading_that_fits_explains_the_cell(printed: pd.DataFrame) -> None:
     """The printed 80.0 is explained by a reading that gives it, and not by one that is as far off as the main one."""
     others = {"coded": runs_of(0.80), "taken literally": runs_of(0.70)}
-    found = readings.table(runs_of(0.75), others, printed, LAYOUT)
-    assert found.set_index("reading")["explains"].to_dict() == {
+    judged = readings.table(runs_of(0.75), others, printed, LAYOUT)
+    assert judged.set_index("reading")["explains"].to_dict() == {
         "main": False, "coded": True, "taken literally": False, "placebo": False,
     }  # fmt: skip
-    assert list(found["reading"]) == ["main", "coded", "taken literally", "placebo"]
-    (cause,) = readings.causes(found).to_dict("records")
+    assert list(judged["reading"]) == ["main", "coded", "taken literally", "placebo"]
+    (cause,) = readings.causes(judged).to_dict("records")
     assert (cause["verdict"], cause["cause"]) == (rule.DIFFERS, "coded")
     assert "taken literally: differs (-10" in cause["readings run"]
     none = readings.table(runs_of(0.75), {"taken literally": runs_of(0.70)}, printed, LAYOUT)
