@@ -34,7 +34,7 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     """Return the distinct printed cells of a paper's main tables, or of some, as its files hold them.
 
     Returns:
-        The rows of `compare.table` for each table that was drawn, with the columns `paper` and `point`.
+        The rows of `compare.judge_table` for each table that was drawn, with the columns `paper` and `point`.
     """
     printed, ids = exhibits.published(paper), tables or exhibits.study(paper).tables
     by_table = [pd.DataFrame(columns=list(NEEDED))]

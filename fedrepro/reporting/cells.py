@@ -44,7 +44,7 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     table = files.read(path, NUMBERS, dtype=text, keep_default_na=False, na_values=[""])
     needed = {"metric", "published", *CELL, *FOUND, *NUMBERS}
     tables = ", ".join(name for one in exhibits.papers() for name in exhibits.study(one).tables)
-    allowed = f"a table that `compare.table` made, such as {tables}"
+    allowed = f"a table that `compare.judge_table` made, such as {tables}"
     require(needed <= set(table), "exhibit", allowed, exhibit_id)
     if dataset:
         table = table[table["dataset"].eq(one_of("--dataset", dataset, list(table["dataset"].unique())))]

@@ -234,7 +234,7 @@ def judge_interval(gap: Paired | Slope | Interval, low: float, high: float) -> t
     return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)
 
 
-def named(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
+def select(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
     """Return the claims with these IDs, in their order.
 
     Raises:

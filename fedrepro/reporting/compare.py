@@ -1,4 +1,4 @@
-"""Hold published numbers against stored runs: the word of each cell, and the agreement of rankings.
+"""Compare published numbers with stored runs: the word of each cell, and the agreement of rankings.
 
 `fedrepro.reporting.rule` has the rule that finds the word.
 """
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 MEASURED = Verdict._fields
 
 
-def verdict(
+def judge_cell(
     ours: Sequence[float],
     published: float | None,
     spread: float | None = None,
@@ -68,7 +68,7 @@ def verdict(
     anew: tuple[float, int] = (math.nan, 0),
     untested: str = "",
 ) -> Verdict:
-    """Hold our runs against one published number.
+    """Compare our runs with one published number.
 
     Args:
         ours: one score a run, in the unit of the published number.
@@ -143,7 +143,7 @@ def as_sd(spread: float, kind: str, runs: int) -> float:
     return spread * math.sqrt(runs) if kind == "standard error" else spread
 
 
-def table(
+def judge_table(
     frame: pd.DataFrame,
     published: pd.DataFrame,
     on: Sequence[str] = ("dataset", "method", "clients", "partition"),
@@ -181,7 +181,7 @@ def table(
         origin = str(cell.get("provenance") or "")
         reasons = ["measured on a stand-in"] if kind == STANDIN else []
         reasons += [f"the printed number: {origin}"] if origin.startswith(FOREIGN) else []
-        judged = verdict(
+        judged = judge_cell(
             [*ours.get((key, kind), {}).values()],
             cell["value_number"],
             cell["spread_number"],
@@ -229,7 +229,7 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
     """Return the score of each seed, by cell and by the kind of its graph, one of `KINDS`.
 
     Raises:
-        ArgumentError: see `table`.
+        ArgumentError: see `judge_table`.
     """
     if isinstance(frame, pd.DataFrame) and frame.empty:
         return {}
@@ -264,10 +264,10 @@ def canonical(value: Any) -> str:
 
 
 def rank_agreement(table: pd.DataFrame, by: Sequence[str], order: Sequence[str] = ("method",)) -> pd.DataFrame:
-    """Kendall's tau-b between the published and the measured ranking of the methods, per column of a table.
+    """Return Kendall's tau-b between the published and the measured ranking of the methods, per column of a table.
 
     Args:
-        table: as `table` returns it.
+        table: as `judge_table` returns it.
         by: columns that name a column of the paper's table, such as `["dataset", "setting"]`.
         order: columns that name what is ranked.
 

@@ -35,11 +35,13 @@ def dots(
     peak, our point is what is compared with it, the expected largest of as many runs.
 
     Args:
-        table: as `compare.table` returns it.
+        table: as `compare.judge_table` returns it.
         rows: columns that name a row of the plot.
         value: the quantity that is compared, with its unit.
     """
-    require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
+    require(
+        isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.judge_table", table
+    )
     needed = (*rows, "dataset", *COMPARED)
     lacking = ", ".join(name for name in needed if name not in table)
     if lacking:

@@ -62,7 +62,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
 
     Args:
         cell: of `exhibits.published`.
-        row: of `compare.table`, as the number is now.
+        row: of `compare.judge_table`, as the number is now.
     """
     known, point = prior(cell["paper"], cell["dataset"]), cell["point"]
     sd = math.sqrt(known.variance) if math.isnan(row["ours_sd"]) else row["ours_sd"] / point
@@ -141,7 +141,7 @@ def _cells(notebook: Notebook, exhibit_id: str) -> Iterator[tuple[Mapping[str, A
     """Yield each distinct tested number of a main table: as it is printed, its row of the table, and its runs."""
     frame, published, layout = main_runs(notebook, exhibit_id)
     on = [*layout.columns, *layout.rows]
-    table = compare.table(frame, published, on=on, value=layout.value)
+    table = compare.judge_table(frame, published, on=on, value=layout.value)
     keys = pd.Series([compare.cell_key(run, on) for run in frame[on].to_dict("records")], index=frame.index)
     scored = frame[frame[layout.value].notna()]
     by_cell = {key: scored.loc[places] for key, places in scored.groupby(keys[scored.index]).groups.items()}

@@ -1,4 +1,4 @@
-"""Hold every reading of a paper that was run on a whole table against its printed numbers.
+"""Compare every reading of a paper that was run on a whole table with its printed numbers.
 
 A reading is one way to take what a paper leaves open: the public code at the paper's date, the text, the protocol of
 the works it cites (lineage), or a setting taken literally. The file `papers/<paper>/readings.csv` lists the readings of
@@ -85,7 +85,7 @@ def table(
     known = listed(paper, exhibit_id).set_index("reading")
     for name in others:
         one_of("reading", name, list(known.index))
-    judge = partial(compare.table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
+    judge = partial(compare.judge_table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
     judged = {MAIN: judge(main)}
@@ -105,7 +105,7 @@ def table(
 
 
 def beside(main: pd.DataFrame, other: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """Return a table of `compare.table`, with what another reading measured behind it in columns `... (reading)`."""
+    """Return a table of `compare.judge_table` followed by what another reading measured, in columns `... (reading)`."""
     return main.join(other[list(compare.MEASURED)].add_suffix(f" ({reading})"))
 
 

@@ -276,7 +276,7 @@ def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
 def _answer(known: Mapping[str, Any], paper: str) -> str:
     """Return the verdict on a paper's numbers, what was learned, and the folded sentences of `outcome.of_tables`."""
     said = outcome.of_tables(known, f"the main tables of {exhibits.papers()[paper]}")
-    parts = (outcome.verdict(known), exhibits.study(paper).learned, said)
+    parts = (outcome.main_findings(known), exhibits.study(paper).learned, said)
     verdict, learned, whole = ("".join(f"- {one}\n" for one in lines) for lines in parts)
     learned = f"\nWhat we learned:\n\n{learned}" if learned else ""
     return f"{verdict}{learned}\n{files.folded('The statistics behind it', whole)}" if verdict else whole

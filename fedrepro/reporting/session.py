@@ -166,10 +166,10 @@ class Notebook:
         return readings.flagged(frame, reading) if reading else frame
 
     def main_table(self, exhibit_id: str) -> tuple[DataFrame, DataFrame]:
-        """Hold a main table of the paper against the store; return it, and write and return the leads of its method.
+        """Compare a main table of the paper with the store. Return it, and write and return the leads of its method.
 
         Returns:
-            The table as `compare.table` and the leads as `effects.effects` give them; the leads are written to
+            The table as `compare.judge_table` and the leads as `effects.effects` give them; the leads are written to
             `<ID>-effects.csv`, and the table in the paper's layout to `<ID>.md` and `<ID>.tex`.
 
         Raises:
@@ -179,7 +179,7 @@ class Notebook:
         from fedrepro.reporting import layout as layouts
 
         frame, published, layout = main_runs(self, exhibit_id)
-        table = compare.table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
+        table = compare.judge_table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
         leads = effects.effects(
             frame, published, layout.headline, rows=layout.rows, columns=layout.columns, value=layout.value
         )
@@ -189,7 +189,7 @@ class Notebook:
         return table, self.save(f"{exhibit_id}-effects", leads)
 
     def readings(self, exhibit_id: str, others: Mapping[str, DataFrame]) -> DataFrame:
-        """Hold the other readings of a main table against its printed numbers; write them, and return the causes.
+        """Compare the other readings of a main table with its printed numbers. Write them, and return the causes.
 
         Args:
             others: the runs of each reading by its name in the paper's `readings.csv`.
@@ -282,7 +282,7 @@ class Notebook:
         """
         from fedrepro.reporting import claims
 
-        chosen = claims.named(exhibits.paper_module(self.paper).CLAIMS, ids)
+        chosen = claims.select(exhibits.paper_module(self.paper).CLAIMS, ids)
         return self._merged("claims", claims.claims_table(chosen, self.stored, self.paper))
 
     def deviations(self, *ids: str) -> DataFrame:

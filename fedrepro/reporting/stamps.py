@@ -1,9 +1,15 @@
 """Tell whether a notebook would give again what its executed copy holds, so that it need not be run.
 
-Next to an executed copy stands a stamp: the hash of the notebook's source, its parameters, the versions it ran under,
-the graphs that were here, and, from the trace of its kernel (`trace`), the files that it read and wrote and the runs
-that it asked for. A file counts by its content, a run by the checksum of its record and by the fingerprint of the code
-behind it.
+Each executed copy has a stamp next to it. The stamp lists:
+
+    - the hash of the notebook's source
+    - the notebook's parameters
+    - the versions of the packages that it ran under
+    - the graphs that were on the machine, and the folders of data, store and figures
+    - the files that the notebook read and wrote, from the trace of its kernel (`trace`)
+    - the runs that the notebook asked for, from the same trace
+
+A file counts by its content. A run counts by the checksum of its record and by the fingerprint of the code behind it.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from fedrepro.runs.index import Index, opened
 
 # Tables that several notebooks of a paper write together, each its own rows.
 SHARED = ("claims.csv", "checks.csv", "deviations.csv")
-# What only starts notebooks or prints does not change what is in them.
+# Files that only start notebooks or print do not change what is in the copies.
 STARTS = ("cli.py", "__main__.py", *(f"reporting/{name}.py" for name in ("kernel", "notebook", "stamps", "trace")))
 
 

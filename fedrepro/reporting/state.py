@@ -34,12 +34,12 @@ def wanted(profile: str) -> dict[str, dict[str, list[Any]]]:
 
 
 def nameable() -> list[str]:
-    """Return the names that `named` takes."""
+    """Return the names that `expand` takes."""
     every = exhibits.registered().values()
     return list(dict.fromkeys(name for exhibit in every for name in (exhibit.id, exhibit.paper, exhibit.notebook)))
 
 
-def named(names: Iterable[str]) -> list[exhibits.Exhibit]:
+def expand(names: Iterable[str]) -> list[exhibits.Exhibit]:
     """Return the exhibits of some names, all if there is none: an ID, a paper, or a notebook.
 
     Raises:
@@ -58,7 +58,7 @@ def rows(store: Store, profile: str, names: Iterable[str] = ()) -> list[dict[str
 
     Rows of exhibits that were named also have `why_stale`, sentences that say which code has changed.
     """
-    chosen, names = named(names), {*names}
+    chosen, names = expand(names), {*names}
     runs = wanted(profile)
     cells = {
         exhibit.id: {key: (field[0], field[1], field[2]) for key, field in runs[exhibit.id].items()}

@@ -51,11 +51,11 @@ def numbers(name: str, values: Any, *, finite: bool = True) -> np.ndarray:
     """Return a list of numbers as an array.
 
     Args:
-        name: of the argument, for the message.
+        name: the argument's name, for the message.
         finite: whether NaN and infinity are refused.
 
     Raises:
-        ArgumentError: it is no list, or an entry is no (finite) number.
+        ArgumentError: the values are no list, or an entry is not a (finite) number.
     """
     listed = isinstance(values, Sequence | np.ndarray | pd.Series) and not isinstance(values, str)
     require(listed, name, "a list", values)

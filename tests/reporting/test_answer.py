@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def draw(folder: Path, means: dict[str, float]) -> Path:
     frame = runs_of(means)
-    files.save("fedgat", "FG-T1", compare.table(frame, printed()), folder=folder)
+    files.save("fedgat", "FG-T1", compare.judge_table(frame, printed()), folder=folder)
     leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
     files.save("fedgat", "FG-T1-effects", leads, folder=folder)
     return folder
@@ -145,7 +145,7 @@ def test_shuffled_records_flip_the_leads() -> None:
 
 
 def test_only_tested_leads_are_summed_up() -> None:
-    """A lead over a printed peak, which no mean can be held against, is in no median and has no sign; nor has a tie."""
+    """A lead over a printed peak, with which no mean can be compared, is in no median and has no sign; nor has a tie."""
     central = [run | {"method": "GAT", "partition": "single", "clients": 1, "test": 0.2 + run["test"]} for run in (
         runs_of({"GAT": 0.781}).to_dict("records")
     )]  # fmt: skip
@@ -299,7 +299,7 @@ NAMES = ("Top", "Other", "Central")
 
 def test_the_numbers_are_those_of_the_tested_cells(tmp_path: Path) -> None:
     """Shares and median are of signed differences and of the 95% interval, and a single run is one run."""
-    table = compare.table(runs_of(LIKE_PRINT), printed())
+    table = compare.judge_table(runs_of(LIKE_PRINT), printed())
     cora = table["dataset"].eq("Cora") & table["method"].ne("GAT")
     tested = (
         table[cora]

@@ -25,12 +25,12 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row_of(sds: list[float], printed: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of `compare.table` for runs that lie so many points above the printed number."""
+    """Return the row of `compare.judge_table` for runs that lie so many points above the printed number."""
     runs = [
         {name: printed[name] for name in ("dataset", "method", "clients")} | {"seed": seed, "percent": value}
         for seed, value in enumerate(printed["value_number"] + sd for sd in sds)
     ]
-    (row,) = compare.table(
+    (row,) = compare.judge_table(
         pd.DataFrame(runs), pd.DataFrame([printed]), on=["dataset", "method", "clients"], value="percent"
     ).to_dict("records")
     return dict(row)

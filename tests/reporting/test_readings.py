@@ -69,7 +69,7 @@ def explained(differs: float, left: float, runs: int, kept: bool, draws: int = 4
         noise = rng.normal(0, 1, 5)
         scores = differs + noise, left + 0.7 * noise[:runs] + rng.normal(0, 0.51**0.5, runs)
         how = {"point": 1.0, "runs_published": 10, "redrawn": not kept, "prior": rule.Prior(1.0, 4.0)}
-        main, other = (compare.verdict(list(one), target, **how) for one in scores)
+        main, other = (compare.judge_cell(list(one), target, **how) for one in scores)
         if main.verdict in (rule.LITTLE, rule.DIFFERS):
             fits = other.verdict in rule.FITS
             nearer = abs(other.difference) <= readings.NEARER * abs(main.difference)
@@ -137,7 +137,7 @@ def test_what_is_said_of_a_row_holds_for_the_main_readings_kind() -> None:
 
 
 def test_where_the_first_half_fits_the_placebo_has_nothing_to_explain(printed: pd.DataFrame) -> None:
-    """The placebo is held against the other half of the seeds, and not against all of them."""
+    """The placebo is compared with the other half of the seeds, and not with all of them."""
     runs = runs_of(0.80)
     runs.loc[runs["seed"] % 2 == 1, "test"] -= 0.1
     found = readings.table(runs, {}, printed, LAYOUT)

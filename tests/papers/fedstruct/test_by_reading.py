@@ -39,11 +39,13 @@ def test_the_list_is_what_is_run(exhibit: str, frames: dict[str, pd.DataFrame]) 
     known = listing.listed("fedstruct", exhibit).set_index("reading")
     printed = exhibits.published("fedstruct")
     printed = printed[printed["exhibit"].eq(exhibit)]
-    named = by_reading.named({name: frames[name] for name in by_reading.SOURCES[exhibit]}, exhibit)
+    named = by_reading.runs_by_reading({name: frames[name] for name in by_reading.SOURCES[exhibit]}, exhibit)
     in_cells = [
         name
         for name, runs in named.items()
-        if compare.table(runs, printed, on=["dataset", "clients", "partition", "method"], value="percent")["runs"].any()
+        if compare.judge_table(runs, printed, on=["dataset", "clients", "partition", "method"], value="percent")[
+            "runs"
+        ].any()
     ]
     assert {*in_cells, listing.MAIN} == set(known.index)
     layout = exhibits.study("fedstruct").tables[exhibit]
@@ -55,17 +57,17 @@ def test_the_list_is_what_is_run(exhibit: str, frames: dict[str, pd.DataFrame]) 
 
 def test_the_codes_fedgcn_stands_in_every_column(frames: dict[str, pd.DataFrame]) -> None:
     """The public code trains FedGCN with 10 clients whatever the column: Table 2's others repeat its runs."""
-    named = by_reading.named({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T2")[readings.CODE_FEDGCN]
+    named = by_reading.runs_by_reading({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T2")[readings.CODE_FEDGCN]
     cora = named[named["dataset"].eq("Cora") & named["partition"].eq("random") & named["method"].eq("FedGCN-2hop")]
     assert cora.groupby("clients").size().to_dict() == {5: 3, 10: 3, 20: 3}
-    elsewhere = by_reading.named({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T6")[readings.CODE_FEDGCN]
+    elsewhere = by_reading.runs_by_reading({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T6")[readings.CODE_FEDGCN]
     assert set(elsewhere["clients"]) == {10}
 
 
 @pytest.mark.parametrize("exhibit", ["FS-T2", "FS-T6"])
 def test_the_point_of_the_round_at_which_a_reading_scores(exhibit: str, frames: dict[str, pd.DataFrame]) -> None:
     """FedAvg and the code's FedGCN are scored after local training and FedPub before it; the tables do the opposite."""
-    named = by_reading.named({name: frames[name] for name in by_reading.SOURCES[exhibit]}, exhibit)
+    named = by_reading.runs_by_reading({name: frames[name] for name in by_reading.SOURCES[exhibit]}, exhibit)
     scores = {
         name: (set(runs["method"].str.partition(" ")[0].str.partition("-")[0]), set(runs["percent"].round(6)))
         for name, runs in named.items()
@@ -84,7 +86,7 @@ def test_the_point_of_the_round_at_which_a_reading_scores(exhibit: str, frames: 
 def test_the_best_round_is_that_of_each_tables_own_runs(frames: dict[str, pd.DataFrame]) -> None:
     """All rows of a table are scored at the best round, FedPub's after local training as in the table."""
     for exhibit, sources in by_reading.SOURCES.items():
-        best = by_reading.named({name: frames[name] for name in sources}, exhibit)[readings.BEST]
+        best = by_reading.runs_by_reading({name: frames[name] for name in sources}, exhibit)[readings.BEST]
         assert len(best) == len(frames[exhibit])
         personal = best["method"].eq(tables.PERSONAL)
         assert set(best["percent"][~personal].round(6)) == {50.0}
@@ -93,7 +95,7 @@ def test_the_best_round_is_that_of_each_tables_own_runs(frames: dict[str, pd.Dat
 
 def test_slack_stands_under_its_partition(frames: dict[str, pd.DataFrame]) -> None:
     """Parts with the code's slack are compared with the printed cells of their partition, random ones have none."""
-    slack = by_reading.named({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T6")[readings.SLACK]
+    slack = by_reading.runs_by_reading({"FS-T6-readings": frames["FS-T6-readings"]}, "FS-T6")[readings.SLACK]
     assert set(slack["partition"]) == {"louvain", "kmeans"}
     specs = {cell.run.partition for cell in readings.further() if cell.row.endswith(readings.SLACK)}
     assert specs == set(readings.PARTS.values())
@@ -115,7 +117,7 @@ def test_a_reading_changes_what_it_names() -> None:
 def test_nothing_stored_gives_no_reading() -> None:
     """A fresh clone has no reading, and no error."""
     empty = {name: tables.prepare(pd.DataFrame(), name) for name in by_reading.SOURCES["FS-T8"]}
-    assert by_reading.named(empty, "FS-T8") == {}
+    assert by_reading.runs_by_reading(empty, "FS-T8") == {}
 
 
 def test_quick_runs_no_reading_of_a_large_graph() -> None:

@@ -40,10 +40,10 @@ _SHOWN = {spec: name for name, spec in readings.PARTS.items()}
 
 def others(nb: Notebook, exhibit_id: str) -> dict[str, pd.DataFrame]:
     """Return the stored runs of each reading of a main table under the table's names, by the reading's name."""
-    return named({source: nb.stored(source) for source in SOURCES[exhibit_id]}, exhibit_id)
+    return runs_by_reading({source: nb.stored(source) for source in SOURCES[exhibit_id]}, exhibit_id)
 
 
-def named(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.DataFrame]:
+def runs_by_reading(frames: dict[str, pd.DataFrame], exhibit_id: str) -> dict[str, pd.DataFrame]:
     """Return the runs of each reading of a main table under the table's names, by the reading's name.
 
     Args:

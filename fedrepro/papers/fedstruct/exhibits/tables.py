@@ -65,7 +65,7 @@ def published_beside(frame: pd.DataFrame, exhibit_id: str, on: Sequence[str] = C
     """Return every published accuracy of an exhibit with our runs and the verdict."""
     printed = published("fedstruct")
     asked = printed["exhibit"].eq(exhibit_id) & printed["metric"].eq(ACCURACY)
-    return compare.table(frame, printed[asked], on=on, value="percent")
+    return compare.judge_table(frame, printed[asked], on=on, value="percent")
 
 
 def not_published(frame: pd.DataFrame) -> pd.DataFrame:
