@@ -25,8 +25,8 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
     told = page.partition("## What differs, and why\n")[2].partition("\n## ")[0]
     for section in re.split(r"^### ", told, flags=re.MULTILINE)[1:]:
         exhibit_id, _, body = section.partition("\n")
-        placebo = re.search(r"noise alone explains (\d+|none):", body)
-        # Of a long table the rest is folded, with a heading of its own.
+        placebo = re.search(r"noise (?:alone|by itself) explains (\d+|none):", body)
+        # The rest of a long table is folded and has a second heading.
         parts = [block for block in body.split("\n\n") if " | cause |" in block.partition("\n")[0]]
         assert parts, f"{exhibit_id} has no table of causes"
         for table in parts:
@@ -75,8 +75,10 @@ def test_a_planted_difference_without_a_cause_is_seen(tmp_path: Path, planted: s
         rows.loc[rows["verdict"].eq(rule.COMPATIBLE).idxmax(), "verdict"] = rule.DIFFERS
         rows.to_csv(table, index=False)
     else:
-        old, new = {"cause": (readings.NO_CAUSE, "a guess"), "placebo": ("noise alone", "nothing")}[planted]
-        page.write_text(page.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        old, new = {"cause": (readings.NO_CAUSE, "a guess"), "placebo": (r"noise (alone|by itself)", "nothing")}[
+            planted
+        ]
+        page.write_text(re.sub(old, new, page.read_text(encoding="utf-8")), encoding="utf-8")
     assert lacking(tmp_path, "fedgat") != []
 
 
