@@ -72,8 +72,8 @@ def counted(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, int]:
 def expected(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, float]:
     """Return how often each word would be said, on average, if every tested number were that of a perfect copy.
 
-    Where nothing differs, the difference of a cell over its standard error has the t distribution whose quantiles are
-    the cell's half-widths.
+    If nothing differs, the difference of a cell over its standard error has a t distribution. Its quantiles are the
+    cell's half-widths.
     """
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     sums = dict.fromkeys(TESTED, 0.0)
@@ -187,8 +187,8 @@ def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFra
 
     Returns:
         The differing rows with the columns `readings run` and `cause`, from `<ID>-causes.csv`, and `fixed`, which says
-        whether the cause was fixed before or after our numbers were seen. Beside them stands how many cells the placebo
-        explains of those that it could, by their word (see `readings.placebo_rates`).
+        whether the cause was fixed before or after our numbers were seen. The second value has how many cells the
+        placebo explains of those that it could, by their word (see `readings.placebo_rates`).
     """
     differing_cells = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
     causes, by_reading = (_beside(folder, paper, table, name) for name in ("causes", "by-reading"))
@@ -231,12 +231,12 @@ def picture(table: pd.DataFrame, title: str) -> Any:
         return None
     said = rule.words(tested["difference"], tested["half90"], tested["half95"])
     printed = tested["published_mean"] / tested["point"]
-    both = [printed, printed + tested["difference"]]  # beside a printed peak ours is a peak, too
+    both = [printed, printed + tested["difference"]]  # ours is a peak, too, next to a printed peak
     ends = np.array([min(map(min, both)) - 1, max(map(max, both)) + 1])
     papers = list(dict.fromkeys(tested["paper"]))
     columns = min(len(papers), 2)
     rows = -(-len(papers) // columns)
-    width, height = 1.8 + 3.6 * columns, 0.5 + 3.7 * rows  # panels are square, and the legend stands beside them
+    width, height = 1.8 + 3.6 * columns, 0.5 + 3.7 * rows  # panels are square, and the legend is next to them
     with style():
         figure = plt.figure(figsize=(width, height), layout="none")
         for place, paper in enumerate(papers):
@@ -261,7 +261,7 @@ def picture(table: pd.DataFrame, title: str) -> Any:
 
 
 def margins(folder: Path, papers: Sequence[str]) -> pd.DataFrame:
-    """Return the words of each paper under margins of one, two and three points, beside those of a perfect copy."""
+    """Return the words of each paper under margins of one, two and three points, next to those of a perfect copy."""
     rows = []
     for paper in papers:
         table = cells(folder, paper)

@@ -46,7 +46,7 @@ def told(ends: Iterable[notebook.Outcome], given: Mapping[str, Any]) -> int:
         f"{same} unchanged" if same else "",
         f"{failed} failed" if failed else "",
     ]
-    wanted = sum(end.wanted for end in all_)  # none on a reader's graph, whose runs have a store of their own
+    wanted = sum(end.wanted for end in all_)  # none on a reader's graph, whose runs have a separate store
     runs = f"; {sum(end.done for end in all_)} of {wanted} runs are in the store" if wanted else ""
     print(f"{', '.join(filter(None, parts))} with the profile {profile} in {time.monotonic() - start:.0f} s{runs}")
     of_user = notebook.is_own(given)
@@ -110,7 +110,7 @@ def fill(
     """Compute missing runs of the notebooks' exhibits, or stale ones again, until the time is up.
 
     Args:
-        only_stale: compute stale runs instead of missing ones. Their new results take the places of the old.
+        only_stale: compute stale runs instead of missing ones. Their new results replace the old ones.
         beside: number of seeds of a cell trained as one batch, or `auto`, see `execute.seeds_in_cache`.
 
     Returns:

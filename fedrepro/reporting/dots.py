@@ -31,7 +31,7 @@ def dots(
     """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right, a panel a graph.
 
     The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
-    it. It is cut where no score can be. The point is smaller where a cell has one run. Where the printed number is a
+    it. It is cut where no score can be. The point is smaller if a cell has one run. If the printed number is a
     peak, our point is what is compared with it, the expected largest of as many runs.
 
     Args:

@@ -276,7 +276,7 @@ def panels(
         order: see `curves`.
         wide: most panels in a row.
         size: width and height of a panel in inches.
-        ylabel: in place of the column's name.
+        ylabel: instead of the column's name.
         beside: whether the panels of a row have one vertical axis, so that they can be compared.
     """
     keys = [panel] if isinstance(panel, str) else list(panel)

@@ -178,6 +178,6 @@ def paper_layout(
     """Return a table in the paper's layout: one text a cell, rows and columns in the order of `table`."""
     cells = table.assign(cell=[cell(row) for row in table.itertuples()])
     wide = cells.pivot_table(index=rows, columns=columns, values="cell", aggfunc="first", sort=False)
-    # pivot_table orders the values of each column by themselves, not their pairs.
+    # `pivot_table` orders the values of each column by themselves, not their pairs.
     order = cells.set_index([rows] if isinstance(rows, str) else list(rows)).index.unique()
     return wide.reindex(order).reset_index()

@@ -1,7 +1,7 @@
-"""A main table in the paper's layout, as Markdown and as LaTeX.
+"""Write a main table in the paper's layout, as Markdown and as LaTeX.
 
 A cell holds our mean ± standard deviation, the number of runs in brackets, the mark of its word, and the printed number
-in square brackets below (Markdown) or beside (LaTeX) it.
+in square brackets below it (Markdown) or next to it (LaTeX).
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def arrange(figure: Figure) -> Figure:
         for axis in axises:
             _logarithmic(axis)
         legends(figure)
-        engine.execute(figure)  # finds places and sizes in a third of the time of a drawing
+        engine.execute(figure)  # finds positions and sizes in a third of the time of a drawing
         thinner = False
         for axis in axises:
             thinner |= _thin(axis)
@@ -224,12 +224,10 @@ def _scaled(axis: Axis, power: int) -> None:
 
 def _ticks(axis: Axis, minor: bool = True) -> list[Text]:
     """Return the labels of an axis that are shown."""
-    transform = axis.get_transform().transform  # a slack in values would be decades of a logarithmic axis
-    low, high = sorted(transform(axis.get_view_interval()))
+    scale = axis.get_transform().transform  # a slack in values would be decades of a logarithmic axis
+    low, high = sorted(scale(axis.get_view_interval()))
     ticks = [*axis.get_major_ticks(), *(axis.get_minor_ticks() if minor else [])]
-    inside = [
-        tick for tick in ticks if abs(transform(tick.get_loc()) - (low + high) / 2) <= (0.5 + 1e-9) * (high - low)
-    ]
+    inside = [tick for tick in ticks if abs(scale(tick.get_loc()) - (low + high) / 2) <= (0.5 + 1e-9) * (high - low)]
     labels = [label for tick in inside for label in (tick.label1, tick.label2)]
     return [label for label in labels if label.get_visible() and label.get_text()]
 
@@ -237,7 +235,7 @@ def _ticks(axis: Axis, minor: bool = True) -> list[Text]:
 def _thin(axis: Axis) -> bool:
     """Leave out ticks until their labels stand apart, turn names, which cannot be left out; return whether any were."""
     for step in range(2, 8):
-        axis.get_majorticklabels()  # brings labels and places up to date
+        axis.get_majorticklabels()  # brings labels and positions up to date
         labels = _ticks(axis, minor=False)
         boxes = [label.get_window_extent() for label in labels]
         if not any(overlap(one.padded(3), other) for one, other in pairwise(boxes)):
@@ -271,7 +269,7 @@ def _turn(axis: Axis, labels: list[Text]) -> None:
 
 
 def _wrap_all(figure: Figure) -> bool:
-    """Break the lines of titles and labels that are longer than the place they have; return whether there were any."""
+    """Break the lines of titles and labels that are longer than the space they have; return whether there were any."""
     broken = False
     for text in figure.texts:
         upright = text.get_rotation() == 90

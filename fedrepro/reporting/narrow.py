@@ -1,8 +1,8 @@
-"""List the runs that would narrow the intervals of main tables, cheapest a number first, and compute them.
+"""List the runs that would narrow the intervals of main tables, by their time a number, and compute them.
 
 A printed number is narrow if the 95% interval of its difference reaches at most five points either way. For each wide
 one, the plan has the fewest further seeds with which it would be narrow. Its expected half-width is that of `rule` at
-the spread that the cell has now (the prior's where it has one run).
+the spread that the cell has now (the prior's if it has one run).
 """
 
 from __future__ import annotations

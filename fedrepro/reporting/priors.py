@@ -1,9 +1,9 @@
-"""The priors of each paper for the variance of our scores over runs, estimated once and kept in `priors.csv`.
+"""Estimate the priors of each paper for the variance of our scores over runs; `priors.csv` keeps them.
 
 A row holds the paper, the quantity (`score`, one method's accuracy, or `lead`, the paired difference of two methods),
 the graph, the prior's standard deviation in points, its degrees of freedom, and the number of cells behind it. The
 cells are those of the paper's main tables on real graphs with two runs or more. Scores scatter on some graphs several
-times as much as on others, so a graph with `ENOUGH` cells has a prior of its own. The row of the graph `*` rests on all
+times as much as on others, so a graph with `ENOUGH` cells has a separate prior. The row of the graph `*` rests on all
 cells of the paper, and serves the other graphs. The file changes only when somebody runs
 `python -m fedrepro.reporting.priors`, so that a new run changes no word but its own cell's.
 """

@@ -7,12 +7,12 @@ departs from its source.
 
 A reading *explains* a cell if the word of the cell is "agrees" or "compatible" under it and neither under the main
 reading, and if its mean lies at most half as far from the printed number as the main reading's. Without the second
-condition a reading that changes nothing would explain a cell by being run once or twice, since its interval is wide:
+condition a reading that changes nothing would explain a cell by being run once or twice, since its interval is wide.
 `tests/reporting/test_readings.py` simulates both. The condition was chosen by that simulation, after the numbers had
 been seen and before causes were counted under it.
 
-Noise alone explains some cells. A placebo says how many: the main reading is judged on half of the seeds, and the other
-half, which is the same reading, is taken for another one.
+Noise by itself explains some cells. A placebo says how many. The main reading is judged on half of the seeds, and the
+other half, which is the same reading, is taken for another one.
 """
 
 from __future__ import annotations

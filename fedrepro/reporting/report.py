@@ -28,7 +28,7 @@ from fedrepro.runs import process
 RULE, GLOSSARY = "RULE.md", "COLUMNS.md"
 MEANINGS = Path(__file__).with_name("columns.csv")  # of the columns that many files of the figures have
 LONG = 20  # rows of a table above which a page folds the rest, or leaves the numbers of an exhibit to its file
-FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw beside the papers' lists
+FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw that is in no paper's list
 FORMER = Path(__file__).with_name("former_rule.csv")
 FORMER_PRIORS = Path(__file__).with_name("former_priors.csv")  # words of all papers, with one prior each
 FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, before its kept graphs had their variance

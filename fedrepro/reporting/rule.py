@@ -16,17 +16,17 @@ error v_p of the published mean depends on the paper:
 
     split and partition redrawn for each of its runs    v_p = its variance / its runs
     one split kept for all of its runs, or not stated   v_p = our variance over splits, or its own if larger
-    one graph kept, and one of our own in all our runs  v_p = our variance over graphs drawn anew, or s^2 or its own if
-                                                        larger, since a graph adds to the variance over splits; v_o has
-                                                        besides s^2/n what the first of these exceeds s^2 by
+    one graph kept, and one graph in all our runs       v_p = our variance over graphs drawn anew, or s^2 or its own if
+                                                        larger, since a graph adds to the variance over splits; v_o also
+                                                        has what the first of these exceeds s^2 by
     a peak of n runs                                    ours is the expected largest of n runs as well; since it grows
                                                         with our standard deviation, so that too small a one errs twice,
                                                         the tails of both intervals are halved (found by simulation)
 
-Where our own variance stands for the paper's, the degrees of freedom are ours. Our variances are moderated by a prior
-of each paper (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 3): a cell with `f`
-degrees of freedom has the variance (f_0 s_0^2 + f s^2) / (f_0 + f) with f_0 + f degrees of freedom, so that a cell of
-one run has the prior's variance. A printed number has its rounding error, uniform over the last digit.
+If our variance replaces the paper's, the degrees of freedom are ours. Our variances are moderated by a prior of each
+paper (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 3). A cell with `f` degrees of
+freedom has the variance (f_0 s_0^2 + f s^2) / (f_0 + f) with f_0 + f degrees of freedom, so that a cell of one run has
+the prior's variance. A printed number has its rounding error, uniform over the last digit.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def intervals(
         variance, freedom: of our scores over runs, as `moderated` returns them.
         runs: number of our runs.
         published: the published number.
-        spread: its standard deviation over runs; NaN where none is printed, and ours stands for it.
+        spread: its standard deviation over runs; NaN if none is printed, and ours replaces it.
         runs_published: runs behind it.
         redrawn: whether the paper drew split and partition anew for each run.
         peak: whether the published number is the largest of its runs.
@@ -160,7 +160,7 @@ def errors(
 ) -> tuple[Any, Any, Any]:
     """Return the variance of our mean, that of the published one, and the degrees of freedom of their sum.
 
-    The arguments are arrays, as for `intervals`. Where our variance stands for the paper's the degrees are exactly
+    The arguments are arrays, as for `intervals`. If our variance replaces the paper's, the degrees are exactly
     ours, else those of Welch and Satterthwaite.
     """
     printed = np.square(spread)
@@ -168,7 +168,7 @@ def errors(
     between = np.where(np.isnan(over_graphs), 0.0, np.maximum(over_graphs - variance, 0.0))
     our_variance = variance / runs + between
     freedom = np.where(between > 0, freedom_graphs, freedom)
-    ours = np.fmax(over_graphs, variance)  # stands for the paper's
+    ours = np.fmax(over_graphs, variance)  # replaces the paper's if `borrowed`
     borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > ours))
     theirs = np.where(borrowed, ours, printed) / np.where(redrawn > 0, runs_published, 1.0)
     freedom_theirs = np.where(borrowed, freedom, runs_published - 1)

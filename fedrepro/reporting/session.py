@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[str, ...]] = {"profile": ("smoke", "quick", "paper"), "device": ("auto", "cpu", "cuda")}
 CHOICES["engine"] = ENGINES
-MINE = "mine"  # in place of a paper: what is the user's own
+MINE = "mine"  # instead of a paper: notebooks and results of the user
 SCORES = "accuracy|F1"  # the metrics that a main table compares
 PARAMETERS = ("profile", "device", "seeds", "engine")
 
@@ -236,7 +236,7 @@ class Notebook:
     def settings(self, exhibit_id: str | Sequence[Run]) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 
-        Runs may be given in place of an ID. A column lists the values that the method's runs take, such as `10, 20`
+        Runs may be given instead of an ID. A column lists the values that the method's runs take, such as `10, 20`
         clients. Seeds are counted.
         """
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
@@ -247,7 +247,7 @@ class Notebook:
         from fedrepro.runs import execute as engine
 
         runs = list(runs)
-        if self.paper != MINE:  # whose runs are in a store of their own, and no part of the suite's counts
+        if self.paper != MINE:  # whose runs are in a separate store, and are not counted for the suite
             asked.update(run.key for run in runs)
             executed.update(run.key for run in runs if budget is None)
         return engine.execute(
@@ -384,16 +384,16 @@ def begin(
     require(bool(formed), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)
-    # "auto" is looked for where something is computed, since importing torch takes seconds, and so is the GPU of others
+    # "auto" is resolved when something is computed, since importing torch takes seconds. So are GPUs of other engines.
     if device != "auto" and engine == "local":
         device = resolved(device)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         shown.by(shell)
-        # pandas escapes what is in a table, but not what is in a styled one
+        # Pandas escapes the text of a table, but not that of a styled table.
         import pandas as pd
 
-        # Tables would show dots in the place of verdicts, of the end of a sentence, or of all rows but ten.
+        # Tables would show dots instead of verdicts, of the end of a sentence, or of all rows but ten.
         pd.options.display.max_columns = pd.options.display.max_colwidth = None
         pd.options.display.max_rows, pd.options.display.width = 200, 200
         shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)

@@ -126,6 +126,8 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     left, right = numbers("a", a), numbers("b", b)
     require(len(left) == len(right), "b", f"as long as a, {len(left)}", len(right))
     require(len(left) >= 2, "a", "at least two scores", a)
+    # `scipy.stats.ttest_rel` gives the same interval and p-value, but takes twelve times as long, and claims compare
+    # thousands of pairs. For equal scores its p-value is NaN.
     gaps = left - right
     mean, low, high, pairs = interval(gaps, level=level)
     p = 2 * tail(abs(mean), float(gaps.std(ddof=1)) / math.sqrt(pairs), pairs - 1) if mean else 1.0

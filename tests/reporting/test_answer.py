@@ -145,7 +145,7 @@ def test_shuffled_records_flip_the_leads() -> None:
 
 
 def test_only_tested_leads_are_summed_up() -> None:
-    """A lead over a printed peak, with which no mean can be compared, is in no median and has no sign; nor has a tie."""
+    """A lead over a printed peak, which is no mean, is in no median and has no sign; a tie has no sign, either."""
     central = [run | {"method": "GAT", "partition": "single", "clients": 1, "test": 0.2 + run["test"]} for run in (
         runs_of({"GAT": 0.781}).to_dict("records")
     )]  # fmt: skip

@@ -148,7 +148,7 @@ def test_spreads_of_zero_are_exact() -> None:
     ],
 )
 def test_impossible_input_is_named(ours: list[float], published: float, spread: float, kind: str, word: str) -> None:
-    """A score that is not a number, not a list, an infinite number, a negative spread, an unknown kind: each is named."""
+    """A score that is not a number, no list, an infinite number, a negative spread, an unknown kind: each is named."""
     with pytest.raises(ArgumentError, match=word):
         judge_cell(ours, published, spread, spread_kind=kind)
 
