@@ -21,7 +21,7 @@ COORDINATES = re.compile(r' d="([^"]*)"|translate\(([^)]*)\)| [xy][12]?="([^"]*)
         (b'<line x1="0.005001" y2="2.71828"/>', b'<line x1="0.01" y2="2.72"/>'),
         (b'<text>79.4321</text><svg width="460.8123pt"/>', b'<text>79.4321</text><svg width="460.8123pt"/>'),
     ],
-)  # fmt: skip
+)
 def test_coordinates_have_two_decimals(drawn: bytes, kept: bytes) -> None:
     """Coordinates of paths, shifts, marks and lines are rounded; texts, sizes and scales are not."""
     assert files._rounded(drawn) == kept
