@@ -29,5 +29,5 @@ def stored(exhibit: str, score: dict[str, float], seeds: int = 3) -> pd.DataFram
 
 def judge(claim: str, get: claims.Get) -> tuple[str, str]:
     """Evidence and verdict of a claim."""
-    (chosen,) = claims.named(CLAIMS, [claim])
+    (chosen,) = claims.select(CLAIMS, [claim])
     return chosen.judge(get)

@@ -25,7 +25,9 @@ def drawn() -> pd.DataFrame:
         for name in ("GCN", "FedGAT")
         for seed, score in enumerate(SCORES)
     ]
-    table = compare.table(pd.DataFrame(rows), printed[printed["method"].isin(["GCN", "FedGAT"])], ("method",), "score")
+    table = compare.judge_table(
+        pd.DataFrame(rows), printed[printed["method"].isin(["GCN", "FedGAT"])], ("method",), "score"
+    )
     files.save("fedgat", "FG-T1", table)
     return table
 

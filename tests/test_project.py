@@ -28,6 +28,11 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 ROOMS = ["base", "data", "engine", "baselines", "runs", "reporting", "papers", "across", "cli"]
 BASE = {"errors", "paths", "registry", "signals"}
 PAPERS = ["fedgat", "fedstruct", "gfl", "feras", "fedsheafhn"]
+PARTS = ["method", "protocol", "theory", "attack", "exhibits"]
+METHODS = [*(ROOT / f"fedrepro/papers/{paper}/method.py" for paper in PAPERS)]
+METHODS += sorted((ROOT / "fedrepro/baselines").glob("*.py"))
+CITES = re.compile(r"\b(?:19|20)\d\d\b")
+LINK = re.compile(r"arXiv:\d{4}\.\d{4,5}|https?://\S")
 TORCH_FREE = ["cli", "errors", "paths", "registry"]
 TORCH_FREE += [f"reporting.{name}" for name in ("claims", "compare", "exhibits", "figures", "notebook", "report")]
 TORCH_FREE += ["reporting.session", "runs.provenance", "runs.process", "runs.run", "runs.store"]
@@ -40,13 +45,11 @@ def room(module: str) -> str:
 
 
 def imported(path: Path, top_level_only: bool) -> set[str]:
-    """Dotted names of this package's modules that a file imports (not what is for type checkers alone)."""
+    """Return the dotted names of this package's modules that a file imports, those for type checkers among them."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names: set[str] = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
         if top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return
         if isinstance(node, ast.Import):
@@ -95,7 +98,7 @@ def test_files_belong_to_no_machine() -> None:
 
     A file of the store holds a notebook's runs and grows with them. Code hosts warn of a file from 50 MB.
     """
-    place = re.compile(r"(?<![\w.-])/(work|root|farm|tmp|home)/[a-z.]")
+    folder = re.compile(r"(?<![\w.-])/(work|root|farm|tmp|home)/[a-z.]")
     odd, large = [], []
     for path in tracked():
         if path.stat().st_size > (30_000_000 if path.suffix == ".jsonl" else 3_000_000):
@@ -104,7 +107,7 @@ def test_files_belong_to_no_machine() -> None:
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
-        odd += [f"{path.relative_to(ROOT)}:{n}" for n, line in enumerate(lines, 1) if place.search(line)]
+        odd += [f"{path.relative_to(ROOT)}:{n}" for n, line in enumerate(lines, 1) if folder.search(line)]
     assert not odd
     assert not large
 
@@ -209,8 +212,30 @@ def test_methods_know_neither_runs_nor_reporting() -> None:
     assert not known
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_papers_have_the_five_parts(paper: str) -> None:
+    """Each paper has its five parts as a file or a folder, or the docstring of its package tells where one is."""
+    folder = ROOT / "fedrepro/papers" / paper
+    told = (ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or "").partition("\n")[2]
+    missing = [part for part in PARTS if not (folder / f"{part}.py").is_file() and not (folder / part).is_dir()]
+    assert [part for part in missing if not re.search(rf"\b{part}", told)] == []
+
+
+@pytest.mark.parametrize("path", METHODS, ids=lambda path: str(path.relative_to(ROOT / "fedrepro")))
+def test_methods_link_their_papers(path: Path) -> None:
+    """A file of a method or of a baseline that cites a paper has a link to it, or its number on arXiv."""
+    told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert not CITES.search(told) or LINK.search(told), "the docstring cites a paper without a link"
+
+
+def test_a_citation_without_a_link_is_seen() -> None:
+    """A year stands for a citation, and neither a number nor a place in a paper is one."""
+    assert CITES.search("Y. Yao and W. Jin, NeurIPS 2023.") and not CITES.search("Section 4.4, Figure 7, 12023 nodes")
+    assert LINK.search("arXiv:2201.12433") and LINK.search("see https://openreview.net/x") and not LINK.search("arXiv")
+
+
 def test_imports_close_no_circle() -> None:
-    """No module imports itself by way of others when it is loaded."""
+    """No module imports itself by way of others, neither when it is loaded nor for type checkers."""
     known = {dotted(path) for path in MODULES}
     graph = {
         dotted(path): {

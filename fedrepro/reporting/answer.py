@@ -34,16 +34,16 @@ def cells(folder: Path, paper: str, tables: Sequence[str] = ()) -> pd.DataFrame:
     """Return the distinct printed cells of a paper's main tables, or of some, as its files hold them.
 
     Returns:
-        The rows of `compare.table` for each table that was drawn, with the columns `paper` and `point`.
+        The rows of `compare.judge_table` for each table that was drawn, with the columns `paper` and `point`.
     """
     printed, ids = exhibits.published(paper), tables or exhibits.study(paper).tables
-    found = [pd.DataFrame(columns=list(NEEDED))]
+    by_table = [pd.DataFrame(columns=list(NEEDED))]
     text = {"clients": str, "published": str, "setting": str}
     for exhibit_id, frame in _files(folder / paper, ids, numbers=NUMBERS, dtype=text).items():
         point = float(printed.loc[printed["exhibit"].eq(exhibit_id), "point"].max())
         frame = frame.reindex(columns=list(dict.fromkeys([*frame, *NEEDED])))
-        found.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
-    table = pd.concat([frame for frame in found if len(frame)] or found, ignore_index=True)
+        by_table.append(frame[frame["published_mean"].notna()].assign(paper=paper, point=point, exhibit=exhibit_id))
+    table = pd.concat([frame for frame in by_table if len(frame)] or by_table, ignore_index=True)
     return frames.distinct(table).reset_index(drop=True)
 
 
@@ -72,8 +72,8 @@ def counted(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, int]:
 def expected(table: pd.DataFrame, margin: float = rule.MARGIN) -> dict[str, float]:
     """Return how often each word would be said, on average, if every tested number were that of a perfect copy.
 
-    Where nothing differs, the difference of a cell over its standard error has the t distribution whose quantiles are
-    the cell's half-widths.
+    If nothing differs, the difference of a cell over its standard error has a t distribution. Its quantiles are the
+    cell's half-widths.
     """
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     sums = dict.fromkeys(TESTED, 0.0)
@@ -127,11 +127,11 @@ def numbers(folder: Path, paper: str, tables: Sequence[str] = ()) -> dict[str, A
     """
     table, lead = cells(folder, paper, tables), leads(folder, paper, tables)
     lead = lead.drop_duplicates([name for name in lead if name != "exhibit"])  # one that several tables repeat
-    own = {str(known.headline["method"]).partition(" ")[0] for known in exhibits.study(paper).tables.values()}
-    lead = lead[~lead["over"].astype(str).str.startswith(tuple(own))]
+    methods = {str(known.headline["method"]).partition(" ")[0] for known in exhibits.study(paper).tables.values()}
+    lead = lead[~lead["over"].astype(str).str.startswith(tuple(methods))]
     tested = table[table["verdict"].ne(rule.NOT_TESTED)]
     untested = table[table["verdict"].eq(rule.NOT_TESTED)]
-    of_paper = tested.get("method", pd.Series(dtype=str)).astype(str).str.startswith(tuple(own))
+    of_paper = tested.get("method", pd.Series(dtype=str)).astype(str).str.startswith(tuple(methods))
     path = folder / paper / "claims.csv"
     needed = ["id", "claim", "evidence", "verdict"]
     judged = files.read(path, needed=needed) if path.is_file() else pd.DataFrame(columns=needed)
@@ -187,21 +187,21 @@ def differing(folder: Path, paper: str, table: pd.DataFrame) -> tuple[pd.DataFra
 
     Returns:
         The differing rows with the columns `readings run` and `cause`, from `<ID>-causes.csv`, and `fixed`, which says
-        whether the cause was fixed before or after our numbers were seen. Beside them stands how many cells the placebo
-        explains of those that it could, by their word (see `readings.placebo_rates`).
+        whether the cause was fixed before or after our numbers were seen. The second value has how many cells the
+        placebo explains of those that it could, by their word (see `readings.placebo_rates`).
     """
-    found = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
+    differing_cells = table[table["verdict"].isin([rule.LITTLE, rule.DIFFERS])]
     causes, by_reading = (_beside(folder, paper, table, name) for name in ("causes", "by-reading"))
     at_hand = {readings.cell_of(row): row for row in causes.to_dict("records")}
-    known = [at_hand.get(readings.cell_of(row), {}) for row in found.to_dict("records")]
+    known = [at_hand.get(readings.cell_of(row), {}) for row in differing_cells.to_dict("records")]
     names = {"readings run": "none", "cause": readings.NO_CAUSE}
     told = {name: [cell.get(name, default) for cell in known] for name, default in names.items()}
     listed = by_reading.drop_duplicates(["exhibit", "reading"]).to_dict("records") if len(by_reading) else []
     fixed = {(row["exhibit"], row["reading"]): row["fixed"] for row in listed}
-    places = (row["exhibit"] for row in found.to_dict("records"))
+    places = (row["exhibit"] for row in differing_cells.to_dict("records"))
     when = [fixed.get(pair, "") for pair in zip(places, told["cause"])]
     rates = readings.placebo_rates(by_reading) if len(by_reading) else {}
-    return found.assign(**told, fixed=when), rates
+    return differing_cells.assign(**told, fixed=when), rates
 
 
 def _beside(folder: Path, paper: str, table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -231,12 +231,12 @@ def picture(table: pd.DataFrame, title: str) -> Any:
         return None
     said = rule.words(tested["difference"], tested["half90"], tested["half95"])
     printed = tested["published_mean"] / tested["point"]
-    both = [printed, printed + tested["difference"]]  # beside a printed peak ours is a peak, too
+    both = [printed, printed + tested["difference"]]  # ours is a peak, too, next to a printed peak
     ends = np.array([min(map(min, both)) - 1, max(map(max, both)) + 1])
     papers = list(dict.fromkeys(tested["paper"]))
     columns = min(len(papers), 2)
     rows = -(-len(papers) // columns)
-    width, height = 1.8 + 3.6 * columns, 0.5 + 3.7 * rows  # panels are square, and the legend stands beside them
+    width, height = 1.8 + 3.6 * columns, 0.5 + 3.7 * rows  # panels are square, and the legend is next to them
     with style():
         figure = plt.figure(figsize=(width, height), layout="none")
         for place, paper in enumerate(papers):
@@ -261,7 +261,7 @@ def picture(table: pd.DataFrame, title: str) -> Any:
 
 
 def margins(folder: Path, papers: Sequence[str]) -> pd.DataFrame:
-    """Return the words of each paper under margins of one, two and three points, beside those of a perfect copy."""
+    """Return the words of each paper under margins of one, two and three points, next to those of a perfect copy."""
     rows = []
     for paper in papers:
         table = cells(folder, paper)

@@ -1,4 +1,4 @@
-"""Write the names of points beside them, so that each name is nearest to its own point or has a line to it."""
+"""Write the names of points next to them. Each name is nearest to its own point, or has a line to it."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ FAR = [
     for x in (1, -1)
 ]
 # Shifts from a point with the side of the text that stands there, and whether they are far from it.
-PLACES = [(place, far) for places, far in ((SIDES, False), (FAR, True)) for place in places]
+PLACES = [(shift, far) for shifts, far in ((SIDES, False), (FAR, True)) for shift in shifts]
 
 
 def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> None:
-    """Write a name beside each point, where it lies on no other point and no other name; the axes have their limits.
+    """Write a name next to each point, where it covers no other point and no other name. The axes have their limits.
 
-    A name that would be nearer to another point than to its own stands farther off, with a thin line to its point. One
-    that finds no place at all stands where the first place is.
+    A name that would be nearer to another point than to its own is written farther off, with a thin line to its point.
+    If every shift covers something, the name takes the first one.
     """
     figure = whole(ax)
     figure.draw_without_rendering()
-    places = ax.transData.transform(np.column_stack([x, y]))
-    taken = [Bbox.from_extents(*place - 3, *place + 3) for place in places]
+    pixels = ax.transData.transform(np.column_stack([x, y]))
+    taken = [Bbox.from_extents(*pixel - 3, *pixel + 3) for pixel in pixels]
     for number, (name, point) in enumerate(zip(names, zip(x, y))):
         for (right, up, side), far in PLACES:
             text = ax.annotate(name, point, (right, up), textcoords="offset points", ha=side, fontsize=7)
             box = text.get_window_extent()
             inside = ax.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
             inside &= not far or (ax.bbox.y0 <= box.y0 and box.y1 <= ax.bbox.y1)
-            apart = [distance(box, place) for place in places]
-            own = apart.pop(number)
-            nearest = far or all(one > own + NEARER for one in apart)
-            line_boxes = _line(box, places[number]) if far else []
-            others = [one for one in taken if not one.contains(*places[number])]
+            apart = [distance(box, pixel) for pixel in pixels]
+            gap = apart.pop(number)
+            nearest = far or all(other > gap + NEARER for other in apart)
+            line_boxes = _line(box, pixels[number]) if far else []
+            others = [one for one in taken if not one.contains(*pixels[number])]
             free = not any(overlap(box, one) for one in taken)
             if inside and nearest and free and not any(overlap(dot, one) for dot in line_boxes for one in others):
                 taken += line_boxes
@@ -59,14 +59,14 @@ def name_points(ax: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[
         taken.append(text.get_window_extent())
 
 
-def _line(box: Bbox, place: Sequence[float]) -> list[Bbox]:
+def _line(box: Bbox, point: Sequence[float]) -> list[Bbox]:
     """Return small boxes along the line from the end of a name to its point, but for those at the point."""
-    end = (box.x0 if box.x0 > place[0] else box.x1, (box.y0 + box.y1) / 2)
-    dots = np.linspace(place, end, 24)[:-1]
-    return [Bbox.from_extents(*dot - 1, *dot + 1) for dot in dots if math.dist(dot, place) > 5]
+    end = (box.x0 if box.x0 > point[0] else box.x1, (box.y0 + box.y1) / 2)
+    dots = np.linspace(point, end, 24)[:-1]
+    return [Bbox.from_extents(*dot - 1, *dot + 1) for dot in dots if math.dist(dot, point) > 5]
 
 
-def distance(box: Bbox, place: Sequence[float]) -> float:
-    """Return how far a place lies from a box, 0 inside of it."""
-    across = max(box.x0 - place[0], 0.0, place[0] - box.x1)
-    return math.hypot(across, max(box.y0 - place[1], 0.0, place[1] - box.y1))
+def distance(box: Bbox, point: Sequence[float]) -> float:
+    """Return the distance of a point from a box, which is 0 inside of it."""
+    across = max(box.x0 - point[0], 0.0, point[0] - box.x1)
+    return math.hypot(across, max(box.y0 - point[1], 0.0, point[1] - box.y1))

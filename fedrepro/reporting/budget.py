@@ -46,14 +46,14 @@ def told(ends: Iterable[notebook.Outcome], given: Mapping[str, Any]) -> int:
         f"{same} unchanged" if same else "",
         f"{failed} failed" if failed else "",
     ]
-    wanted = sum(end.wanted for end in all_)  # none on a reader's graph, whose runs have a store of their own
+    wanted = sum(end.wanted for end in all_)  # none on a reader's graph, whose runs have a separate store
     runs = f"; {sum(end.done for end in all_)} of {wanted} runs are in the store" if wanted else ""
     print(f"{', '.join(filter(None, parts))} with the profile {profile} in {time.monotonic() - start:.0f} s{runs}")
-    own = notebook.is_own(given)
-    print(f"The copies with their outputs, as .ipynb and .html, are in {notebook.built(profile, own)}")
-    apart = paths.smoke() if profile == "smoke" else paths.personal() if own else None
+    of_user = notebook.is_own(given)
+    print(f"The copies with their outputs, as .ipynb and .html, are in {notebook.built(profile, of_user)}")
+    apart = paths.smoke() if profile == "smoke" else paths.personal() if of_user else None
     figures = apart / "figures" if apart and "FEDREPRO_FIGURES" not in os.environ else paths.figures()
-    papers = [MINE] if own else dict.fromkeys(end.name.partition("/")[0] for end in all_ if not end.error)
+    papers = [MINE] if of_user else dict.fromkeys(end.name.partition("/")[0] for end in all_ if not end.error)
     drawn = [figures / paper for paper in papers]
     if drawn := [folder for folder in drawn if folder.is_dir()]:
         print(f"The figures are in {', '.join(map(str, drawn))}")
@@ -110,7 +110,7 @@ def fill(
     """Compute missing runs of the notebooks' exhibits, or stale ones again, until the time is up.
 
     Args:
-        only_stale: compute stale runs instead of missing ones. Their new results take the places of the old.
+        only_stale: compute stale runs instead of missing ones. Their new results replace the old ones.
         beside: number of seeds of a cell trained as one batch, or `auto`, see `execute.seeds_in_cache`.
 
     Returns:

@@ -44,7 +44,7 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     table = files.read(path, NUMBERS, dtype=text, keep_default_na=False, na_values=[""])
     needed = {"metric", "published", *CELL, *FOUND, *NUMBERS}
     tables = ", ".join(name for one in exhibits.papers() for name in exhibits.study(one).tables)
-    allowed = f"a table that `compare.table` made, such as {tables}"
+    allowed = f"a table that `compare.judge_table` made, such as {tables}"
     require(needed <= set(table), "exhibit", allowed, exhibit_id)
     if dataset:
         table = table[table["dataset"].eq(one_of("--dataset", dataset, list(table["dataset"].unique())))]
@@ -106,7 +106,7 @@ def why_stale(record: Record) -> str:
 
 
 def recipe(record: Record) -> str:
-    """Return what a reader of a record needs to know beside it: whether it says anything, and how to compute it again.
+    """Return what a reader of a record needs to know next to it: whether it says anything, and how to compute it again.
 
     The text is one of comments and commands of a shell.
     """
@@ -132,8 +132,8 @@ def _main(exhibit_id: str) -> pd.DataFrame:
 def _fields(frame: pd.DataFrame, value: str) -> list[str]:
     """Return for each run the field of its result that is the table's score, such as `100 * after.best.test`.
 
-    It is the field that is the score in all runs of a method. Of several the one that is it in most runs of the table
-    is taken. None is named where the score is computed from several fields.
+    The field holds the score in all runs of a method. If several fields do, take the one that does so in most runs of
+    the table. The name is empty if the score is computed from several fields.
     """
     import numpy as np
     import pandas as pd

@@ -31,25 +31,25 @@ def worst_of(errors: Iterable[float]) -> float:
 
 
 def row(id: str, statement: str, measured: float, bound: float, holds: bool | None = None) -> Row:
-    """A check: it holds where the measured number is at most its bound, unless `holds` says otherwise.
+    """Return a check, which holds if the measured number is at most its bound, unless `holds` says otherwise.
 
-    A number that is not finite was not measured, and fails.
+    A number that is not finite was not measured, and its check fails.
     """
-    found = math.isfinite(measured) and (measured <= bound if holds is None else holds)
+    passed = math.isfinite(measured) and (measured <= bound if holds is None else holds)
     return {
         "id": id, "statement": statement, "measured": float(measured), "bound": float(bound),
-        "verdict": "holds" if found else "fails",
+        "verdict": "holds" if passed else "fails",
     }  # fmt: skip
 
 
 def control(id: str, statement: str, measured: float, bound: float) -> Row:
-    """A negative control: the measured number must be beyond the bound, or the check beside it shows nothing."""
+    """Return a negative control. The measured number must exceed the bound, or the check next to it shows nothing."""
     verdict = "fails, as it must" if measured > bound else "passes, as it must not"
     return row(f"{id}-control", statement, measured, bound) | {"verdict": verdict}
 
 
 def limit(
-    id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
+    check_id: str, statement: str, measured: float | None, *, most: float | None = None, least: float | None = None
 ) -> dict[str, str]:
     """Return the row of a measured number that must keep a limit, such as a time or a memory.
 
@@ -64,7 +64,7 @@ def limit(
     missing = measured is None or math.isnan(measured)
     holds = not missing and (measured <= most if most is not None else measured >= least)  # type: ignore[operator]
     return {
-        "id": id,
+        "id": check_id,
         "statement": statement,
         "measured": NOT_MEASURED if missing else f"{measured:.3g}",
         "bound": f"at most {most:g}" if most is not None else f"at least {least:g}",
@@ -80,9 +80,9 @@ def is_control(row: Row) -> bool:
 def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
     """Return the checks in the records of a frame whose ID begins with one of `prefixes` (all, if none is given).
 
-    Of several seeds with the same ID and statement the worst is kept: one that failed, if there is one, and of these
-    the one with the largest measured number. The worst of a negative control is one that was missed, if there is one,
-    and of these the one with the smallest measured number.
+    Keep the worst of several seeds with the same ID and statement. A check that failed is worse than one that holds,
+    and among equals the larger measured number is worse. A negative control that was missed is worse than one that was
+    caught, and among equals the smaller measured number is worse.
     """
     import pandas as pd
 

@@ -116,7 +116,7 @@ class Claim:
         unit: of the printed numbers.
         scale: of the printed numbers (100 for points where scores are fractions).
         digits: decimals printed.
-        finding: in place of parts, a function of the store that returns evidence and verdict, for a claim about checks
+        finding: instead of parts, a function of the store that returns evidence and verdict, for a claim about checks
             and attacks rather than scores.
     """
 
@@ -176,7 +176,7 @@ def judge_claim(
 
     Two settings with one number in every run differ by zero for certain. No run could refute a claim that wants no
     difference between them: such a part is listed and does not count, neither in the verdict nor in Benjamini and
-    Hochberg's procedure. A claim of such parts alone is not tested.
+    Hochberg's procedure. A claim that has only such parts is not tested.
 
     Raises:
         ArgumentError: an unknown quantifier.
@@ -234,7 +234,7 @@ def judge_interval(gap: Paired | Slope | Interval, low: float, high: float) -> t
     return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)
 
 
-def named(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
+def select(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
     """Return the claims with these IDs, in their order.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Hold published numbers against stored runs: the word of each cell, and the agreement of rankings.
+"""Compare published numbers with stored runs: the word of each cell, and the agreement of rankings.
 
 `fedrepro.reporting.rule` has the rule that finds the word.
 """
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 MEASURED = Verdict._fields
 
 
-def verdict(
+def judge_cell(
     ours: Sequence[float],
     published: float | None,
     spread: float | None = None,
@@ -68,7 +68,7 @@ def verdict(
     anew: tuple[float, int] = (math.nan, 0),
     untested: str = "",
 ) -> Verdict:
-    """Hold our runs against one published number.
+    """Compare our runs with one published number.
 
     Args:
         ours: one score a run, in the unit of the published number.
@@ -111,14 +111,14 @@ def verdict(
     variance, freedom = rule.moderated(sd / point, runs, prior)
     # The prior is one of variances on one graph, which would make that over graphs too small.
     between = rule.moderated(anew[0] / point, anew[1]) if anew[1] > 1 else (math.nan, math.nan)
-    found = {}
+    by_flag = {}
     for drawn in (True, False):
-        found[drawn] = rule.intervals(
+        by_flag[drawn] = rule.intervals(
             mean / point, variance, freedom, runs, target / point, as_sd(printed, spread_kind, runs_published) / point,
             runs_published, redrawn=drawn, peak=spread_kind == "peak", rounding=rounding / point, anew=between,
         )  # fmt: skip
-    judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in found.items()}
-    chosen = found[bool(redrawn)]
+    judged = {drawn: rule.words(one.difference, one.half90, one.half95) for drawn, one in by_flag.items()}
+    chosen = by_flag[bool(redrawn)]
     notes = {
         "one run: its spread is the prior's": runs == 1,
         PEAK: spread_kind == "peak",
@@ -143,7 +143,7 @@ def as_sd(spread: float, kind: str, runs: int) -> float:
     return spread * math.sqrt(runs) if kind == "standard error" else spread
 
 
-def table(
+def judge_table(
     frame: pd.DataFrame,
     published: pd.DataFrame,
     on: Sequence[str] = ("dataset", "method", "clients", "partition"),
@@ -181,7 +181,7 @@ def table(
         origin = str(cell.get("provenance") or "")
         reasons = ["measured on a stand-in"] if kind == STANDIN else []
         reasons += [f"the printed number: {origin}"] if origin.startswith(FOREIGN) else []
-        found = verdict(
+        judged = judge_cell(
             [*ours.get((key, kind), {}).values()],
             cell["value_number"],
             cell["spread_number"],
@@ -195,13 +195,13 @@ def table(
             untested="; ".join(reasons),
         )
         if kind == STANDIN:
-            found = found._replace(difference=math.nan)
+            judged = judged._replace(difference=math.nan)
         elif kind == INCOMPLETE:
             cell["dataset"] += INCOMPLETE
-            found = found._replace(why="; ".join([PARTLY, *filter(None, [found.why])]))
+            judged = judged._replace(why="; ".join([PARTLY, *filter(None, [judged.why])]))
         printed = f"{cell['value']} ± {cell['spread']}" if cell["spread"] else cell["value"]
         known = dict(zip(PUBLISHED, (printed, cell["value_number"], cell["spread_number"])))
-        rows.append({n: cell[n] for n in identifiers} | known | found._asdict() | {n: cell[n] for n in carried})
+        rows.append({n: cell[n] for n in identifiers} | known | judged._asdict() | {n: cell[n] for n in carried})
     return pd.DataFrame(rows, columns=[*identifiers, *PUBLISHED, *MEASURED, *carried])
 
 
@@ -229,7 +229,7 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
     """Return the score of each seed, by cell and by the kind of its graph, one of `KINDS`.
 
     Raises:
-        ArgumentError: see `table`.
+        ArgumentError: see `judge_table`.
     """
     if isinstance(frame, pd.DataFrame) and frame.empty:
         return {}
@@ -238,16 +238,16 @@ def scores(frame: pd.DataFrame, on: Sequence[str], value: str) -> dict[tuple[tup
         one_of("on", column, list(frame.columns))
     if "status" in frame.columns:
         frame = frame[frame["status"] == "ok"]
-    found: dict[tuple[tuple[str, ...], str], dict[Any, float]] = {}
+    scores_by_cell: dict[tuple[tuple[str, ...], str], dict[Any, float]] = {}
     used = [name for name in dict.fromkeys((*on, "dataset", "seed", value)) if name in frame]
     for run in frame.loc[frame[value].notna(), used].to_dict("records"):
         kind = next((end for end in KINDS[1:] if str(run.get("dataset", "")).endswith(end)), "")
         key = tuple(whole(canonical(run[column])) for column in on)
-        cell = found.setdefault((key, kind), {})
+        cell = scores_by_cell.setdefault((key, kind), {})
         seed = run.get("seed", len(cell))
         require(seed not in cell, "on", "columns that tell runs of one seed apart", (list(on), key))
         cell[seed] = float(run[value])
-    return found
+    return scores_by_cell
 
 
 def cell_key(row: Mapping[Any, Any], on: Sequence[str]) -> tuple[str, ...]:
@@ -264,10 +264,10 @@ def canonical(value: Any) -> str:
 
 
 def rank_agreement(table: pd.DataFrame, by: Sequence[str], order: Sequence[str] = ("method",)) -> pd.DataFrame:
-    """Kendall's tau-b between the published and the measured ranking of the methods, per column of a table.
+    """Return Kendall's tau-b between the published and the measured ranking of the methods, per column of a table.
 
     Args:
-        table: as `table` returns it.
+        table: as `judge_table` returns it.
         by: columns that name a column of the paper's table, such as `["dataset", "setting"]`.
         order: columns that name what is ranked.
 

@@ -131,7 +131,7 @@ def sizes(method: str) -> list[Option]:
 def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and meaning of each field of a dataclass, in the order of its arguments.
 
-    What chooses among classes by the options of a run is described by the classes that its module knows.
+    A function that chooses a class by the options of a run is described by the classes that its module knows.
     """
     choice = not isinstance(kind, type)
     classes = [value for value in vars(sys.modules[type(kind).__module__]).values() if is_dataclass(value)]

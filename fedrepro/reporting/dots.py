@@ -31,15 +31,17 @@ def dots(
     """Draw the paper's numbers (open) next to ours (filled) with the verdict's mark at the right, a panel a graph.
 
     The bar around our point is the 95% prediction interval: a rerun of the paper's experiment would print a number in
-    it. It is cut where no score can be. The point is smaller where a cell has one run. Where the printed number is a
+    it. It is cut where no score can be. The point is smaller if a cell has one run. If the printed number is a
     peak, our point is what is compared with it, the expected largest of as many runs.
 
     Args:
-        table: as `compare.table` returns it.
+        table: as `compare.judge_table` returns it.
         rows: columns that name a row of the plot.
         value: the quantity that is compared, with its unit.
     """
-    require(isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.table", table)
+    require(
+        isinstance(table, pd.DataFrame) and len(table) > 0, "table", "a table with rows, of compare.judge_table", table
+    )
     needed = (*rows, "dataset", *COMPARED)
     lacking = ", ".join(name for name in needed if name not in table)
     if lacking:

@@ -1,13 +1,12 @@
-"""The lead of a paper's method over every other row of its tables, ours beside the printed one.
+"""Compare the lead of a paper's method over every other row of its tables with the printed lead.
 
 Papers claim leads, not levels. A lead of ours is paired over seeds. The printed lead is the difference of two printed
 means. Their difference has a word by the same rule as a single number (`fedrepro.reporting.rule`), with the prior of
-leads; where the printed lead exceeds a point, their ratio has Fieller's interval (Fieller, J. R. Stat. Soc. B 16,
-1954).
+leads. If the printed lead exceeds a point, their ratio has Fieller's interval (Fieller, J. R. Stat. Soc. B 16, 1954).
 
 The variance of a printed lead is the sum of those of its two rows, as if they did not share splits: papers do not say
 that they do. The words then err in at most 5% of cases, whether they do or not. Our paired variance, or the sum less
-our covariance, would err in 16% of cases where rows have splits of their own and ours correlate by 0.8 (both found by
+our covariance, would err in 16% of cases where rows have separate splits and ours correlate by 0.8 (both found by
 simulation, see the tests).
 """
 
@@ -45,9 +44,9 @@ def effects(
     """Return one row for each other row and each column of a printed table.
 
     Args:
-        frame, value: as in `compare.table`.
+        frame, value: as in `compare.judge_table`.
         published: rows of `exhibits.published` for one table. Where our runs keep one graph as the paper's do,
-            `anew` holds scores on graphs drawn anew, as in `compare.table`. They are paired over graphs, unless
+            `anew` holds scores on graphs drawn anew, as in `compare.judge_table`. They are paired over graphs, unless
             `anew_own` is False for a row, whose scores are then another row's.
         headline: columns to the values that name the row of the paper's method, such as `{"method": "FedGAT"}`.
         rows: columns that name a row of the printed table.
@@ -66,12 +65,12 @@ def effects(
     key = [*columns, *rows]
     scores = series(frame, key, value)
     cells = published[published["value_number"].notna()].to_dict("records")
-    found = []
+    lead_rows = []
     for top, other in pairs(cells, headline, columns):
         over = " ".join(str(other[name]) for name in rows if other[name])
         pair = [scores.get(compare.cell_key(cell, key), pd.Series(dtype=float)) for cell in (top, other)]
-        found.append({name: top[name] for name in columns} | {"over": over} | _lead(pair, top, other))
-    return pd.DataFrame(found, columns=[*columns, *COLUMNS])
+        lead_rows.append({name: top[name] for name in columns} | {"over": over} | _lead(pair, top, other))
+    return pd.DataFrame(lead_rows, columns=[*columns, *COLUMNS])
 
 
 def pairs(

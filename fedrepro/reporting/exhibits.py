@@ -209,16 +209,18 @@ def registered() -> dict[str, Exhibit]:
     Raises:
         ArgumentError: two papers list one ID, as when the folder of one was copied.
     """
-    found: dict[str, Exhibit] = {}
+    by_id: dict[str, Exhibit] = {}
     for paper in folders():
         for row in listed(paper):
-            own = found.setdefault(
+            exhibit = by_id.setdefault(
                 row["id"],
                 Exhibit(row["id"], paper, row["label"], row["kind"], f"{paper}/{row['notebook']}", row["title"]),
             )
-            if own.paper != paper:
-                raise ArgumentError(f"An exhibit must be of one paper. {row['id']} is of {own.paper} and of {paper}.")
-    return found
+            if exhibit.paper != paper:
+                raise ArgumentError(
+                    f"An exhibit must be of one paper. {row['id']} is of {exhibit.paper} and of {paper}."
+                )
+    return by_id
 
 
 def drawn_by(notebook: str) -> list[Exhibit]:

@@ -102,13 +102,13 @@ def _counted(
     names: dict[Any, str] = {}
     look: dict[str, Any] = {"palette": {}, "markers": {}, "dashes": {}, "names": names}
     frame = frame[list(dict.fromkeys([*keys, by, y]))]
-    for place, name in enumerate(order or list(frame[by].dropna().unique())):
+    for index, name in enumerate(order or list(frame[by].dropna().unique())):
         group = frame[frame[by].eq(name)].dropna(subset=[y])
         if group.empty:
             continue
         names[name] = f"{name} ({runs(group.groupby(keys)[y].count())})"
         for kind, values in (("palette", COLOURS), ("markers", MARKERS), ("dashes", DASHES)):
-            look[kind][names[name]] = values[place % len(values)]
+            look[kind][names[name]] = values[index % len(values)]
     rows = frame[frame[by].isin(names)]
     return rows.assign(**{by: rows[by].map(names)}), list(names.values()), look
 
@@ -276,7 +276,7 @@ def panels(
         order: see `curves`.
         wide: most panels in a row.
         size: width and height of a panel in inches.
-        ylabel: in place of the column's name.
+        ylabel: instead of the column's name.
         beside: whether the panels of a row have one vertical axis, so that they can be compared.
     """
     keys = [panel] if isinstance(panel, str) else list(panel)
@@ -329,21 +329,21 @@ def slopes(
     """
     check_columns(frame, ("x", "y"), x=x, y=y, by=by)
     with legible.canvas(axes, title, x, y) as ax:
-        for place, name in enumerate(order or frame[by].dropna().unique()):
+        for index, name in enumerate(order or frame[by].dropna().unique()):
             if (group := frame[frame[by].eq(name)]).empty:
                 continue
             fit = slope(group[x].tolist(), group[y].tolist())
-            colour = COLOURS[place % len(COLOURS)]
+            colour = COLOURS[index % len(COLOURS)]
             bounds = "" if np.isnan(fit.low) else f" [{fit.low:z.2f}, {fit.high:z.2f}]"
             ends = np.array([group[x].min(), group[x].max()], dtype=float)
-            look: Any = {"marker": MARKERS[place % len(MARKERS)], "color": colour}
+            look: Any = {"marker": MARKERS[index % len(MARKERS)], "color": colour}
             ax.plot(group[x], group[y], linestyle="", **look)
             line = np.exp(fit.intercept) * ends**fit.slope
             if fit.high - fit.low > 2 * UNCLEAR:
                 ax.plot([], [], linestyle="", label=f"{name}: no clear exponent{bounds}", **look)
             else:
                 look = {"color": colour, "label": f"{name}: exponent {fit.slope:z.2f}{bounds}"}
-                ax.plot(ends, line, dashes=DASHES[place % len(DASHES)] or (None, None), **look)
+                ax.plot(ends, line, dashes=DASHES[index % len(DASHES)] or (None, None), **look)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.legend()

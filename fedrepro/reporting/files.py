@@ -1,7 +1,7 @@
 """Write tables and pages: the same bytes in any process, and each file whole or not at all.
 
 A page is Markdown around text that is data: names, words and sentences of tables. `plain` and `link` are how such text
-gets into a page, so that nothing in it becomes markup. What gets into HTML goes through `html.escape`.
+gets into a page, so that nothing in it becomes markup. Text for HTML goes through `html.escape`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, str]
 
-# What is markup in Markdown, on GitHub or on the site. `**` is not among it, since sentences are stored with it, and
-# neither is what can begin nothing: a bracket before no link or definition, or a star or underscore that ends a word.
-# None of these can do more than set letters in another type.
+# Characters that are markup in Markdown, on GitHub or on the site. `**` is not among them, since sentences are stored
+# with it. Neither are characters that begin nothing: a bracket before no link or definition, and a star or underscore
+# that ends a word. None of these can do more than set letters in another type.
 _MARKUP = re.compile(r"[\\`|$~]|\](?=[(\[:{])|&(?=#?\w+;)|(?<!\*)\*(?!\*)(?=\w)|(?<![*\w])\*(?=[^*\s])|(?<!\w)_(?=\S)")
 _START = re.compile(r"[#>%]|[-+](?=[\s+-]|$)|\((?=\S*\)=)|\d+(?=[.)](\s|$))")  # what is markup where a block begins
 
@@ -62,8 +62,8 @@ def save(
         require(bool(plain), argument, "letters, digits, - and _", name)
     require(isinstance(frame, pd.DataFrame), "frame", "a pandas DataFrame", frame)
     require(figure is None or hasattr(figure, "savefig"), "figure", "a matplotlib Figure or None", figure)
-    place = Path(folder or paths.figures()) / paper
-    written = [paths.replace_file(place / f"{exhibit_id}.csv", csv_text(frame).encode())]
+    folder = Path(folder or paths.figures()) / paper
+    written = [paths.replace_file(folder / f"{exhibit_id}.csv", csv_text(frame).encode())]
     if figure is not None:
         from fedrepro.reporting import legible, shown
 
@@ -72,7 +72,7 @@ def save(
         picture = drawn(figure)
         for fault in legible.faults(figure, drawn=True):
             warnings.warn(f"{exhibit_id} cannot be read in full: {fault}", stacklevel=2)
-        written.append(paths.replace_file(place / f"{exhibit_id}.svg", picture))
+        written.append(paths.replace_file(folder / f"{exhibit_id}.svg", picture))
         shown.keep(figure, picture.decode())
     return written
 
@@ -119,7 +119,7 @@ def read(path: Path, numbers: Iterable[str] = (), needed: Iterable[str] = (), **
         arguments: those of `pandas.read_csv`.
 
     Raises:
-        StoreError: it cannot be read, is no table, lacks a column, or holds text in the place of a number.
+        StoreError: it cannot be read, is no table, lacks a column, or holds text instead of a number.
     """
     try:
         frame: pd.DataFrame = pd.read_csv(path, **arguments)
@@ -156,7 +156,7 @@ def plain(value: object) -> Markdown:
 
 
 def item(value: object) -> Markdown:
-    """Return a value as one line of a list, which begins a block of its own."""
+    """Return a value as one line of a list, which begins a new block."""
     text = plain(value)
     start = _START.match(text)
     place = start.end() if start and start[0].isdigit() else 0
@@ -175,8 +175,9 @@ def folded(heading: object, body: str) -> str:
     return f"<details><summary>{text}</summary>\n\n{body}\n</details>\n"
 
 
+# `DataFrame.to_markdown` escapes no markup in cells, and these cells hold text of users, such as the name of a graph.
 def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """Return a table as Markdown."""
+    """Return a table as Markdown, in which the text of cells is no markup."""
     shown = [head, [Markdown("---")] * len(head), *lines]
     return "".join(f"| {' | '.join(map(plain, line))} |\n" for line in shown)
 

@@ -80,15 +80,15 @@ def scores(frame: pd.DataFrame, where: Where, value: str) -> pd.Series:
     if value not in frame or "seed" not in frame:
         return pd.Series(dtype=float)
     chosen = _chosen(frame, where)
-    seeds, found = frame["seed"].to_numpy()[chosen], frame[value].to_numpy()[chosen]
+    seeds, values = frame["seed"].to_numpy()[chosen], frame[value].to_numpy()[chosen]
     if len(set(seeds.tolist())) < len(seeds):
         rows = frame[[name for name in dict.fromkeys(("key", "seed", value)) if name in frame]][chosen]
         rows = rows.drop_duplicates()
         twice = sorted(set(rows["seed"][rows["seed"].duplicated()]))
         require(not twice, "where", "values that leave one run a seed", f"{dict(where)} (seeds {twice})")
-        seeds, found = rows["seed"].to_numpy(), rows[value].to_numpy()
+        seeds, values = rows["seed"].to_numpy(), rows[value].to_numpy()
     order = np.argsort(seeds, kind="stable")
-    return pd.Series(found[order].astype(float), index=pd.Index(seeds[order], name="seed"), name=value)
+    return pd.Series(values[order].astype(float), index=pd.Index(seeds[order], name="seed"), name=value)
 
 
 def difference(frame: pd.DataFrame, left: Where, right: Where, value: str) -> Paired | None:
@@ -178,6 +178,6 @@ def paper_layout(
     """Return a table in the paper's layout: one text a cell, rows and columns in the order of `table`."""
     cells = table.assign(cell=[cell(row) for row in table.itertuples()])
     wide = cells.pivot_table(index=rows, columns=columns, values="cell", aggfunc="first", sort=False)
-    # pivot_table orders the values of each column by themselves, not their pairs.
+    # `pivot_table` orders the values of each column by themselves, not their pairs.
     order = cells.set_index([rows] if isinstance(rows, str) else list(rows)).index.unique()
     return wide.reindex(order).reset_index()

@@ -35,7 +35,7 @@ from fedrepro.reporting import trace
 from fedrepro.reporting.widgets import HEADLESS
 from fedrepro.runs import derived, executors, index, lines, provenance, store, verification
 
-# What notebooks import that takes long, and what runs them. Importing these starts no thread, but perhaps a GPU.
+# Slow modules that notebooks import, and those that run notebooks. They start no thread, but perhaps a GPU.
 HEAVY = (
     "torch", "torch_geometric.data", "torch_geometric.utils", "pandas", "matplotlib.pyplot", "seaborn", "scipy.stats",
     "sklearn.metrics", "sklearn.cluster", "networkx", "ipywidgets", "ipykernel.kernelapp",
@@ -46,7 +46,7 @@ HEAVY = (
 LOOK_SECONDS = 0.02  # between two looks whether a process has ended
 # A kernel that is told to end writes its trace first; on a busy machine Jupyter's 5 seconds are too few for that.
 END_SECONDS = 60.0
-# What this process has begun and must not leave: kernel managers, and files and folders.
+# Kernel managers, and files and folders, that this process has begun and must not leave behind.
 _started: list[Any] = []
 _unfinished: set[Path] = set()
 warm = False  # whether this process, or the one it was forked from, has imported `HEAVY`
@@ -55,7 +55,7 @@ warm = False  # whether this process, or the one it was forked from, has importe
 def warm_up() -> None:
     """Import what notebooks need, read the store and draw a first figure, in a process from which others are forked.
 
-    What fails here fails again, with its message, in the notebook that needs it.
+    An import that fails here fails again, with its message, in the notebook that needs it.
     """
     global warm
     trace.begin()
@@ -66,7 +66,7 @@ def warm_up() -> None:
     for prepare in (_first_page, _first_figure, _fingerprints, _derived):
         with contextlib.suppress(Exception):
             prepare()
-    # What libraries have to free at their end is no matter of a process forked from this one.
+    # A process forked from this one must not free what libraries free at their end.
     for each in getattr(weakref.finalize, "_registry", ()):
         each.atexit = False
     with contextlib.suppress(ImportError, AttributeError):  # it imports a library, to say that nothing was compiled
@@ -212,7 +212,7 @@ def environment(profile: str, jobs: int, traced: Path | None = None) -> Iterator
         HEADLESS: "1",
     }
     if jobs > 1 and not os.environ.get("FEDREPRO_WORKERS"):
-        # about two processes a core at worst, so that the last notebook is not left with one core
+        # There are about two processes a core at most, so that the last notebook is not left with one core.
         changes["FEDREPRO_WORKERS"] = str(math.ceil(2 * executors.cores() / jobs))
     with scratch("fedrepro-smoke-") as empty:
         if profile == "smoke":
@@ -373,7 +373,7 @@ def main() -> int:
         process = os.fork()
         if process:
             return _watch(process, parent)
-        # Of what was imported before the fork the default is another one.
+        # ipykernel took its default from the environment when it was imported, before the fork.
         sys.argv.append(f"--IPKernelApp.parent_handle={os.environ['JPY_PARENT_PID']}")
     from ipykernel.kernelapp import launch_new_instance
 

@@ -1,7 +1,7 @@
-"""A main table in the paper's layout, as Markdown and as LaTeX.
+"""Write a main table in the paper's layout, as Markdown and as LaTeX.
 
 A cell holds our mean ± standard deviation, the number of runs in brackets, the mark of its word, and the printed number
-in square brackets below (Markdown) or beside (LaTeX) it.
+in square brackets below it (Markdown) or next to it (LaTeX).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LATEX = {"=": "$=$", "≈": r"$\approx$", "~": r"$\sim$", "(≠)": r"$(\neq)$", 
 
 
 def wide(table: pd.DataFrame, layout: MainTable) -> pd.DataFrame:
-    """Return a table of `compare.table` with the paper's rows and columns, each cell a text.
+    """Return a table of `compare.judge_table` with the paper's rows and columns, each cell a text.
 
     A column names a data set, what else tells the paper's columns apart, and the unit. A central model, which has one
     number for a graph, is repeated in no other column.
@@ -42,7 +42,7 @@ def unit(table: pd.DataFrame) -> str:
 
 
 def with_units(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return columns of a table of `compare.table` with their units: of scores the paper's, of differences points.
+    """Return columns of `compare.judge_table` with their units: those of the paper for scores, points for differences.
 
     A head that ends in brackets, as `ours_mean (text)`, is that of the same number.
     """

@@ -76,7 +76,7 @@ def arrange(figure: Figure) -> Figure:
         for axis in axises:
             _logarithmic(axis)
         legends(figure)
-        engine.execute(figure)  # finds places and sizes in a third of the time of a drawing
+        engine.execute(figure)  # finds positions and sizes in a third of the time of a drawing
         thinner = False
         for axis in axises:
             thinner |= _thin(axis)
@@ -122,8 +122,8 @@ def legends(figure: Figure) -> None:
             taken += _height(legend)
             legend.remove()
         handles, labels, title = shared
-        place: dict[str, Any] = {"loc": "outside lower center", "title": title or None}
-        new = fitted(figure, handles, labels, figure.bbox.width - 8, place)
+        arguments: dict[str, Any] = {"loc": "outside lower center", "title": title or None}
+        new = fitted(figure, handles, labels, figure.bbox.width - 8, arguments)
         figure.set_figheight(figure.get_figheight() + (_height(new) - taken) / figure.dpi)
         return
     rows: dict[int, list[float]] = {}
@@ -133,7 +133,7 @@ def legends(figure: Figure) -> None:
         old = _height(legend) if legend.get_label() == BELOW else 0.0
         box = ax.xaxis.get_tightbbox()
         depth = (ax.bbox.y0 - box.y0 if box is not None else 0.0) / figure.dpi
-        place = {
+        arguments = {
             "loc": "upper center",
             "bbox_to_anchor": (0.5, 0),
             "bbox_transform": ax.transAxes + ScaledTranslation(0, -depth, figure.dpi_scale_trans),
@@ -141,17 +141,17 @@ def legends(figure: Figure) -> None:
             "title": legend.get_title().get_text() or None,
         }
         labels = [text.get_text() for text in legend.get_texts()]
-        new = fitted(ax, legend.legend_handles, labels, figure.bbox.width / columns - 8, place)
+        new = fitted(ax, legend.legend_handles, labels, figure.bbox.width / columns - 8, arguments)
         rows.setdefault(row, []).append(_height(new) - old)
     figure.set_figheight(figure.get_figheight() + sum(max(grown) for grown in rows.values()) / figure.dpi)
 
 
 def fitted(
-    place: Any, handles: Sequence[Any], labels: Sequence[str], width: float, arguments: dict[str, Any]
+    owner: Any, handles: Sequence[Any], labels: Sequence[str], width: float, arguments: dict[str, Any]
 ) -> Legend:
     """Return a new legend of a figure or axes with as many columns as `width` pixels hold."""
     for columns in dict.fromkeys(-(-len(labels) // lines) for lines in range(-(-len(labels) // 4), len(labels) + 1)):
-        legend: Legend = place.legend(handles, labels, ncols=columns, **arguments)
+        legend: Legend = owner.legend(handles, labels, ncols=columns, **arguments)
         if columns == 1 or legend.get_window_extent().width <= width:
             break
         legend.remove()
@@ -224,10 +224,10 @@ def _scaled(axis: Axis, power: int) -> None:
 
 def _ticks(axis: Axis, minor: bool = True) -> list[Text]:
     """Return the labels of an axis that are shown."""
-    place = axis.get_transform().transform  # a slack in values would be decades of a logarithmic axis
-    low, high = sorted(place(axis.get_view_interval()))
+    scale = axis.get_transform().transform  # a slack in values would be decades of a logarithmic axis
+    low, high = sorted(scale(axis.get_view_interval()))
     ticks = [*axis.get_major_ticks(), *(axis.get_minor_ticks() if minor else [])]
-    inside = [tick for tick in ticks if abs(place(tick.get_loc()) - (low + high) / 2) <= (0.5 + 1e-9) * (high - low)]
+    inside = [tick for tick in ticks if abs(scale(tick.get_loc()) - (low + high) / 2) <= (0.5 + 1e-9) * (high - low)]
     labels = [label for tick in inside for label in (tick.label1, tick.label2)]
     return [label for label in labels if label.get_visible() and label.get_text()]
 
@@ -235,7 +235,7 @@ def _ticks(axis: Axis, minor: bool = True) -> list[Text]:
 def _thin(axis: Axis) -> bool:
     """Leave out ticks until their labels stand apart, turn names, which cannot be left out; return whether any were."""
     for step in range(2, 8):
-        axis.get_majorticklabels()  # brings labels and places up to date
+        axis.get_majorticklabels()  # brings labels and positions up to date
         labels = _ticks(axis, minor=False)
         boxes = [label.get_window_extent() for label in labels]
         if not any(overlap(one.padded(3), other) for one, other in pairwise(boxes)):
@@ -269,7 +269,7 @@ def _turn(axis: Axis, labels: list[Text]) -> None:
 
 
 def _wrap_all(figure: Figure) -> bool:
-    """Break the lines of titles and labels that are longer than the place they have; return whether there were any."""
+    """Break the lines of titles and labels that are longer than the space they have; return whether there were any."""
     broken = False
     for text in figure.texts:
         upright = text.get_rotation() == 90
@@ -337,14 +337,14 @@ def _faults(figure: Figure) -> list[str]:
         if box.x0 < canvas.x0 or box.y0 < canvas.y0 or box.x1 > canvas.x1 or box.y1 > canvas.y1
     ]
     # The box of a slanted text is wider than the text.
-    straight = [place for place, text in enumerate(texts) if text.get_rotation() % 90 == 0]
-    ends = np.array([boxes[place].extents for place in straight]).reshape(-1, 4)
-    for place, (x0, y0, x1, y1) in enumerate(ends):
-        rest = ends[place + 1 :]
+    straight = [index for index, text in enumerate(texts) if text.get_rotation() % 90 == 0]
+    ends = np.array([boxes[index].extents for index in straight]).reshape(-1, 4)
+    for index, (x0, y0, x1, y1) in enumerate(ends):
+        rest = ends[index + 1 :]
         width = np.minimum(x1, rest[:, 2]) - np.maximum(x0, rest[:, 0])
         height = np.minimum(y1, rest[:, 3]) - np.maximum(y0, rest[:, 1])
         for other in np.flatnonzero((width > GAP) & (height > GAP)):
-            pair = texts[straight[place]], texts[straight[place + 1 + int(other)]]
+            pair = texts[straight[index]], texts[straight[index + 1 + int(other)]]
             told.append(f"{_named(pair[0])} overlaps {_named(pair[1])}.")
     for legend in _legends(figure):
         box = legend.get_window_extent()

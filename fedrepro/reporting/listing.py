@@ -101,16 +101,16 @@ def runs(frame: DataFrame) -> None:
         print(f"fedrepro show {stored.iloc[0]}")
 
 
-def record(found: Record) -> None:
+def record(stored: Record) -> None:
     """Print a stored record, what tables take from it, and the command that computes it again."""
-    machine = cells.environment(found)
-    whole = found | {"environment": machine} if machine else found
+    machine = cells.environment(stored)
+    whole = stored | {"environment": machine} if machine else stored
     print(terminal.shown(json.dumps(whole, indent=1, ensure_ascii=False)))
-    for told in cells.printed_as(found):
+    for told in cells.printed_as(stored):
         print(terminal.shown(f"\n# {told}"))
-    if old := cells.why_stale(found):
+    if old := cells.why_stale(stored):
         print(terminal.shown(f"\n# stale: {old}"))
-    print(terminal.shown(cells.recipe(found)))
+    print(terminal.shown(cells.recipe(stored)))
 
 
 def announce(runs: int, seconds: float) -> None:

@@ -1,8 +1,8 @@
-"""List the runs that would narrow the intervals of main tables, cheapest a number first, and compute them.
+"""List the runs that would narrow the intervals of main tables, by their time a number, and compute them.
 
 A printed number is narrow if the 95% interval of its difference reaches at most five points either way. For each wide
 one, the plan has the fewest further seeds with which it would be narrow. Its expected half-width is that of `rule` at
-the spread that the cell has now (the prior's where it has one run).
+the spread that the cell has now (the prior's if it has one run).
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
 
     Args:
         cell: of `exhibits.published`.
-        row: of `compare.table`, as the number is now.
+        row: of `compare.judge_table`, as the number is now.
     """
     known, point = prior(cell["paper"], cell["dataset"]), cell["point"]
     sd = math.sqrt(known.variance) if math.isnan(row["ours_sd"]) else row["ours_sd"] / point
     count = cell["runs_published"]
     anew, graphs = compare.over_graphs(cell)
-    found = rule.intervals(
+    intervals = rule.intervals(
         0.0,
         *rule.moderated(sd, runs, known),
         runs,
@@ -80,7 +80,7 @@ def half95(cell: Mapping[str, Any], row: Mapping[str, Any], runs: int) -> float:
         rounding=compare.last_digit(cell["value"]) / point,
         anew=rule.moderated(anew / point, graphs) if graphs > 1 else (math.nan, math.nan),
     )
-    return float(found.half95)
+    return float(intervals.half95)
 
 
 def plan(papers: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
@@ -90,10 +90,10 @@ def plan(papers: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
         One row for each main table, graph and method with wide numbers that runs can narrow: how many, the runs, their
         hours on one core, those of all rows up to it, and the share of the tested numbers that would be narrow.
     """
-    names, found = exhibits.papers(), {paper: numbers(paper) for paper in _chosen(papers)}
-    said = [_told(names[paper], *known) for paper, known in found.items() if known[0]]
-    tested, narrow = sum(known[0] for known in found.values()), sum(known[1] for known in found.values())
-    wide = sorted((one for known in found.values() for one in known[2]), key=lambda one: one.seconds)
+    names, by_paper = exhibits.papers(), {paper: numbers(paper) for paper in _chosen(papers)}
+    said = [_told(names[paper], *known) for paper, known in by_paper.items() if known[0]]
+    tested, narrow = sum(known[0] for known in by_paper.values()), sum(known[1] for known in by_paper.values())
+    wide = sorted((one for known in by_paper.values() for one in known[2]), key=lambda one: one.seconds)
     said += [_told("All", tested, narrow, wide)] if len(said) > 1 else []
     groups: dict[tuple[str, str, str], list[Wide]] = {}
     for one in wide:
@@ -141,7 +141,7 @@ def _cells(notebook: Notebook, exhibit_id: str) -> Iterator[tuple[Mapping[str, A
     """Yield each distinct tested number of a main table: as it is printed, its row of the table, and its runs."""
     frame, published, layout = main_runs(notebook, exhibit_id)
     on = [*layout.columns, *layout.rows]
-    table = compare.table(frame, published, on=on, value=layout.value)
+    table = compare.judge_table(frame, published, on=on, value=layout.value)
     keys = pd.Series([compare.cell_key(run, on) for run in frame[on].to_dict("records")], index=frame.index)
     scored = frame[frame[layout.value].notna()]
     by_cell = {key: scored.loc[places] for key, places in scored.groupby(keys[scored.index]).groups.items()}

@@ -222,7 +222,7 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
         return f"cell [{error.exec_count}] `{first.strip()}`", f"{error.ename}: {error.evalue}"
     except DeadKernelError as error:
         return "a cell that ended the kernel", str(error)
-    # papermill takes `sys.exit(0)` in a cell for success, whatever was still to come
+    # Papermill takes `sys.exit(0)` in a cell for success, whatever cells were still to come.
     for cell in done.cells:
         if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None:
             nbformat.write(done, partial)  # type: ignore[no-untyped-call]
@@ -231,7 +231,7 @@ def _execute(source: Path, partial: Path, values: Mapping[str, Any]) -> tuple[st
 
 
 def is_own(values: Mapping[str, Any]) -> bool:
-    """Return whether parameters name what is the user's own, such as a graph, in place of the suite's."""
+    """Return whether parameters name something of the user, such as a graph, instead of the suite's."""
     return any(value for name, value in values.items() if name not in PARAMETERS)
 
 

@@ -43,7 +43,7 @@ def sentences(frame: pd.DataFrame) -> list[str]:
 
 def of_claims(frame: pd.DataFrame) -> list[str]:
     """Return the count of each verdict, and one sentence a claim with the verdict first."""
-    said = [f"Of {len(frame)} claims, {counted(Counter(frame['verdict']))}."] if len(frame) > 1 else []
+    said = [f"Among {len(frame)} claims, {counted(Counter(frame['verdict']))}."] if len(frame) > 1 else []
     return said + [_sentence(row.verdict, row.id, row.claim) for row in frame.itertuples()]
 
 
@@ -89,7 +89,7 @@ def styled(table: Styler) -> str:
 def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     """Return what main tables came to, see `answer.numbers`; `what` is told, such as "the main tables of FedGAT"."""
     if not known["printed"]:
-        return [f"Of {what} nothing was drawn."]
+        return [f"Nothing of {what} was drawn."]
     tested, plural = known["tested"], "s" if known["printed"] != 1 else ""
     said = [
         f"The paper prints {known['printed']} distinct number{plural} in {what}; {tested or 'none'} could be tested."
@@ -98,8 +98,8 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
     if tested:
         expected = counted({word: round(number) for word, number in known["expected"].items()})
         said += [
-            f"Of the tested numbers, {counted(known['words'])}.",
-            f"Of those of a perfect copy, with the same runs and spreads, one would expect that {expected}.",
+            f"Among the tested numbers, {counted(known['words'])}.",
+            f"Among those of a perfect copy, with the same runs and spreads, one would expect that {expected}.",
             f"Our number is {_off(known['median'])} in the median, and {share(known['within'])} of the tested numbers"
             " lie within two points of the printed ones.",
             f"The 95% interval reaches at most five points either way for {share(known['narrow'])} of them.",
@@ -125,19 +125,21 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         )
     claims = sum(known["claims"].values())
     if claims:
-        said += [f"Of {claims} claims that were judged, {counted(known['claims'])}."]
+        said += [f"Among {claims} claims that were judged, {counted(known['claims'])}."]
         if known["main"][0]:
             said.append(_main_claim(*known["main"]))
     return said
 
 
-def verdict(known: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know of a paper's numbers, in four items at most, see `answer.numbers`.
+def main_findings(known: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know of a paper's numbers (see `answer.numbers`), in at most four items.
 
-    The first says how many tested numbers replicate, beside those of a perfect copy, or why none was tested; the
-    second how those of the paper's method do, beside all others; the third what becomes of the paper's main claim and
-    of the lead of its method; the fourth what explains the numbers that differ. Numbers replicate as a copy's would
-    if at least as many agree or are compatible.
+    1. How many tested numbers replicate, next to those of a perfect copy, or why none was tested.
+    2. How the rows of the paper's method do, next to all others.
+    3. The main claim, and the lead of the method.
+    4. What explains the numbers that differ.
+
+    Numbers replicate as a copy's would if at least as many agree or are compatible.
     """
     if not known["printed"]:
         return []
@@ -160,31 +162,32 @@ def verdict(known: Mapping[str, Any]) -> list[str]:
             "no other reading was run on": unread,
         }
         told = joined(f"{end} {count}" for end, count in ends.items() if count)
-        said.append(f"Of the {read + unread} numbers that differ, if only a little, {told}.")
+        said.append(f"Among the {read + unread} numbers that differ, if only a little, {told}.")
         by_chance, of = (sum(part) for part in zip(*known["placebo"].values())) if known["placebo"] else (0, 0)
         said[-1] += f" Chance alone fits {by_chance} of {of}, as told below." if some and by_chance else ""
     return said
 
 
 def _replicated(known: Mapping[str, Any]) -> str:
-    """Return how many tested numbers are not shown to differ, beside how many of a perfect copy's would not be."""
+    """Return how many tested numbers are not shown to differ, next to how many of a perfect copy's would not be."""
     fits, copy_fits = ([counts[word] for word in FITTING] for counts in (known["words"], known["expected"]))
     like, most = sum(fits) >= round(sum(copy_fits)), 2 * sum(fits) > known["tested"]
     head = "The numbers replicate as those of a perfect copy would" if like else "Most numbers replicate"
     head = head if like or most else "Most numbers do not replicate"
     wide = f" ({fits[-1]} of them within an interval too wide to tell much)" if fits[-1] else ""
     return (
-        f"**{head}.** {sum(fits)} of {known['tested']} tested numbers agree or are compatible{wide}. Of those of"
-        f" a perfect copy, {round(sum(copy_fits))} would."
+        f"**{head}.** {sum(fits)} of {known['tested']} tested numbers agree or are compatible{wide}. Among"
+        f" those of a perfect copy, {round(sum(copy_fits))} would."
     )
 
 
 def _of_rows(rows: Sequence[tuple[int, int, float]]) -> list[str]:
-    """Return how the numbers of the paper's method fit, beside those of all other rows; nothing where one has none."""
+    """Return how the numbers of the paper's method fit, next to those of all other rows; nothing if one has none."""
     if not all(tested for _, tested, _ in rows):
         return []
     told = [f"{fits} of {tested} fit, and ours is {_off(median)} in the median" for fits, tested, median in rows]
-    return [f"Of the numbers of the paper's own method and its variants {told[0]}; of those of other rows {told[1]}."]
+    whose = "the paper's method and its variants"
+    return [f"Among the numbers of {whose}, {told[0]}; among those of other rows, {told[1]}."]
 
 
 def _main_claim(claim: str, judged: str, evidence: str) -> str:
@@ -199,11 +202,11 @@ def _untested(known: Mapping[str, Any]) -> str:
     reasons, graphs = dict(known["untested"].most_common()), known["absent"]
     what = "others" if known["tested"] else "printed ones"
     where = f" We have no run on {joined(graphs)}; the exhibits show other graphs instead." if graphs else ""
-    return f"Of the {what}, {counted(reasons)}.{where}"
+    return f"Among the {what}, {counted(reasons)}.{where}"
 
 
 def _of_causes(
-    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]], each: float
+    causes: Mapping[tuple[str, str, str], int], unread: int, placebo: Mapping[str, tuple[int, int]], per_number: float
 ) -> list[str]:
     """Return on how many numbers that differ other readings were run, which explain some, and how many noise would.
 
@@ -211,14 +214,14 @@ def _of_causes(
         causes: counts by cause, when it was fixed, and word, of the numbers on which another reading was run.
         unread: how many have no other reading.
         placebo: how many noise explains, and of how many, by word.
-        each: how many other readings were run on one, in the median.
+        per_number: how many other readings were run on one, in the median.
     """
     read = sum(causes.values())
     if not read + unread:
         return []
     explained = Counter({key: count for key, count in causes.items() if key[0] != readings.NO_CAUSE})
     some, said = explained.total(), []
-    which = f"Of the {read + unread} that differ or differ a little, "
+    which = f"Among the {read + unread} that differ or differ a little, "
     if not read:
         said.append(f"{which}other readings were run on none.")
     else:
@@ -228,7 +231,7 @@ def _of_causes(
         said.append(f"{which}other readings were run on {read}; they explain {told}{others}.")
         if some:
             words = Counter(word for _, _, word in explained.elements())
-            said.append(f"Of the explained numbers, {counted(words)} in the main reading." if some > 1 else "")
+            said.append(f"Among the explained numbers, {counted(words)} in the main reading." if some > 1 else "")
     if read and unread:
         said.append(f"On {unread} no other reading was run.")
     if placebo:
@@ -239,8 +242,8 @@ def _of_causes(
             f" {of} numbers that the other half leaves open (they differ, or the interval is wide), it fits"
             f" {some or 'none'}{f' ({by_word})' if some else ''}."
         )
-        if read and each > 1:
-            many = f"In the median {each:g} other readings were run on a number"
+        if read and per_number > 1:
+            many = f"In the median {per_number:g} other readings were run on a number"
             said.append(f"{many}; the more there are, the more often one fits by chance.")
     return [one for one in said if one]
 

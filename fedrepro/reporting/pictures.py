@@ -90,7 +90,7 @@ def path(ax: Axes, *corners: Point, colour: str = INK, dashed: bool = False) -> 
 
 
 def note(ax: Axes, place: Point, text: str, *, colour: str = INK, align: str = "left", size: float = 8.5) -> None:
-    """Write a text whose first line begins at a place."""
+    """Write a text whose first line begins at a point."""
     ax.text(*place, text, ha=align, va="top", fontsize=size, color=colour, zorder=4, linespacing=1.35)
 
 

@@ -1,9 +1,9 @@
-"""The priors of each paper for the variance of our scores over runs, estimated once and kept in `priors.csv`.
+"""Estimate the priors of each paper for the variance of our scores over runs; `priors.csv` keeps them.
 
 A row holds the paper, the quantity (`score`, one method's accuracy, or `lead`, the paired difference of two methods),
 the graph, the prior's standard deviation in points, its degrees of freedom, and the number of cells behind it. The
 cells are those of the paper's main tables on real graphs with two runs or more. Scores scatter on some graphs several
-times as much as on others, so a graph with `ENOUGH` cells has a prior of its own. The row of the graph `*` rests on all
+times as much as on others, so a graph with `ENOUGH` cells has a separate prior. The row of the graph `*` rests on all
 cells of the paper, and serves the other graphs. The file changes only when somebody runs
 `python -m fedrepro.reporting.priors`, so that a new run changes no word but its own cell's.
 """
@@ -64,7 +64,7 @@ def spreads(paper: str) -> dict[str, dict[str, dict[tuple[str, ...], tuple[float
     from fedrepro.reporting.session import begin, main_runs
 
     notebook = begin(f"{paper}/priors", profile="paper", device="cpu", seeds=0, engine="local")
-    found: dict[str, dict[str, dict[tuple[str, ...], tuple[float, int]]]] = {SCORE: {}, LEAD: {}}
+    by_kind: dict[str, dict[str, dict[tuple[str, ...], tuple[float, int]]]] = {SCORE: {}, LEAD: {}}
     for exhibit_id in exhibits.study(paper).tables:
         frame, published, layout = main_runs(notebook, exhibit_id)
         key = [*layout.columns, *layout.rows]
@@ -72,15 +72,15 @@ def spreads(paper: str) -> dict[str, dict[str, dict[tuple[str, ...], tuple[float
         cells = {compare.cell_key(cell, key): cell for cell in published.to_dict("records")}
         for name, cell in cells.items():
             if name in runs:
-                of_graph = found[SCORE].setdefault(cell["dataset"], {})
+                of_graph = by_kind[SCORE].setdefault(cell["dataset"], {})
                 of_graph[name] = (float(runs[name].std(ddof=1)) / cell["point"], len(runs[name]))
         for top, other in effects.pairs(list(cells.values()), layout.headline, layout.columns):
             names = [compare.cell_key(cell, key) for cell in (top, other)]
             if all(name in runs for name in names):
                 gaps = (runs[names[0]] - runs[names[1]]).dropna() / top["point"]
-                of_graph = found[LEAD].setdefault(top["dataset"], {})
+                of_graph = by_kind[LEAD].setdefault(top["dataset"], {})
                 of_graph[(*names[0], *names[1])] = (float(gaps.std(ddof=1)), len(gaps))
-    return found
+    return by_kind
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from fedrepro import paths
 from fedrepro.reporting import exhibits, files
@@ -24,7 +25,14 @@ FILE = "READING.md"
 STEP = re.compile(r"^ +(\d+)\. +(.*?) *(?: {2}(.*))?$", re.MULTILINE)
 BOX = re.compile(r"^ +\d+\. .*(?:\n(?: +\d+\. .*|  .*|(?=\n)))*", re.MULTILINE)  # steps, and what is below them
 NAME = re.compile(r"`([^`]+)`")
-WRITTEN_OUT = {"plain", "Reference"}  # what tests call a paper's program written out client by client
+# The tests that compare the training of a paper with its algorithm written out, client by client or message by message.
+WRITTEN_OUT = (
+    "test_rounds_equal_algorithm_1",
+    "test_three_rounds_equal_the_plain_program",
+    "test_training_by_messages_equals_training_by_edges",
+    "test_training_is_central_training_of_the_reference",
+)
+NO_FUNCTION = "none, since the line names no function"
 LABEL = re.compile(r"\b(Algorithm|Section)s? ([0-9.]*[0-9])(?: and ([0-9.]*[0-9]))?")
 
 
@@ -58,36 +66,49 @@ class Module:
     @cached_property
     def names(self) -> dict[str, list[str]]:
         """Return every function, class and `Class.method`; a class comes with the names of its bases."""
-        found: dict[str, list[str]] = {}
+        bases: dict[str, list[str]] = {}
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef):
-                found[node.name] = []
+                bases[node.name] = []
             elif isinstance(node, ast.ClassDef):
-                found[node.name] = [ast.unparse(base).rpartition(".")[2].partition("[")[0] for base in node.bases]
-                found |= {f"{node.name}.{item.name}": [] for item in node.body if isinstance(item, ast.FunctionDef)}
-        return found
+                bases[node.name] = [ast.unparse(base).rpartition(".")[2].partition("[")[0] for base in node.bases]
+                bases |= {f"{node.name}.{item.name}": [] for item in node.body if isinstance(item, ast.FunctionDef)}
+        return bases
 
     @cached_property
     def tests(self) -> dict[str, tuple[set[str], set[str]]]:
         """Return every test function, with the names that it calls, and those that occur in it.
 
-        A name before a dot is a module or an object whose attribute is used, and does not count.
+        Neither a name before a dot counts, which is a module or an object whose attribute is used, nor a helper that
+        the file defines, which may have the name of a function of the package.
         """
-        found = {}
-        for one in self.tree.body:
-            if isinstance(one, ast.FunctionDef) and one.name.startswith("test_"):
-                parts = list(ast.walk(one))
+        helpers = {part.name for part in ast.walk(self.tree) if isinstance(part, ast.FunctionDef)}
+        names_in = {}
+        for test in self.tree.body:
+            if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+                parts = [part for part in ast.walk(test) if getattr(part, "id", "") not in helpers]
                 owners = {part.value for part in parts if isinstance(part, ast.Attribute)}
-                called = {_name(part.func) for part in parts if isinstance(part, ast.Call)}
-                found[one.name] = (called, {_name(part) for part in parts if part not in owners})
-        return found
+                called = {_name(part.func) for part in parts if isinstance(part, ast.Call) and part.func in parts}
+                names_in[test.name] = (called, {_name(part) for part in parts if part not in owners})
+        return names_in
+
+    @cached_property
+    def bodies(self) -> dict[str, set[str]]:
+        """Return every function and `Class.method`, with the names that occur in it."""
+        bodies = {}
+        for node in self.tree.body:
+            for item in node.body if isinstance(node, ast.ClassDef) else [node]:
+                if isinstance(item, ast.FunctionDef):
+                    name = f"{node.name}.{item.name}" if isinstance(node, ast.ClassDef) else item.name
+                    bodies[name] = {_name(part) for part in ast.walk(item)}
+        return bodies
 
     def boxes(self) -> Iterator[Box]:
         """Yield the numbered lists of the docstring."""
         text = ast.get_docstring(self.tree) or ""
-        for found in BOX.finditer(text):
-            before = " ".join(text[: found.start()].rstrip().rpartition("\n\n")[2].split())
-            steps = (Step(number, what, tuple(NAME.findall(by))) for number, what, by in STEP.findall(found[0]))
+        for box in BOX.finditer(text):
+            before = " ".join(text[: box.start()].rstrip().rpartition("\n\n")[2].split())
+            steps = (Step(number, what, tuple(NAME.findall(by))) for number, what, by in STEP.findall(box[0]))
             yield Box(before.rpartition(". ")[2].rstrip(":."), tuple(steps))
 
 
@@ -95,6 +116,14 @@ class Module:
 def _modules(folder: Path, names: str) -> tuple[Module, ...]:
     """Return the Python files of a folder, sorted; each is parsed once, since all papers share the engine's."""
     return tuple(Module(path) for path in sorted(folder.glob(names)))
+
+
+class Tested(NamedTuple):
+    """A test of a line: its file, its name, which is empty if all tests of the file are meant, and what it calls."""
+
+    file: Module
+    name: str
+    through: str = ""  # the function that the test calls and that leads to the line's; empty if it is the line's
 
 
 class Index:
@@ -109,7 +138,8 @@ class Index:
         files = sorted(exhibits.folder(paper).rglob("*.py"))
         self.paper = [Module(path) for path in files if path.parent.name != "exhibits"]
         self.all = [*self.paper, *_modules(package / "engine", "**/*.py")]
-        folders = [tests / "papers" / paper, tests / "engine"]
+        self.folder = tests / "papers" / paper
+        folders = [self.folder, tests / "engine"]
         self.tests = [module for folder in folders for module in _modules(folder, "test_*.py")]
 
     def find(self, name: str, near: Module) -> Module | None:
@@ -127,7 +157,7 @@ class Index:
 
     def _inherited(self, owner: list[str], last: str, near: Module) -> Module | None:
         """Follow the bases of the class `owner[-1]`, or of every class near by, to the method `last`."""
-        bases = [base for known, found in near.names.items() if not owner or known == owner[-1] for base in found]
+        bases = [base for known, above in near.names.items() if not owner or known == owner[-1] for base in above]
         if owner and not bases:
             bases = [base for module in self.all for base in module.names.get(owner[-1], [])]
         for base in bases:
@@ -140,31 +170,48 @@ class Index:
                         return further
         return None
 
-    def test(self, name: str, module: Module) -> tuple[Module, str] | None:
-        """Return a test of `name` with the test's file; of several the first, the module's own test file before others.
+    def test(self, name: str, module: Module) -> Tested | None:
+        """Return a test of the function `name` that `module` defines, or None if there is none.
 
-        A hook of a training method is called by the training loop. Its test is the one of its module's test file that
-        compares training with a program written out. Any other name has the first test that calls it, or else the first
-        in which it occurs. What has neither has the test file of its module, and the name of the test is then empty.
-        What has no such file has the comparison with the program written out.
+        A hook of a training method is called by the training loop. Its test is the one that compares the paper's
+        training with the algorithm written out. Any other function has the first test that calls it, or else the first
+        in which it occurs. The test file of the function's module comes before others, and only tests of the paper test
+        a function of the paper. A function without such a test has the test of a function that calls it. A module has
+        all tests of its test file.
         """
         last = name.rpartition(".")[2]
-        own = [test for test in self.tests if test.path.stem == f"test_{module.path.stem}"]
-        written = [
-            (test, one)
-            for test in self.tests
-            for one, (called, _) in test.tests.items()
-            if "train" in called and called & WRITTEN_OUT
-        ]
-        if self._is_hook(name, module) and written and written[0][0] in own:
+        if last == module.path.stem and last not in module.bodies:
+            return next((Tested(test, "") for test in self.tests if test.path.stem == f"test_{last}"), None)
+        seen, wave = {last}, [(name, module)]
+        while wave:
+            for function, home in wave:
+                if test := self._direct(function, home):
+                    return Tested(*test, "" if function == name else function)
+            wave = [pair for function, home in wave for pair in self._callers(function, home)]
+            wave = [pair for pair in dict.fromkeys(wave) if pair[0].rpartition(".")[2] not in seen]
+            seen |= {function.rpartition(".")[2] for function, _ in wave}
+        return None
+
+    def _direct(self, name: str, module: Module) -> tuple[Module, str] | None:
+        """Return the first test that calls a function or names it, or that of the written-out algorithm for a hook."""
+        last = name.rpartition(".")[2]
+        written = [(test, one) for test in self.tests for one in test.tests if one in WRITTEN_OUT]
+        if self._is_hook(name, module) and written:
             return written[0]
-        ordered = [*own, *(test for test in self.tests if test not in own)]
+        of_paper = [test for test in self.tests if module not in self.paper or test.path.is_relative_to(self.folder)]
+        ordered = sorted(of_paper, key=lambda test: test.path.stem != f"test_{module.path.stem}")
         for kind in (0, 1) if last != module.path.stem else (0,):  # a bare name may also be that of the module
             for test in ordered:
                 for one, names in test.tests.items():
                     if last in names[kind]:
                         return test, one
-        return (own[0], "") if own else written[0] if written else None
+        return None
+
+    def _callers(self, name: str, module: Module) -> Iterator[tuple[str, Module]]:
+        """Yield the functions in which a function occurs: of its module, and of the paper's unless it is private."""
+        last = name.rpartition(".")[2]
+        for home in [module] if last.startswith("_") else dict.fromkeys([module, *self.paper]):
+            yield from ((caller, home) for caller, names in home.bodies.items() if last in names)
 
     def _is_hook(self, name: str, module: Module) -> bool:
         """Return whether `name` is defined in `module` by a class that descends from the engine's `Method`."""
@@ -173,7 +220,7 @@ class Index:
         return any(self._trains(one) for one in owners if not owner or one == owner[-1])
 
     def _trains(self, name: str) -> bool:
-        bases = next((found.names[name] for found in self.all if name in found.names), [])
+        bases = next((module.names[name] for module in self.all if name in module.names), [])
         return name == "Method" or any(self._trains(base) for base in bases if base != name)
 
 
@@ -225,13 +272,21 @@ def _cells(step: Step, module: Module, index: Index, folder: Path) -> list[str]:
     """Return number, text, functions and tests of a line, with links from `folder`."""
     functions, tests = [], []
     for name in step.functions:
-        place = index.find(name, module)
-        functions.append(f"`{name}` in {_link(place.path, folder)}" if place else f"`{name}`")
-        tested = index.test(name, place) if place else None
-        if tested:
-            tests.append(f"{_link(tested[0].path, folder)}{f': `{tested[1]}`' if tested[1] else ''}")
+        home = index.find(name, module)
+        functions.append(f"`{name}` in {_link(home.path, folder)}" if home else f"`{name}`")
+        tests.append(_tested(index.test(name, home) if home else None, folder))
     text = step.text.replace("|", "\\|")
-    return [step.number, text, "; ".join(functions) or "–", "; ".join(dict.fromkeys(tests)) or "–"]
+    return [step.number, text, "; ".join(functions) or "–", "; ".join(dict.fromkeys(tests)) or NO_FUNCTION]
+
+
+def _tested(test: Tested | None, folder: Path) -> str:
+    """Return the link to a test with what it calls, or why there is none."""
+    if test is None:
+        return "none, since no test calls the function or a function that calls it"
+    if not test.name:
+        return f"all tests of {_link(test.file.path, folder)}, since the line names a module"
+    through = f", which calls `{test.through}`" if test.through else ""
+    return f"{_link(test.file.path, folder)}: `{test.name}`{through}"
 
 
 def _link(path: Path, folder: Path) -> str:

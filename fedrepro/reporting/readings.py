@@ -1,4 +1,4 @@
-"""Hold every reading of a paper that was run on a whole table against its printed numbers.
+"""Compare every reading of a paper that was run on a whole table with its printed numbers.
 
 A reading is one way to take what a paper leaves open: the public code at the paper's date, the text, the protocol of
 the works it cites (lineage), or a setting taken literally. The file `papers/<paper>/readings.csv` lists the readings of
@@ -7,12 +7,12 @@ departs from its source.
 
 A reading *explains* a cell if the word of the cell is "agrees" or "compatible" under it and neither under the main
 reading, and if its mean lies at most half as far from the printed number as the main reading's. Without the second
-condition a reading that changes nothing would explain a cell by being run once or twice, since its interval is wide:
+condition a reading that changes nothing would explain a cell by being run once or twice, since its interval is wide.
 `tests/reporting/test_readings.py` simulates both. The condition was chosen by that simulation, after the numbers had
 been seen and before causes were counted under it.
 
-Noise alone explains some cells. A placebo says how many: the main reading is judged on half of the seeds, and the other
-half, which is the same reading, is taken for another one.
+Noise by itself explains some cells. A placebo says how many. The main reading is judged on half of the seeds, and the
+other half, which is the same reading, is taken for another one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def table(
     others: Mapping[str, pd.DataFrame],
     published: pd.DataFrame,
     layout: MainTable,
-    own: Mapping[str, pd.DataFrame] | None = None,
+    redrawn: Mapping[str, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
     """Return one row for each printed cell and reading that measured it, in the order of `listed`.
 
@@ -76,7 +76,7 @@ def table(
         main: the runs of the main reading, one row a run.
         others: the runs of each other reading by its name in `readings.csv`.
         published, layout: of the main table, see `session.main_runs`.
-        own: what stands for `published` in readings whose scores on graphs drawn anew are not the main reading's.
+        redrawn: replaces `published` in readings whose scores on graphs drawn anew are not the main reading's.
 
     Raises:
         ArgumentError: the paper's `readings.csv` does not list a reading.
@@ -85,12 +85,12 @@ def table(
     known = listed(paper, exhibit_id).set_index("reading")
     for name in others:
         one_of("reading", name, list(known.index))
-    judge = partial(compare.table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
+    judge = partial(compare.judge_table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
     judged = {MAIN: judge(main)}
     for name in filter(others.__contains__, known.index):
-        judged[name] = judge(others[name], published=flagged((own or {}).get(name, published), name))
+        judged[name] = judge(others[name], published=flagged((redrawn or {}).get(name, published), name))
     judged[PLACEBO] = judge(main[odd])
     rows = []
     for name, words in judged.items():
@@ -105,7 +105,7 @@ def table(
 
 
 def beside(main: pd.DataFrame, other: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """Return a table of `compare.table`, with what another reading measured behind it in columns `... (reading)`."""
+    """Return a table of `compare.judge_table` followed by what another reading measured, in columns `... (reading)`."""
     return main.join(other[list(compare.MEASURED)].add_suffix(f" ({reading})"))
 
 

@@ -39,11 +39,11 @@ def exporter() -> Any:
             page, resources = TemplateExporter.from_notebook_node(self, nb, self._init_resources(resources), **kw)  # type: ignore[no-untyped-call]
             return _UNDESCRIBED.sub('<img alt="figure" ', _CELL.sub(r'\1 tabindex="0"', page)), resources
 
-    made = Page()  # type: ignore[no-untyped-call]
-    made.log.setLevel("ERROR")
-    highlight = filters.Highlight2HTML(parent=made)  # type: ignore[no-untyped-call]
-    made.register_filter("highlight_code", lambda *code, **more: Markup(highlight(*code, **more)))  # type: ignore[no-untyped-call]
+    pages = Page()  # type: ignore[no-untyped-call]
+    pages.log.setLevel("ERROR")
+    highlight = filters.Highlight2HTML(parent=pages)  # type: ignore[no-untyped-call]
+    pages.register_filter("highlight_code", lambda *code, **more: Markup(highlight(*code, **more)))  # type: ignore[no-untyped-call]
     clean = filters.clean_html
-    made.register_filter("clean_html", lambda text: text if isinstance(text, Markup) else clean(text))  # type: ignore[no-untyped-call]
-    made.from_notebook_node(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]
-    return made
+    pages.register_filter("clean_html", lambda text: text if isinstance(text, Markup) else clean(text))  # type: ignore[no-untyped-call]
+    pages.from_notebook_node(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]
+    return pages

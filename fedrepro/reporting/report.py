@@ -28,7 +28,7 @@ from fedrepro.runs import process
 RULE, GLOSSARY = "RULE.md", "COLUMNS.md"
 MEANINGS = Path(__file__).with_name("columns.csv")  # of the columns that many files of the figures have
 LONG = 20  # rows of a table above which a page folds the rest, or leaves the numbers of an exhibit to its file
-FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw beside the papers' lists
+FURTHER = Path(__file__).with_name("further.csv")  # titles of what notebooks draw that is in no paper's list
 FORMER = Path(__file__).with_name("former_rule.csv")
 FORMER_PRIORS = Path(__file__).with_name("former_priors.csv")  # words of all papers, with one prior each
 FORMER_WORDS = Path(__file__).with_name("former_words.csv")  # of one paper, before its kept graphs had their variance
@@ -95,25 +95,25 @@ def write(folder: Path | str | None = None, only: Sequence[str] = ()) -> list[Pa
         ArgumentError: a paper has no gallery.
         StoreError: a file cannot be read or written.
     """
-    place = Path(folder or paths.figures())
+    folder = Path(folder or paths.figures())
     papers = exhibits.papers()
     listed = [row | {"paper": paper} for paper in papers for row in exhibits.listed(paper) if row["kind"] != OURS]
-    others = sorted(path.name for path in place.glob("*") if path.is_dir() and path.name not in papers)
-    written, told = _pictures(place, papers), origin.teller()
-    written.append(paths.replace_file(place / RULE, rule_page(place, list(papers)).encode()))
+    others = sorted(path.name for path in folder.glob("*") if path.is_dir() and path.name not in papers)
+    written, told = _pictures(folder, papers), origin.teller()
+    written.append(paths.replace_file(folder / RULE, rule_page(folder, list(papers)).encode()))
     glossary = files.page("columns.md", columns=paths.read_csv(MEANINGS))
-    written.append(paths.replace_file(place / GLOSSARY, glossary.encode()))
+    written.append(paths.replace_file(folder / GLOSSARY, glossary.encode()))
     chosen = {one_of("paper", name, [*papers, *others]) for name in only}
-    drawn = {name: _drawn(place / name) for name in [*papers, *others]}
-    known = {name: answer.numbers(place, name) for name in papers}
+    drawn = {name: _drawn(folder / name) for name in [*papers, *others]}
+    known = {name: answer.numbers(folder, name) for name in papers}
     for paper in [name for name in drawn if not chosen or name in chosen]:
-        guide = reading.page(paper, place / paper) if paper in papers else ""
+        guide = reading.page(paper, folder / paper) if paper in papers else ""
         if guide:
-            written.append(paths.replace_file(place / paper / reading.FILE, guide.encode()))
+            written.append(paths.replace_file(folder / paper / reading.FILE, guide.encode()))
         rows_of = [row for row in listed if row["paper"] == paper]
-        text = gallery(place / paper, paper, rows_of, drawn[paper], known.get(paper), bool(guide), told)
-        written.append(paths.replace_file(place / paper / "README.md", text.encode()))
-    written.append(paths.replace_file(place / "README.md", summary(place, listed, drawn, known).encode()))
+        text = gallery(folder / paper, paper, rows_of, drawn[paper], known.get(paper), bool(guide), told)
+        written.append(paths.replace_file(folder / paper / "README.md", text.encode()))
+    written.append(paths.replace_file(folder / "README.md", summary(folder, listed, drawn, known).encode()))
     return written
 
 
@@ -232,11 +232,11 @@ def rule_page(folder: Path, papers: Sequence[str]) -> str:
 
 def _examples(folder: Path, papers: Sequence[str]) -> str:
     """Return one number of each word, the first of three runs or more, with what its word is found from."""
-    found = pd.concat([answer.cells(folder, paper) for paper in papers], ignore_index=True)
-    found = found[found["runs"].ge(3) & ~found["why"].fillna("").str.contains(compare.PEAK, regex=False)]
+    cells = pd.concat([answer.cells(folder, paper) for paper in papers], ignore_index=True)
+    cells = cells[cells["runs"].ge(3) & ~cells["why"].fillna("").str.contains(compare.PEAK, regex=False)]
     lines = []
     for word in answer.TESTED:
-        for cell in found[found["verdict"].eq(word)].head(1).to_dict("records"):
+        for cell in cells[cells["verdict"].eq(word)].head(1).to_dict("records"):
             names = (cell[name] for name in ("exhibit", "dataset", "method", "clients", "partition"))
             ours = f"{cell['ours_mean']:.4g} ± {cell['ours_sd']:.2g} ({cell['runs']})"
             low90, high90, low95, high95 = (
@@ -263,20 +263,20 @@ def _moved(folder: Path, file: Path) -> str:
 def _pictures(folder: Path, papers: Iterable[str]) -> list[Path]:
     """Draw the printed against the measured numbers of each paper, and of all; return the files."""
     known = {folder / paper: (answer.cells(folder, paper), exhibits.papers()[paper]) for paper in papers}
-    cells = [found for found, _ in known.values()]
-    known[folder] = pd.concat([found for found in cells if len(found)] or cells), "All papers"
+    by_paper = [cells for cells, _ in known.values()]
+    known[folder] = pd.concat([cells for cells in by_paper if len(cells)] or by_paper), "All papers"
     written = []
-    for place, (found, title) in known.items():
-        figure = answer.picture(found, title)
+    for target, (cells, title) in known.items():
+        figure = answer.picture(cells, title)
         if figure is not None:
-            written.append(paths.replace_file(place / f"{answer.PICTURE}.svg", files.drawn(figure)))
+            written.append(paths.replace_file(target / f"{answer.PICTURE}.svg", files.drawn(figure)))
     return written
 
 
 def _answer(known: Mapping[str, Any], paper: str) -> str:
     """Return the verdict on a paper's numbers, what was learned, and the folded sentences of `outcome.of_tables`."""
     said = outcome.of_tables(known, f"the main tables of {exhibits.papers()[paper]}")
-    parts = (outcome.verdict(known), exhibits.study(paper).learned, said)
+    parts = (outcome.main_findings(known), exhibits.study(paper).learned, said)
     verdict, learned, whole = ("".join(f"- {one}\n" for one in lines) for lines in parts)
     learned = f"\nWhat we learned:\n\n{learned}" if learned else ""
     return f"{verdict}{learned}\n{files.folded('The statistics behind it', whole)}" if verdict else whole
@@ -298,7 +298,7 @@ def _evidence(row: Row) -> str:
 
 def _causes(folder: Path, paper: str) -> list[dict[str, object]]:
     """Return what differs in each main table: its cells, with the readings run on them and the one that explains it."""
-    found: list[dict[str, object]] = []
+    causes: list[dict[str, object]] = []
     for exhibit_id in exhibits.study(paper).tables if paper in exhibits.papers() else ():
         names = ["dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
         names += ["readings run", "cause"]
@@ -314,8 +314,8 @@ def _causes(folder: Path, paper: str) -> list[dict[str, object]]:
                 row["difference"] = _signed(row["difference"])
             told = rows(cells, [name for name in names if any(row[name] for row in cells)], LONG)
             coverage = table(list(run), run.values.tolist())
-            found.append({"id": exhibit_id, "coverage": coverage, "of": of, "explained": explained, "cells": told})
-    return found
+            causes.append({"id": exhibit_id, "coverage": coverage, "of": of, "explained": explained, "cells": told})
+    return causes
 
 
 def _signed(text: str) -> str:
@@ -338,15 +338,17 @@ def _states(listed: Sequence[Row], drawn: Mapping[str, Drawn]) -> str:
 
 def _drawn(folder: Path) -> dict[str, Drawn]:
     """Return what a folder holds of each exhibit."""
-    found: dict[str, Drawn] = {}
+    drawn_exhibits: dict[str, Drawn] = {}
     pictured: dict[bytes, str] = {}
     for path in sorted(folder.glob("*.csv"), key=lambda path: exhibits.natural(path.stem)):
         if path.stem not in TABLES and path.stem != answer.PICTURE:
             numbers, picture = path.read_bytes(), path.with_suffix(".svg").is_file()
             if picture:
                 pictured.setdefault(numbers, path.stem)
-            found[path.stem] = Drawn(path.stem, _read(path), picture, "" if picture else pictured.get(numbers, ""))
-    return found
+            drawn_exhibits[path.stem] = Drawn(
+                path.stem, _read(path), picture, "" if picture else pictured.get(numbers, "")
+            )
+    return drawn_exhibits
 
 
 def _read(path: Path, needed: Sequence[str] = ()) -> list[Row]:
@@ -355,8 +357,8 @@ def _read(path: Path, needed: Sequence[str] = ()) -> list[Row]:
     Raises:
         StoreError: it cannot be read, lacks a column that is needed, or counts runs by other than whole numbers.
     """
-    found = files.read_rows(path, needed)
-    for row in found:
+    records = files.read_rows(path, needed)
+    for row in records:
         if not COUNT.fullmatch(row.get("runs") or "0"):
             raise StoreError(f"Cannot read {path}: the column runs must hold whole numbers. Got {row['runs']!r}.")
-    return found
+    return records

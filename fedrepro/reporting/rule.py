@@ -16,17 +16,17 @@ error v_p of the published mean depends on the paper:
 
     split and partition redrawn for each of its runs    v_p = its variance / its runs
     one split kept for all of its runs, or not stated   v_p = our variance over splits, or its own if larger
-    one graph kept, and one of our own in all our runs  v_p = our variance over graphs drawn anew, or s^2 or its own if
-                                                        larger, since a graph adds to the variance over splits; v_o has
-                                                        besides s^2/n what the first of these exceeds s^2 by
+    one graph kept, and one graph in all our runs       v_p = our variance over graphs drawn anew, or s^2 or its own if
+                                                        larger, since a graph adds to the variance over splits; v_o also
+                                                        has what the first of these exceeds s^2 by
     a peak of n runs                                    ours is the expected largest of n runs as well; since it grows
                                                         with our standard deviation, so that too small a one errs twice,
                                                         the tails of both intervals are halved (found by simulation)
 
-Where our own variance stands for the paper's, the degrees of freedom are ours. Our variances are moderated by a prior
-of each paper (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 3): a cell with `f`
-degrees of freedom has the variance (f_0 s_0^2 + f s^2) / (f_0 + f) with f_0 + f degrees of freedom, so that a cell of
-one run has the prior's variance. A printed number has its rounding error, uniform over the last digit.
+If our variance replaces the paper's, the degrees of freedom are ours. Our variances are moderated by a prior of each
+paper (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 3). A cell with `f` degrees of
+freedom has the variance (f_0 s_0^2 + f s^2) / (f_0 + f) with f_0 + f degrees of freedom, so that a cell of one run has
+the prior's variance. A printed number has its rounding error, uniform over the last digit.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def moderated(sd: ArrayLike, runs: ArrayLike, prior: Prior = NO_PRIOR) -> tuple[
         runs: number of runs.
         prior: of the paper. Without one a single run has the variance NaN.
     """
-    own = np.maximum(np.asarray(runs, dtype=float) - 1, 0)
-    squared = np.where(own > 0, np.square(np.asarray(sd, dtype=float)), 0.0)
+    degrees = np.maximum(np.asarray(runs, dtype=float) - 1, 0)
+    squared = np.where(degrees > 0, np.square(np.asarray(sd, dtype=float)), 0.0)
     if math.isinf(prior.freedom):
-        return np.full_like(squared, prior.variance), np.full_like(own, math.inf)
+        return np.full_like(squared, prior.variance), np.full_like(degrees, math.inf)
     known = prior.freedom * prior.variance if prior.freedom else 0.0
-    freedom = own + prior.freedom
+    freedom = degrees + prior.freedom
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(freedom > 0, (known + own * squared) / freedom, math.nan), freedom
+        return np.where(freedom > 0, (known + degrees * squared) / freedom, math.nan), freedom
 
 
 def intervals(
@@ -118,7 +118,7 @@ def intervals(
         variance, freedom: of our scores over runs, as `moderated` returns them.
         runs: number of our runs.
         published: the published number.
-        spread: its standard deviation over runs; NaN where none is printed, and ours stands for it.
+        spread: its standard deviation over runs; NaN if none is printed, and ours replaces it.
         runs_published: runs behind it.
         redrawn: whether the paper drew split and partition anew for each run.
         peak: whether the published number is the largest of its runs.
@@ -130,14 +130,14 @@ def intervals(
         np.asarray(value, dtype=float)
         for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
     )
-    own, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
+    our_variance, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
     if (peak > 0).any():
         middle, squared = (np.vectorize(_moment, otypes=[float])(count, power) for power in (1, 2))
         ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
-        own = np.where(peak > 0, own + variance * np.square(middle) / (2 * freedom), own)
+        our_variance = np.where(peak > 0, our_variance + variance * np.square(middle) / (2 * freedom), our_variance)
         theirs = np.where(peak > 0, variance * (squared - np.square(middle)), theirs)
         degrees = np.where(peak > 0, freedom, degrees)
-    error = np.sqrt(own + theirs + np.square(rounding) / 12)
+    error = np.sqrt(our_variance + theirs + np.square(rounding) / 12)
     d = ours - published
     with np.errstate(invalid="ignore", divide="ignore"):
         beyond = [np.where(error > 0, (np.abs(d) + sign * MARGIN) / error, math.inf) for sign in (-1, 1)]
@@ -146,7 +146,7 @@ def intervals(
     tail = np.where(peak > 0, PEAK_TAIL, TAIL)
     half90, half95 = (stdtrit(degrees, 1 - part) * error for part in (tail, tail / 2))
     p = np.minimum(p * np.where(peak > 0, TAIL / PEAK_TAIL, 1.0), 1.0)
-    return Intervals(d, half90, half95, p, own, theirs, degrees)
+    return Intervals(d, half90, half95, p, our_variance, theirs, degrees)
 
 
 def errors(
@@ -160,21 +160,23 @@ def errors(
 ) -> tuple[Any, Any, Any]:
     """Return the variance of our mean, that of the published one, and the degrees of freedom of their sum.
 
-    The arguments are arrays, as for `intervals`. Where our variance stands for the paper's the degrees are exactly
+    The arguments are arrays, as for `intervals`. If our variance replaces the paper's, the degrees are exactly
     ours, else those of Welch and Satterthwaite.
     """
     printed = np.square(spread)
     over_graphs, freedom_graphs = (np.asarray(part, dtype=float) for part in anew)
     between = np.where(np.isnan(over_graphs), 0.0, np.maximum(over_graphs - variance, 0.0))
-    own = variance / runs + between
+    our_variance = variance / runs + between
     freedom = np.where(between > 0, freedom_graphs, freedom)
-    ours = np.fmax(over_graphs, variance)  # stands for the paper's
+    ours = np.fmax(over_graphs, variance)  # replaces the paper's if `borrowed`
     borrowed = np.isnan(printed) | ((redrawn == 0) & ~(printed > ours))
     theirs = np.where(borrowed, ours, printed) / np.where(redrawn > 0, runs_published, 1.0)
     freedom_theirs = np.where(borrowed, freedom, runs_published - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        both = np.square(own + theirs) / (np.square(own) / freedom + np.square(theirs) / freedom_theirs)
-    return own, theirs, np.where(borrowed, freedom, np.where(own + theirs > 0, both, math.inf))
+        both = np.square(our_variance + theirs) / (
+            np.square(our_variance) / freedom + np.square(theirs) / freedom_theirs
+        )
+    return our_variance, theirs, np.where(borrowed, freedom, np.where(our_variance + theirs > 0, both, math.inf))
 
 
 def words(difference: ArrayLike, half90: ArrayLike, half95: ArrayLike, *, margin: float = MARGIN) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[str, ...]] = {"profile": ("smoke", "quick", "paper"), "device": ("auto", "cpu", "cuda")}
 CHOICES["engine"] = ENGINES
-MINE = "mine"  # in place of a paper: what is the user's own
+MINE = "mine"  # instead of a paper: notebooks and results of the user
 SCORES = "accuracy|F1"  # the metrics that a main table compares
 PARAMETERS = ("profile", "device", "seeds", "engine")
 
@@ -166,10 +166,10 @@ class Notebook:
         return readings.flagged(frame, reading) if reading else frame
 
     def main_table(self, exhibit_id: str) -> tuple[DataFrame, DataFrame]:
-        """Hold a main table of the paper against the store; return it, and write and return the leads of its method.
+        """Compare a main table of the paper with the store. Return it, and write and return the leads of its method.
 
         Returns:
-            The table as `compare.table` and the leads as `effects.effects` give them; the leads are written to
+            The table as `compare.judge_table` and the leads as `effects.effects` give them; the leads are written to
             `<ID>-effects.csv`, and the table in the paper's layout to `<ID>.md` and `<ID>.tex`.
 
         Raises:
@@ -179,7 +179,7 @@ class Notebook:
         from fedrepro.reporting import layout as layouts
 
         frame, published, layout = main_runs(self, exhibit_id)
-        table = compare.table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
+        table = compare.judge_table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
         leads = effects.effects(
             frame, published, layout.headline, rows=layout.rows, columns=layout.columns, value=layout.value
         )
@@ -189,7 +189,7 @@ class Notebook:
         return table, self.save(f"{exhibit_id}-effects", leads)
 
     def readings(self, exhibit_id: str, others: Mapping[str, DataFrame]) -> DataFrame:
-        """Hold the other readings of a main table against its printed numbers; write them, and return the causes.
+        """Compare the other readings of a main table with its printed numbers. Write them, and return the causes.
 
         Args:
             others: the runs of each reading by its name in the paper's `readings.csv`.
@@ -236,7 +236,7 @@ class Notebook:
     def settings(self, exhibit_id: str | Sequence[Run]) -> DataFrame:
         """Return what an exhibit trains: one row a method, with every field and option of its runs in the paper's grid.
 
-        Runs may be given in place of an ID. A column lists the values that the method's runs take, such as `10, 20`
+        Runs may be given instead of an ID. A column lists the values that the method's runs take, such as `10, 20`
         clients. Seeds are counted.
         """
         runs = exhibits.find(exhibit_id).runs("paper") if isinstance(exhibit_id, str) else exhibit_id
@@ -247,7 +247,7 @@ class Notebook:
         from fedrepro.runs import execute as engine
 
         runs = list(runs)
-        if self.paper != MINE:  # whose runs are in a store of their own, and no part of the suite's counts
+        if self.paper != MINE:  # whose runs are in a separate store, and are not counted for the suite
             asked.update(run.key for run in runs)
             executed.update(run.key for run in runs if budget is None)
         return engine.execute(
@@ -282,7 +282,7 @@ class Notebook:
         """
         from fedrepro.reporting import claims
 
-        chosen = claims.named(exhibits.paper_module(self.paper).CLAIMS, ids)
+        chosen = claims.select(exhibits.paper_module(self.paper).CLAIMS, ids)
         return self._merged("claims", claims.claims_table(chosen, self.stored, self.paper))
 
     def deviations(self, *ids: str) -> DataFrame:
@@ -384,16 +384,16 @@ def begin(
     require(bool(formed), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)
-    # "auto" is looked for where something is computed, since importing torch takes seconds, and so is the GPU of others
+    # "auto" is resolved when something is computed, since importing torch takes seconds. So are GPUs of other engines.
     if device != "auto" and engine == "local":
         device = resolved(device)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         shown.by(shell)
-        # pandas escapes what is in a table, but not what is in a styled one
+        # Pandas escapes the text of a table, but not that of a styled table.
         import pandas as pd
 
-        # Tables would show dots in the place of verdicts, of the end of a sentence, or of all rows but ten.
+        # Tables would show dots instead of verdicts, of the end of a sentence, or of all rows but ten.
         pd.options.display.max_columns = pd.options.display.max_colwidth = None
         pd.options.display.max_rows, pd.options.display.width = 200, 200
         shell.display_formatter.formatters["text/html"].for_type_by_name("pandas.io.formats.style", "Styler", _styled)

@@ -1,9 +1,15 @@
 """Tell whether a notebook would give again what its executed copy holds, so that it need not be run.
 
-Next to an executed copy stands a stamp: the hash of the notebook's source, its parameters, the versions it ran under,
-the graphs that were here, and, from the trace of its kernel (`trace`), the files that it read and wrote and the runs
-that it asked for. A file counts by its content, a run by the checksum of its record and by the fingerprint of the code
-behind it.
+Each executed copy has a stamp next to it. The stamp lists:
+
+    - the hash of the notebook's source
+    - the notebook's parameters
+    - the versions of the packages that it ran under
+    - the graphs that were on the machine, and the folders of data, store and figures
+    - the files that the notebook read and wrote, from the trace of its kernel (`trace`)
+    - the runs that the notebook asked for, from the same trace
+
+A file counts by its content. A run counts by the checksum of its record and by the fingerprint of the code behind it.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from fedrepro.runs.index import Index, opened
 
 # Tables that several notebooks of a paper write together, each its own rows.
 SHARED = ("claims.csv", "checks.csv", "deviations.csv")
-# What only starts notebooks or prints does not change what is in them.
+# Files that only start notebooks or print do not change what is in the copies.
 STARTS = ("cli.py", "__main__.py", *(f"reporting/{name}.py" for name in ("kernel", "notebook", "stamps", "trace")))
 
 
@@ -38,12 +44,12 @@ def write(output: Path, source: Path, values: Mapping[str, Any], traced: Path) -
     path(output).unlink(missing_ok=True)
     with suppress(OSError, ValueError):
         told = json.loads(traced.read_text(encoding="utf-8"))
-        written = {each for each in told["written"] if Path(each).name not in SHARED}
+        written = {file for file in told["written"] if Path(file).name not in SHARED}
         left_out = {str(codehash.root() / name) for name in STARTS} | {*told["written"]}
         stamp = {
             "inputs": _inputs(source, values),
-            "read": {each: _hash(each) for each in told["read"] if each not in left_out},
-            "written": {each: _hash(each) for each in written},
+            "read": {file: _hash(file) for file in told["read"] if file not in left_out},
+            "written": {file: _hash(file) for file in written},
             "shared": sorted({*told["written"]} - written),
             "asked": told["asked"],
             "executed": told["executed"],
@@ -108,12 +114,12 @@ def _hash(file: str) -> str:
 
 def _runs(store: Index, keys: Iterable[str]) -> str:
     """Return a hash of what the store has of some runs, of the code behind them, and of what verifications found."""
-    found, cells = [], set()
+    sums, cells = [], set()
     for key in keys:
         record = store.get(key) or store.failure(key)
-        found.append((key, record["sum"] if record else 0))
+        sums.append((key, record["sum"] if record else 0))
         if record:
             cells.add(lines.cell_of(record))
-    told = [each["sum"] for each in derived.findings(store) if tuple(each["result"]["cell"]) in cells]
+    told = [finding["sum"] for finding in derived.findings(store) if tuple(finding["result"]["cell"]) in cells]
     codes = [provenance.current(*cell) for cell in sorted(cells)]
-    return f"{zlib.crc32(repr((sorted(found), sorted(told), codes)).encode()):08x}"
+    return f"{zlib.crc32(repr((sorted(sums), sorted(told), codes)).encode()):08x}"

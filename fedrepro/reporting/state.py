@@ -34,12 +34,12 @@ def wanted(profile: str) -> dict[str, dict[str, list[Any]]]:
 
 
 def nameable() -> list[str]:
-    """Return the names that `named` takes."""
+    """Return the names that `expand` takes."""
     every = exhibits.registered().values()
-    return list(dict.fromkeys(name for each in every for name in (each.id, each.paper, each.notebook)))
+    return list(dict.fromkeys(name for exhibit in every for name in (exhibit.id, exhibit.paper, exhibit.notebook)))
 
 
-def named(names: Iterable[str]) -> list[exhibits.Exhibit]:
+def expand(names: Iterable[str]) -> list[exhibits.Exhibit]:
     """Return the exhibits of some names, all if there is none: an ID, a paper, or a notebook.
 
     Raises:
@@ -58,17 +58,20 @@ def rows(store: Store, profile: str, names: Iterable[str] = ()) -> list[dict[str
 
     Rows of exhibits that were named also have `why_stale`, sentences that say which code has changed.
     """
-    chosen, names = named(names), {*names}
+    chosen, names = expand(names), {*names}
     runs = wanted(profile)
-    cells = {each.id: {key: (field[0], field[1], field[2]) for key, field in runs[each.id].items()} for each in chosen}
+    cells = {
+        exhibit.id: {key: (field[0], field[1], field[2]) for key, field in runs[exhibit.id].items()}
+        for exhibit in chosen
+    }
     counted = statuses.by_exhibit(store, cells)
-    found = []
-    for each in chosen:
-        row = {"exhibit": each.id, "notebook": each.notebook, "title": each.title} | counted[each.id]
+    listed = []
+    for exhibit in chosen:
+        row = {"exhibit": exhibit.id, "notebook": exhibit.notebook, "title": exhibit.title} | counted[exhibit.id]
         if names:
-            row["why_stale"] = changes.reasons(verification.stale(store, store.records(runs[each.id])))
-        found.append(row)
-    return found
+            row["why_stale"] = changes.reasons(verification.stale(store, store.records(runs[exhibit.id])))
+        listed.append(row)
+    return listed
 
 
 def cost(store: Store, runs: Iterable[Run]) -> dict[str, float]:

@@ -51,21 +51,21 @@ def numbers(name: str, values: Any, *, finite: bool = True) -> np.ndarray:
     """Return a list of numbers as an array.
 
     Args:
-        name: of the argument, for the message.
+        name: the argument's name, for the message.
         finite: whether NaN and infinity are refused.
 
     Raises:
-        ArgumentError: it is no list, or an entry is no (finite) number.
+        ArgumentError: the values are no list, or an entry is not a (finite) number.
     """
     listed = isinstance(values, Sequence | np.ndarray | pd.Series) and not isinstance(values, str)
     require(listed, name, "a list", values)
     allowed = "finite numbers" if finite else "numbers"
     try:
-        found = np.asarray(values, dtype=float)
+        array = np.asarray(values, dtype=float)
     except (TypeError, ValueError):
         raise ArgumentError(f"{name} must be {allowed}. Got {list(values)!r}.") from None
-    require(found.ndim == 1 and bool(not finite or np.isfinite(found).all()), name, allowed, list(values))
-    return found
+    require(array.ndim == 1 and bool(not finite or np.isfinite(array).all()), name, allowed, list(values))
+    return array
 
 
 def _check_level(level: float) -> None:
@@ -126,6 +126,8 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     left, right = numbers("a", a), numbers("b", b)
     require(len(left) == len(right), "b", f"as long as a, {len(left)}", len(right))
     require(len(left) >= 2, "a", "at least two scores", a)
+    # `scipy.stats.ttest_rel` gives the same interval and p-value, but takes twelve times as long, and claims compare
+    # thousands of pairs. For equal scores its p-value is NaN.
     gaps = left - right
     mean, low, high, pairs = interval(gaps, level=level)
     p = 2 * tail(abs(mean), float(gaps.std(ddof=1)) / math.sqrt(pairs), pairs - 1) if mean else 1.0

@@ -25,7 +25,7 @@ def shown(text: str) -> str:
 def warned(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a warning as one line on stderr, without the code that it comes from, in place of `warnings.showwarning`.
+    """Print a warning as one line on stderr, without the code that it comes from, instead of `warnings.showwarning`.
 
     A line that cannot be written is lost, as Python's own is.
     """
@@ -39,8 +39,8 @@ def table(
 ) -> None:
     """Print rows under their columns.
 
-    In a terminal, or within `$COLUMNS`, cells are wrapped between words where the lines would be too long. Where even
-    the longest words are, each row is printed as a paragraph of `column: value`. A word is never broken.
+    In a terminal, or within `$COLUMNS`, cells are wrapped between words if the lines would be too long. If even
+    the longest words are too long, each row is printed as a paragraph of `column: value`. A word is never broken.
 
     Args:
         columns: the headings.
@@ -82,7 +82,7 @@ def table(
 
 
 def frame(given: pd.DataFrame, whole: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
-    """Print a frame. What is the same in all of its rows is said once, above.
+    """Print a frame. A value that is the same in all of its rows is printed once, above.
 
     The texts of the columns `notes`, which are sentences, are numbered and stand below, and the table has their
     numbers.

@@ -29,7 +29,7 @@ def copy(name: str, anew: bool = False) -> Path:
 
     Args:
         name: `paper/n-section`.
-        anew: make a fresh one; the former one stays beside it, as `<name>.1.ipynb` and so on.
+        anew: make a fresh one; the former one stays next to it, as `<name>.1.ipynb` and so on.
 
     Raises:
         ArgumentError: the name is that of no notebook, or of several.

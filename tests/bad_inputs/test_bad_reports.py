@@ -46,11 +46,11 @@ def nb() -> notebook.Notebook:
 
 
 def verdict(ours: Any = (0.7, 0.8), published: Any = 0.8, spread: Any = 0.1, **more: Any) -> Callable[[], Any]:
-    return lambda: compare.verdict(ours, published, spread, **more)
+    return lambda: compare.judge_cell(ours, published, spread, **more)
 
 
 def table(frame: Any = FRAME, on: Any = ("dataset", "method"), value: str = "y") -> Callable[[], Any]:
-    return lambda: compare.table(frame, exhibits.published("fedgat"), on=on, value=value)
+    return lambda: compare.judge_table(frame, exhibits.published("fedgat"), on=on, value=value)
 
 
 def drawn(form: str, *values: Any, **named: Any) -> Callable[[], Any]:
@@ -126,7 +126,7 @@ NUMBERS = [
     bad("an unknown quantifier", claim(quantifier="any"), "quantifier", "'any'"),
     bad("both limits", lambda: checks.limit("X", "s", 1.0, most=1, least=0), "most, least", "one limit", "(1, 0)"),
     bad("no limit", lambda: checks.limit("X", "s", 1.0), "most, least", "(None, None)"),
-    bad("no claims", lambda: claims.named([], ["X"]), "claims", "at least one", "[]"),
+    bad("no claims", lambda: claims.select([], ["X"]), "claims", "at least one", "[]"),
     bad("an exhibit that is none", lambda: cells.compared("FG-T99"), "exhibit", "'FG-T99'"),
     bad("an exhibit not drawn", lambda: cells.compared("FG-T1"), "exhibit", "drawn", "'FG-T1'"),
     bad("a cell that is none", lambda: cells.runs_behind("FG-T1", ["Coar"]), "FG-T1", "'Coar'"),

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def draw(folder: Path, means: dict[str, float]) -> Path:
     frame = runs_of(means)
-    files.save("fedgat", "FG-T1", compare.table(frame, printed()), folder=folder)
+    files.save("fedgat", "FG-T1", compare.judge_table(frame, printed()), folder=folder)
     leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
     files.save("fedgat", "FG-T1-effects", leads, folder=folder)
     return folder
@@ -100,10 +100,10 @@ def test_the_perfect_copy_is_what_simulation_gives(runs: int, redrawn: bool, pea
     drawn = rng.normal(size=(10, draws)).max(axis=0) if peak else rng.normal(size=draws)
     theirs = drawn * sd / (math.sqrt(10) if redrawn else 1)
     own = rule.moderated(ours.std(axis=1, ddof=1), runs, prior)
-    found = rule.intervals(ours.mean(axis=1), *own, runs, theirs, math.nan, 10, redrawn=redrawn, peak=peak)
-    table = pd.DataFrame({"difference": found.difference, "half90": found.half90, "half95": found.half95})
+    intervals = rule.intervals(ours.mean(axis=1), *own, runs, theirs, math.nan, 10, redrawn=redrawn, peak=peak)
+    table = pd.DataFrame({"difference": intervals.difference, "half90": intervals.half90, "half95": intervals.half95})
     table["why"] = compare.PEAK if peak else ""
-    table["verdict"] = rule.words(found.difference, found.half90, found.half95)
+    table["verdict"] = rule.words(intervals.difference, intervals.half90, intervals.half95)
     wanted, said = answer.expected(table), answer.counted(table)
     assert sum(wanted.values()) == pytest.approx(draws)
     for word in answer.TESTED:
@@ -145,7 +145,7 @@ def test_shuffled_records_flip_the_leads() -> None:
 
 
 def test_only_tested_leads_are_summed_up() -> None:
-    """A lead over a printed peak, which no mean can be held against, is in no median and has no sign; nor has a tie."""
+    """A lead over a printed peak, which is no mean, is in no median and has no sign; a tie has no sign, either."""
     central = [run | {"method": "GAT", "partition": "single", "clients": 1, "test": 0.2 + run["test"]} for run in (
         runs_of({"GAT": 0.781}).to_dict("records")
     )]  # fmt: skip
@@ -216,16 +216,16 @@ def test_the_interval_of_a_lead_is_welchs(kept: tuple[str, ...]) -> None:
         row(name, value, spread, redrawn=name not in kept)
         for name, value, spread in (("Top", "0.80", 0.015), ("Other", "0.7", 0.02))
     )
-    found = lead(top, other)
-    own, theirs = GAPS.var(ddof=1) / 4, (1.5**2 + 2.0**2) / (1 if kept else 10)
-    freedom = (own + theirs) ** 2 / (own**2 / 3 + theirs**2 / 9)
+    judged = lead(top, other)
+    ours, theirs = GAPS.var(ddof=1) / 4, (1.5**2 + 2.0**2) / (1 if kept else 10)
+    freedom = (ours + theirs) ** 2 / (ours**2 / 3 + theirs**2 / 9)
     t = stats.t.ppf(0.975, freedom)
-    half = t * math.sqrt(own + theirs + (1.0**2 + 10.0**2) / 12)
-    assert (found["our_lead"], found["printed_lead"]) == pytest.approx((8.0, 10.0))
-    assert found["difference"] == pytest.approx(-2.0) and found["half95"] == pytest.approx(half)
+    half = t * math.sqrt(ours + theirs + (1.0**2 + 10.0**2) / 12)
+    assert (judged["our_lead"], judged["printed_lead"]) == pytest.approx((8.0, 10.0))
+    assert judged["difference"] == pytest.approx(-2.0) and judged["half95"] == pytest.approx(half)
     # Fieller's ends are the ratios r at which ours - r * printed is t standard errors from zero.
-    ends = np.roots([10.0**2 - t**2 * theirs, -2 * 8.0 * 10.0, 8.0**2 - t**2 * own])
-    assert sorted(ends) == pytest.approx([found["ratio_low"], found["ratio_high"]])
+    ends = np.roots([10.0**2 - t**2 * theirs, -2 * 8.0 * 10.0, 8.0**2 - t**2 * ours])
+    assert sorted(ends) == pytest.approx([judged["ratio_low"], judged["ratio_high"]])
 
 
 def test_a_lead_on_graphs_drawn_anew_has_their_variance() -> None:
@@ -269,12 +269,12 @@ def test_a_row_that_the_paper_leads_in_print_or_not() -> None:
     """A printed lead below zero has a ratio as one above has, and one of a point at most has none."""
     rows = [row("Top", "0.70", 0.01), *(row(name, value, 0.01) for name, value in PRINTED_OTHERS.items())]
     frame = scored(Top=[0.70, 0.71], Far=[0.82, 0.81], Near=[0.70, 0.72], Below=[0.64, 0.67])
-    found = effects.effects(frame, pd.DataFrame(rows), {"method": "Top"}, value="test").set_index("over")
+    table = effects.effects(frame, pd.DataFrame(rows), {"method": "Top"}, value="test").set_index("over")
     ours = {"Far": -11.0, "Near": -0.5, "Below": 5.0}
-    assert found["our_lead"].to_dict() == pytest.approx(ours)
-    assert found["ratio"].dropna().to_dict() == pytest.approx({"Far": -11 / -10, "Below": 5 / 2})
-    assert effects.summary(found.reset_index())["ratio"] == pytest.approx((11 / 10 + 5 / 2) / 2)
-    assert effects.summary(found.reset_index())["same_sign"] == 3
+    assert table["our_lead"].to_dict() == pytest.approx(ours)
+    assert table["ratio"].dropna().to_dict() == pytest.approx({"Far": -11 / -10, "Below": 5 / 2})
+    assert effects.summary(table.reset_index())["ratio"] == pytest.approx((11 / 10 + 5 / 2) / 2)
+    assert effects.summary(table.reset_index())["same_sign"] == 3
 
 
 PRINTED_OTHERS = {"Far": "0.80", "Near": "0.705", "Below": "0.68"}
@@ -299,7 +299,7 @@ NAMES = ("Top", "Other", "Central")
 
 def test_the_numbers_are_those_of_the_tested_cells(tmp_path: Path) -> None:
     """Shares and median are of signed differences and of the 95% interval, and a single run is one run."""
-    table = compare.table(runs_of(LIKE_PRINT), printed())
+    table = compare.judge_table(runs_of(LIKE_PRINT), printed())
     cora = table["dataset"].eq("Cora") & table["method"].ne("GAT")
     tested = (
         table[cora]

@@ -22,8 +22,8 @@ from fedrepro.reporting.claims import (
     claims_table,
     judge_claim,
     judge_interval,
-    named,
     read,
+    select,
 )
 from fedrepro.reporting.statistics import Paired, interval, paired, slope
 
@@ -256,9 +256,9 @@ def test_a_finding_needs_a_known_verdict() -> None:
 def test_claims_are_chosen_by_id() -> None:
     """Claims come in the order asked for, and an unknown ID is an error."""
     claims = [Claim(id_, "", "") for id_ in ("X-C1", "X-C2")]
-    assert named(claims, ["X-C2", "X-C1"]) == claims[::-1]
+    assert select(claims, ["X-C2", "X-C1"]) == claims[::-1]
     with pytest.raises(ArgumentError, match="X-C3"):
-        named(claims, ["X-C3"])
+        select(claims, ["X-C3"])
 
 
 def test_a_graph_that_is_not_at_hand_does_not_keep_a_claim_from_holding_elsewhere() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedrepro.errors import ArgumentError
 from fedrepro.reporting import exhibits, rule
-from fedrepro.reporting.compare import over_graphs, rank_agreement, table, verdict
+from fedrepro.reporting.compare import judge_cell, judge_table, over_graphs, rank_agreement
 from fedrepro.reporting.rule import Prior
 
 # ---------------------------------------------------------------------------------------------------------
@@ -21,8 +21,8 @@ from fedrepro.reporting.rule import Prior
 def test_the_difference_is_in_points() -> None:
     """Fractions and percent give the same difference, intervals and word."""
     ours = [0.79, 0.80, 0.82, 0.81]
-    a = verdict(ours, 0.80, 0.01, spread_kind="sd", redrawn=True, rounding=0.001)
-    b = verdict([100 * score for score in ours], 80.0, 1.0, point=1.0, spread_kind="sd", redrawn=True, rounding=0.1)
+    a = judge_cell(ours, 0.80, 0.01, spread_kind="sd", redrawn=True, rounding=0.001)
+    b = judge_cell([100 * score for score in ours], 80.0, 1.0, point=1.0, spread_kind="sd", redrawn=True, rounding=0.1)
     assert (a.difference, a.half90, a.half95) == pytest.approx((b.difference, b.half90, b.half95))
     assert a.difference == pytest.approx(0.5) and a.verdict == b.verdict
 
@@ -31,7 +31,7 @@ def test_interval_of_the_difference_is_welch() -> None:
     """The intervals of a redrawn study are those of Welch's t, as SciPy computes them from the scores themselves."""
     rng = np.random.default_rng(1)
     a, b = rng.normal(80, 2, 7), rng.normal(79, 1, 10)
-    found = verdict(list(a), b.mean(), b.std(ddof=1), point=1.0, spread_kind="sd", redrawn=True)
+    found = judge_cell(list(a), b.mean(), b.std(ddof=1), point=1.0, spread_kind="sd", redrawn=True)
     expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert found.difference - found.half95 == pytest.approx(expected.low)
 
@@ -41,16 +41,16 @@ def test_standard_errors_and_confidence_intervals_become_standard_deviations() -
     ours, sd = [0.78, 0.80, 0.81], 0.02
     half = float(stats.t.ppf(0.975, 9)) * sd / math.sqrt(10)
     normal = 1.96 * (sd * math.sqrt(9 / 10)) / math.sqrt(10)
-    plain = verdict(ours, 0.8, sd, spread_kind="sd", redrawn=True)
+    plain = judge_cell(ours, 0.8, sd, spread_kind="sd", redrawn=True)
     for kind, printed in (("standard error", sd / math.sqrt(10)), ("ci95", half), ("ci95 normal", normal)):
-        other = verdict(ours, 0.8, printed, spread_kind=kind, redrawn=True)
+        other = judge_cell(ours, 0.8, printed, spread_kind=kind, redrawn=True)
         assert (other.half90, other.half95) == pytest.approx((plain.half90, plain.half95))
 
 
 def test_a_kept_split_widens_the_interval() -> None:
     """A split that a paper kept widens the interval; both words are there, and the flag chooses between them."""
     ours = [0.78, 0.80, 0.82, 0.81, 0.79]
-    kept, redrawn, unknown = (verdict(ours, 0.76, 0.002, redrawn=flag) for flag in (False, True, None))
+    kept, redrawn, unknown = (judge_cell(ours, 0.76, 0.002, redrawn=flag) for flag in (False, True, None))
     assert kept.half95 > redrawn.half95
     assert kept.verdict == kept.if_kept == unknown.verdict != redrawn.verdict == redrawn.if_redrawn
     assert (kept.if_kept, kept.if_redrawn) == (redrawn.if_kept, redrawn.if_redrawn)
@@ -59,18 +59,20 @@ def test_a_kept_split_widens_the_interval() -> None:
 
 def test_an_open_question_that_changes_no_word_is_not_told() -> None:
     """An unknown redrawing of splits is told only if the two words differ."""
-    assert "not known" not in verdict([0.79, 0.80, 0.81], 0.40, 0.01).why
-    assert "not known" in verdict([0.78, 0.80, 0.82, 0.81, 0.79], 0.76, 0.002).why
+    assert "not known" not in judge_cell([0.79, 0.80, 0.81], 0.40, 0.01).why
+    assert "not known" in judge_cell([0.78, 0.80, 0.82, 0.81, 0.79], 0.76, 0.002).why
 
 
 @pytest.mark.parametrize("redrawn", [True, False])
 def test_graphs_drawn_anew_have_their_own_variance_without_the_prior(redrawn: bool) -> None:
     """Both means err by the graph too if our runs keep one, as far as graphs drawn anew show; see `rule`."""
     ours, anew = [0.79, 0.80, 0.82, 0.81], (0.03, 6)
-    found = verdict(ours, 0.80, None, spread_kind="", redrawn=redrawn, rounding=0.01, prior=Prior(0.2, 9), anew=anew)
+    judged = judge_cell(
+        ours, 0.80, None, spread_kind="", redrawn=redrawn, rounding=0.01, prior=Prior(0.2, 9), anew=anew
+    )
     within = (9 * 0.2 + 3 * np.var(np.multiply(100, ours), ddof=1)) / (9 + 3)
     variance = within / 4 + (9.0 - within) + 9.0 / (10 if redrawn else 1) + 1 / 12
-    assert found.half95 == pytest.approx(stats.t.ppf(0.975, 5) * math.sqrt(variance))
+    assert judged.half95 == pytest.approx(stats.t.ppf(0.975, 5) * math.sqrt(variance))
 
 
 def test_the_expected_peak_has_its_own_errors() -> None:
@@ -79,7 +81,7 @@ def test_the_expected_peak_has_its_own_errors() -> None:
     sd, draws = 100 * float(np.std(ours, ddof=1)), np.random.default_rng(0).normal(size=(400_000, 10)).max(axis=1)
     variance = sd**2 * (1 / 6 + draws.mean() ** 2 / (2 * 5) + draws.var())
     half = stats.t.ppf(1 - 0.025 / 2, 5) * math.sqrt(variance)
-    assert verdict(ours, 0.80, None, spread_kind="peak").half95 == pytest.approx(half, rel=0.005)
+    assert judge_cell(ours, 0.80, None, spread_kind="peak").half95 == pytest.approx(half, rel=0.005)
 
 
 def test_spreads_over_graphs_are_those_of_samples() -> None:
@@ -91,10 +93,10 @@ def test_spreads_over_graphs_are_those_of_samples() -> None:
 def test_one_run_has_the_spread_of_the_prior() -> None:
     """With a prior a single run is tested, and says so; without one it is not."""
     prior = Prior(1.0, 8.0)
-    alone = verdict([0.80], 0.81, 0.01, redrawn=True, prior=prior)
+    alone = judge_cell([0.80], 0.81, 0.01, redrawn=True, prior=prior)
     assert alone.verdict == rule.COMPATIBLE and "one run: its spread is the prior's" in alone.why
     assert math.isnan(alone.ours_sd)
-    none = verdict([0.80], 0.81, 0.01, redrawn=True)
+    none = judge_cell([0.80], 0.81, 0.01, redrawn=True)
     assert none.verdict == rule.NOT_TESTED and "one run only" in none.why
 
 
@@ -102,7 +104,7 @@ def test_a_peak_is_held_against_our_expected_peak() -> None:
     """The published best of ten runs lies 1.54 standard deviations above the mean that made it."""
     ours = [0.79, 0.80, 0.81, 0.80, 0.79, 0.81]
     sd = float(np.std(ours, ddof=1))
-    found = verdict(ours, 0.80, None, spread_kind="peak")
+    found = judge_cell(ours, 0.80, None, spread_kind="peak")
     assert found.difference == pytest.approx(100 * (1.53875 * sd), abs=1e-3)
     assert "peak" in found.why
 
@@ -117,21 +119,21 @@ def test_a_peak_is_held_against_our_expected_peak() -> None:
 )
 def test_what_cannot_be_tested_says_why(ours: list[float], mean: float | None, untested: str, word: str) -> None:
     """No run, an empty cell, a stand-in: not tested, and why."""
-    found = verdict(ours, mean, 0.01, untested=untested)
+    found = judge_cell(ours, mean, 0.01, untested=untested)
     assert found.verdict == rule.NOT_TESTED and word in found.why and math.isnan(found.p)
 
 
 def test_what_was_assumed_is_said() -> None:
     """An unexplained ±, and a spread that is not printed."""
-    assert "standard deviation over 10 runs" in verdict([0.8, 0.81], 0.8, 0.01, spread_kind="not stated").why
-    assert "ours stands for it" in verdict([0.8, 0.81], 0.8, None, spread_kind="").why
-    assert verdict([0.8, 0.81], 0.8, 0.01, spread_kind="sd", redrawn=True).why == ""
+    assert "standard deviation over 10 runs" in judge_cell([0.8, 0.81], 0.8, 0.01, spread_kind="not stated").why
+    assert "ours stands for it" in judge_cell([0.8, 0.81], 0.8, None, spread_kind="").why
+    assert judge_cell([0.8, 0.81], 0.8, 0.01, spread_kind="sd", redrawn=True).why == ""
 
 
 def test_spreads_of_zero_are_exact() -> None:
     """Without any scatter on either side the difference itself decides."""
-    assert verdict([0.8, 0.8], 0.805, 0.0, redrawn=True).verdict == rule.AGREES
-    assert verdict([0.8, 0.8], 0.9, 0.0, redrawn=True).verdict == rule.DIFFERS
+    assert judge_cell([0.8, 0.8], 0.805, 0.0, redrawn=True).verdict == rule.AGREES
+    assert judge_cell([0.8, 0.8], 0.9, 0.0, redrawn=True).verdict == rule.DIFFERS
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,9 @@ def test_spreads_of_zero_are_exact() -> None:
     ],
 )
 def test_impossible_input_is_named(ours: list[float], published: float, spread: float, kind: str, word: str) -> None:
-    """A score that is no number, no list, an infinite number, a negative spread, an unknown kind: each is named."""
+    """A score that is not a number, no list, an infinite number, a negative spread, an unknown kind: each is named."""
     with pytest.raises(ArgumentError, match=word):
-        verdict(ours, published, spread, spread_kind=kind)
+        judge_cell(ours, published, spread, spread_kind=kind)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -184,44 +186,46 @@ def fg_t1() -> pd.DataFrame:
 def test_table_has_one_row_per_published_cell() -> None:
     """Every published cell is there, measured or not, in the paper's order, as printed."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.798, 0.801, 0.802, 0.799, 0.800]})
-    found = table(ours, fg_t1())
-    assert len(found) == 24
-    assert set(found["verdict"]) <= set(rule.WORDS)
-    cell = found[(found["dataset"] == "Cora") & (found["method"] == "FedGAT") & (found["setting"] == "non-iid")].iloc[0]
+    judged = judge_table(ours, fg_t1())
+    assert len(judged) == 24
+    assert set(judged["verdict"]) <= set(rule.WORDS)
+    cell = judged[
+        (judged["dataset"] == "Cora") & (judged["method"] == "FedGAT") & (judged["setting"] == "non-iid")
+    ].iloc[0]
     assert cell["published"] == "0.80 ± 0.005"
     assert (cell["runs"], cell["verdict"]) == (5, rule.AGREES)
     assert cell["ours_mean"] == pytest.approx(0.8)
-    assert (found["runs"] == 0).sum() == 23
-    assert found.loc[found["runs"] == 0, "verdict"].eq(rule.NOT_TESTED).all()
+    assert (judged["runs"] == 0).sum() == 23
+    assert judged.loc[judged["runs"] == 0, "verdict"].eq(rule.NOT_TESTED).all()
 
 
 def test_a_number_of_another_protocol_is_not_tested() -> None:
     """A printed number that equals one of another protocol gets no word, and the reason says so."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.80, 0.80, 0.80]})
     copied = fg_t1().assign(provenance="equals Another Paper, Table 1")
-    found = table(ours, copied).query("runs > 0").iloc[0]
+    found = judge_table(ours, copied).query("runs > 0").iloc[0]
     assert found["verdict"] == rule.NOT_TESTED and "equals Another Paper" in found["why"]
     assert found["provenance"] == "equals Another Paper, Table 1"
-    assert table(ours, copied.assign(provenance="own")).query("runs > 0").iloc[0]["verdict"] != rule.NOT_TESTED
+    assert judge_table(ours, copied.assign(provenance="own")).query("runs > 0").iloc[0]["verdict"] != rule.NOT_TESTED
 
 
 def test_shifted_numbers_flip_words() -> None:
     """Negative control: printed numbers five points off turn "agrees" into "differs"."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.798, 0.801, 0.802, 0.799, 0.800, 0.797, 0.803]})
     cells = fg_t1().assign(redrawn=True)
-    assert table(ours, cells).query("runs > 0")["verdict"].tolist() == [rule.AGREES]
+    assert judge_table(ours, cells).query("runs > 0")["verdict"].tolist() == [rule.AGREES]
     shifted = cells.assign(value_number=cells["value_number"] + 0.05)
-    assert table(ours, shifted).query("runs > 0")["verdict"].tolist() == [rule.DIFFERS]
+    assert judge_table(ours, shifted).query("runs > 0")["verdict"].tolist() == [rule.DIFFERS]
 
 
 def test_table_never_takes_a_standin_for_the_data() -> None:
     """A stand-in fills an empty cell untested, and leaves a measured one alone."""
     real = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.80, 0.80, 0.80]})
     fake = runs_of({(f"{name}~standin", "FedGAT", 10, NON_IID): [0.1, 0.1] for name in ("Cora", "PubMed")})
-    found = table(pd.concat([real, fake]), fg_t1()).set_index(["dataset", "method", "setting"])
-    assert found.loc[("Cora", "FedGAT", "non-iid"), "verdict"] == rule.AGREES
-    assert found.loc[("PubMed", "FedGAT", "non-iid"), "verdict"] == rule.NOT_TESTED
-    standin = found.loc[("PubMed", "FedGAT", "non-iid")]
+    judged = judge_table(pd.concat([real, fake]), fg_t1()).set_index(["dataset", "method", "setting"])
+    assert judged.loc[("Cora", "FedGAT", "non-iid"), "verdict"] == rule.AGREES
+    assert judged.loc[("PubMed", "FedGAT", "non-iid"), "verdict"] == rule.NOT_TESTED
+    standin = judged.loc[("PubMed", "FedGAT", "non-iid")]
     assert "stand-in" in standin["why"] and math.isnan(standin["difference"])
 
 
@@ -233,31 +237,31 @@ def test_table_judges_an_incomplete_graph_under_its_own_name() -> None:
         for kind, values in kinds.items()
     ]
     real = runs_of({("PubMed", "FedGAT", 10, NON_IID): [0.7, 0.7, 0.7]})
-    found = table(pd.concat([*both, real]), fg_t1()).query("runs > 0").set_index("dataset")
-    assert set(found.index) == {"Cora~incomplete", "PubMed"}
-    partly = found.loc["Cora~incomplete"]
+    judged = judge_table(pd.concat([*both, real]), fg_t1()).query("runs > 0").set_index("dataset")
+    assert set(judged.index) == {"Cora~incomplete", "PubMed"}
+    partly = judged.loc["Cora~incomplete"]
     assert partly["verdict"] == rule.AGREES and partly["why"].startswith("measured on a graph of which a part")
     assert math.isfinite(partly["difference"]) and partly["runs"] == 3
-    assert found.loc["PubMed", "ours_mean"] == pytest.approx(0.7) and "part" not in found.loc["PubMed", "why"]
+    assert judged.loc["PubMed", "ours_mean"] == pytest.approx(0.7) and "part" not in judged.loc["PubMed", "why"]
 
 
 def test_table_leaves_failed_runs_out() -> None:
     """A failed run is no result."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.80, 0.80, 0.80]})
     ours.loc[2, ["status", "test"]] = ["failed", math.nan]
-    assert table(ours, fg_t1())["runs"].sum() == 2
+    assert judge_table(ours, fg_t1())["runs"].sum() == 2
 
 
 def test_table_refuses_to_mix_runs() -> None:
     """Two runs of one seed in one cell mean that `on` does not tell them apart."""
     ours = runs_of({("Cora", "FedGAT", 10, NON_IID): [0.80, 0.80]})
     with pytest.raises(ArgumentError, match="tell runs of one seed apart"):
-        table(pd.concat([ours, ours.assign(hidden=8)]), fg_t1())
+        judge_table(pd.concat([ours, ours.assign(hidden=8)]), fg_t1())
 
 
 def test_table_of_nothing_is_all_unmeasured() -> None:
     """An empty store gives the published cells and no verdict."""
-    found = table(pd.DataFrame(), fg_t1())
+    found = judge_table(pd.DataFrame(), fg_t1())
     assert len(found) == 24 and found["why"].str.startswith("not measured").all()
 
 
@@ -271,10 +275,10 @@ def test_rank_agreement_is_kendalls_tau() -> None:
             "ours_mean": [1.0, 3.0, 2.0, 4.0, 1.0, math.nan],
         }
     )
-    found = rank_agreement(frame, by=["dataset"])
-    assert found["methods"].tolist() == [4, 1]
-    assert found["tau"].iloc[0] == pytest.approx(4 / 6)
-    assert math.isnan(found["tau"].iloc[1])
+    agreement = rank_agreement(frame, by=["dataset"])
+    assert agreement["methods"].tolist() == [4, 1]
+    assert agreement["tau"].iloc[0] == pytest.approx(4 / 6)
+    assert math.isnan(agreement["tau"].iloc[1])
     with pytest.raises(ArgumentError, match="unique"):
         rank_agreement(frame.assign(method="a"), by=["dataset"])
 

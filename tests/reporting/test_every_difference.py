@@ -25,8 +25,8 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
     told = page.partition("## What differs, and why\n")[2].partition("\n## ")[0]
     for section in re.split(r"^### ", told, flags=re.MULTILINE)[1:]:
         exhibit_id, _, body = section.partition("\n")
-        placebo = re.search(r"noise alone explains (\d+|none):", body)
-        # Of a long table the rest is folded, with a heading of its own.
+        placebo = re.search(r"noise (?:alone|by itself) explains (\d+|none):", body)
+        # The rest of a long table is folded and has a second heading.
         parts = [block for block in body.split("\n\n") if " | cause |" in block.partition("\n")[0]]
         assert parts, f"{exhibit_id} has no table of causes"
         for table in parts:
@@ -38,7 +38,7 @@ def page_rows(page: str) -> Iterator[tuple[str, bool, dict[str, str]]]:
 
 def lacking(folder: Path, paper: str) -> list[str]:
     """Return what the pages of a folder lack of each distinct number of a main table that differs."""
-    found, _ = answer.differing(folder, paper, answer.cells(folder, paper))
+    differing, _ = answer.differing(folder, paper, answer.cells(folder, paper))
     page = (folder / paper / "README.md").read_text(encoding="utf-8")
     told = {}
     for exhibit_id, placebo, row in page_rows(page):
@@ -46,7 +46,7 @@ def lacking(folder: Path, paper: str) -> list[str]:
     listed = pd.concat([readings.listed(paper, exhibit_id) for exhibit_id in exhibits.study(paper).tables])
     known = set(zip(listed["exhibit"], listed["reading"]))
     faults = []
-    for cell in found.to_dict("records"):
+    for cell in differing.to_dict("records"):
         name = (cell["exhibit"], *("" if pd.isna(cell[part]) else str(cell[part]) for part in SHOWN))
         placebo, row = told.get(name, (False, {}))
         run = {one.rpartition(": ")[0] for one in row.get("readings run", "").split("; ")}
@@ -75,8 +75,10 @@ def test_a_planted_difference_without_a_cause_is_seen(tmp_path: Path, planted: s
         rows.loc[rows["verdict"].eq(rule.COMPATIBLE).idxmax(), "verdict"] = rule.DIFFERS
         rows.to_csv(table, index=False)
     else:
-        old, new = {"cause": (readings.NO_CAUSE, "a guess"), "placebo": ("noise alone", "nothing")}[planted]
-        page.write_text(page.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        old, new = {"cause": (readings.NO_CAUSE, "a guess"), "placebo": (r"noise (alone|by itself)", "nothing")}[
+            planted
+        ]
+        page.write_text(re.sub(old, new, page.read_text(encoding="utf-8")), encoding="utf-8")
     assert lacking(tmp_path, "fedgat") != []
 
 
@@ -147,19 +149,20 @@ def test_shuffled_records_flip_the_leads(stored: list[dict[str, Any]], draw: Cal
 def test_causes_are_told_of_distinct_numbers_only() -> None:
     """A number that two tables repeat is counted once among those that differ."""
     cells = answer.cells(FIGURES, "fedstruct")
-    found, _ = answer.differing(FIGURES, "fedstruct", cells)
+    differing, _ = answer.differing(FIGURES, "fedstruct", cells)
     rows = sum(
         len(files.read(FIGURES / "fedstruct" / f"{name}-causes.csv")) for name in exhibits.study("fedstruct").tables
     )
-    assert len(found) < rows and not found.duplicated(["dataset", "method", "clients", "partition", "published"]).any()
+    assert len(differing) < rows
+    assert not differing.duplicated(["dataset", "method", "clients", "partition", "published"]).any()
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_numbers_without_another_reading_are_counted_apart(paper: str) -> None:
     """A number on which no reading was run counts apart; an explained one tells when its reading was fixed."""
-    found, _ = answer.differing(FIGURES, paper, answer.cells(FIGURES, paper))
+    differing, _ = answer.differing(FIGURES, paper, answer.cells(FIGURES, paper))
     known = answer.numbers(FIGURES, paper)
-    assert known["unread"] == int(found["readings run"].eq("none").sum())
-    assert sum(known["causes"].values()) + known["unread"] == len(found)
-    explained = found[found["cause"].ne(readings.NO_CAUSE)]
+    assert known["unread"] == int(differing["readings run"].eq("none").sum())
+    assert sum(known["causes"].values()) + known["unread"] == len(differing)
+    explained = differing[differing["cause"].ne(readings.NO_CAUSE)]
     assert explained["fixed"].isin(["before", "after"]).all() and explained["readings run"].ne("none").all()

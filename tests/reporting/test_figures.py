@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from fedrepro import paths
 from fedrepro.errors import ArgumentError, StoreError
 from fedrepro.reporting import exhibits, figures, files
-from fedrepro.reporting.compare import table
+from fedrepro.reporting.compare import judge_table
 from fedrepro.reporting.layout import MARKS
 from fedrepro.reporting.statistics import interval
 
@@ -56,7 +56,7 @@ def compared() -> pd.DataFrame:
         for d in ("Cora", "CiteSeer")
         for s in range(3)
     ]
-    return table(pd.DataFrame(ours), cells)
+    return judge_table(pd.DataFrame(ours), cells)
 
 
 def draw(form: str) -> Figure:
@@ -195,7 +195,7 @@ def test_dots_draw_beside_a_peak_what_is_compared_with_it() -> None:
     cells = exhibits.published("fedgat")
     cell = cells[cells["exhibit"].eq("FG-T1") & cells["method"].eq("GCN") & cells["dataset"].eq("Cora")]
     same = {"dataset": "Cora", "method": "GCN", "clients": 1, "partition": "single"}
-    frame = table(pd.DataFrame([{**same, "seed": seed, "test": 0.80 + 0.01 * seed} for seed in range(3)]), cell)
+    frame = judge_table(pd.DataFrame([{**same, "seed": seed, "test": 0.80 + 0.01 * seed} for seed in range(3)]), cell)
     row = frame.iloc[0]
     figure = figures.dots(frame)
     bars, points = figure.axes[0].collections[-2:]

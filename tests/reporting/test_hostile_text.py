@@ -126,36 +126,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = root / "notebooks" / f"{name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(book | {"nbformat": 4, "nbformat_minor": 5}))
-    place = root / "figures"
+    figures = root / "figures"
     numbers = dict.fromkeys(answer.NUMBERS, "1")
     text = ["exhibit", "dataset", "method", "clients", "partition", "setting", "metric", "published", "verdict", "why"]
     text += ["provenance", "reading", "if_kept"]
-    write_csv(place / PAPER / f"{TABLE}.csv", [*text, *numbers, *HOSTILE[:2]], everywhere([*text, *HOSTILE[:2]]))
+    write_csv(figures / PAPER / f"{TABLE}.csv", [*text, *numbers, *HOSTILE[:2]], everywhere([*text, *HOSTILE[:2]]))
     rows = [{**row, **numbers} for row in everywhere([*text, *HOSTILE[:2]], verdict="not tested")]
     rows += [{**row, **numbers} for row in everywhere([*text, *HOSTILE[:2]])]
-    write_csv(place / PAPER / f"{TABLE}.csv", [*text, *numbers, *HOSTILE[:2]], rows)
+    write_csv(figures / PAPER / f"{TABLE}.csv", [*text, *numbers, *HOSTILE[:2]], rows)
     leads = ["dataset", "clients", "partition", "over", "verdict", "why", "printed_lead", "our_lead"]
-    write_csv(place / PAPER / f"{TABLE}-effects.csv", leads, everywhere(leads, printed_lead="1", our_lead="1"))
+    write_csv(figures / PAPER / f"{TABLE}-effects.csv", leads, everywhere(leads, printed_lead="1", our_lead="1"))
     causes = ["exhibit", "dataset", "method", "clients", "partition", "setting", "published", "difference", "verdict"]
     causes += ["readings run", "cause"]
-    write_csv(place / PAPER / f"{TABLE}-causes.csv", causes, everywhere(causes))
+    write_csv(figures / PAPER / f"{TABLE}-causes.csv", causes, everywhere(causes))
     cell = ["exhibit", "dataset", "method", "clients", "partition", "setting", "metric"]
     readings = [*cell, "reading", "kind", "fixed", "verdict", "explains", "open"]
-    write_csv(place / PAPER / f"{TABLE}-by-reading.csv", readings, everywhere(readings))
+    write_csv(figures / PAPER / f"{TABLE}-by-reading.csv", readings, everywhere(readings))
     for kind, columns in session.COLUMNS.items():
-        write_csv(place / PAPER / f"{kind}.csv", list(columns), everywhere(list(columns)))
+        write_csv(figures / PAPER / f"{kind}.csv", list(columns), everywhere(list(columns)))
     for name in (*HOSTILE[:10], "x\n# heading\n<script>alert(1)</script>"):
         safe = name.replace("/", "÷")
         for home in (PAPER, safe):
             write_csv(
-                place / home / f"{safe}.csv", ["dataset", "method", name], everywhere(["dataset", "method", name])
+                figures / home / f"{safe}.csv", ["dataset", "method", name], everywhere(["dataset", "method", name])
             )
-            (place / home / f"{safe}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-        (place / f"{safe}.md").write_text("# Title\n")
-    report.write(place)
-    for path in place.glob(f"*/{reading.FILE}"):
+            (figures / home / f"{safe}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+        (figures / f"{safe}.md").write_text("# Title\n")
+    report.write(figures)
+    for path in figures.glob(f"*/{reading.FILE}"):
         path.unlink()  # its links lead into this checkout, and it is made from docstrings
-    return place
+    return figures
 
 
 def test_the_gallery_shows_text_as_text(folder: Path) -> None:

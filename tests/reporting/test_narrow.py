@@ -25,12 +25,12 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row_of(sds: list[float], printed: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of `compare.table` for runs that lie so many points above the printed number."""
+    """Return the row of `compare.judge_table` for runs that lie so many points above the printed number."""
     runs = [
         {name: printed[name] for name in ("dataset", "method", "clients")} | {"seed": seed, "percent": value}
         for seed, value in enumerate(printed["value_number"] + sd for sd in sds)
     ]
-    (row,) = compare.table(
+    (row,) = compare.judge_table(
         pd.DataFrame(runs), pd.DataFrame([printed]), on=["dataset", "method", "clients"], value="percent"
     ).to_dict("records")
     return dict(row)
@@ -125,9 +125,9 @@ def test_graphs_drawn_anew_count_in_the_expected_half_width() -> None:
     assert narrow.half95(printed, row, 20) > 2 * narrow.half95(cell(), row, 20)
 
 
-@pytest.mark.parametrize(("on_gpu", "each"), [([False, True, False], 20.0), ([True] * 3, 320.0)])
+@pytest.mark.parametrize(("on_gpu", "seconds"), [([False, True, False], 20.0), ([True] * 3, 320.0)])
 def test_a_run_is_expected_to_take_what_those_on_a_cpu_took(
-    on_gpu: list[bool], each: float, monkeypatch: pytest.MonkeyPatch
+    on_gpu: list[bool], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The seconds of a plan are for one core; those of a GPU stand only where there are no others."""
     printed = cell()
@@ -140,7 +140,7 @@ def test_a_run_is_expected_to_take_what_those_on_a_cpu_took(
     monkeypatch.setattr(narrow, "_further", lambda *_: new)
     monkeypatch.setattr(narrow, "half95", lambda *_: rule.WIDEST)
     tested, slim, (wide,) = narrow.numbers("fedsheafhn")
-    assert (tested, slim, wide.runs, wide.seconds) == (1, 0, tuple(new), 2 * each)
+    assert (tested, slim, wide.runs, wide.seconds) == (1, 0, tuple(new), 2 * seconds)
 
 
 def test_the_lowest_seeds_that_are_missing_are_bought() -> None:

@@ -88,7 +88,7 @@ def test_a_paper_is_one_folder(toy: Path) -> None:
     nb.execute("TO-T1")
     frame = nb.stored("TO-T1")
     assert len(frame) == 4 and set(frame["dataset"]) == {"Cora~standin"} and set(frame["rounds"]) == {2}
-    table = compare.table(frame, nb.published("TO-T1"), value="percent")
+    table = compare.judge_table(frame, nb.published("TO-T1"), value="percent")
     assert list(table["why"]) == ["measured on a stand-in"]
     nb.save("TO-T1", table)
     assert list(nb.claims("TO-C1")["id"]) == ["TO-C1"] and list(nb.deviations("TO-Q1")["id"]) == ["TO-Q1"]

@@ -43,10 +43,10 @@ def test_find_reads_title_and_exhibits(suite: Path) -> None:
         "fedgat/6-experiments",
         first="# Experiments\n\nFG-T1, FG-F4a, SH-Th2; decided in FG-Q6. FG-T1 again.",
     )
-    found = notebook.find()
-    assert [source.name for source in found] == ["fedgat/6-experiments", "fedgat/10-appendix"]
-    assert found[0].title == "Experiments"
-    assert found[0].exhibits == ("FG-T1", "FG-F4a", "SH-Th2")
+    sources = notebook.find()
+    assert [source.name for source in sources] == ["fedgat/6-experiments", "fedgat/10-appendix"]
+    assert sources[0].title == "Experiments"
+    assert sources[0].exhibits == ("FG-T1", "FG-F4a", "SH-Th2")
 
 
 def test_select_suggests_the_nearest_name(suite: Path) -> None:

@@ -18,7 +18,7 @@ def test_claims_are_counted_and_told_one_by_one() -> None:
     rows = [("A-C1", "Ours is best.", "fails"), ("A-C2", "It is fast", "holds"), ("A-C3", "It is small.", "holds")]
     frame = pd.DataFrame(rows, columns=["id", "claim", "verdict"])
     assert outcome.sentences(frame) == [
-        "Of 3 claims, 1 fails and 2 hold.",
+        "Among 3 claims, 1 fails and 2 hold.",
         "**fails** (A-C1): Ours is best.",
         "**holds** (A-C2): It is fast.",
         "**holds** (A-C3): It is small.",
@@ -82,16 +82,16 @@ def test_tables_are_told_in_sentences() -> None:
     """Counts stand in sentences with the number of their verb, and what does not occur is not told."""
     assert outcome.of_tables(KNOWN, "Table 1") == [
         "The paper prints 10 distinct numbers in Table 1; 8 could be tested.",
-        "Of the others, 1 was not measured here and 1 is of another protocol or row.",
-        "Of the tested numbers, 1 agrees, 4 are compatible, 1 differs a little and 2 differ.",
-        "Of those of a perfect copy, with the same runs and spreads, one would expect that 1 agrees, 6 are compatible"
-        " and 1 differs a little.",
+        "Among the others, 1 was not measured here and 1 is of another protocol or row.",
+        "Among the tested numbers, 1 agrees, 4 are compatible, 1 differs a little and 2 differ.",
+        "Among those of a perfect copy, with the same runs and spreads, one would expect that 1 agrees, 6 are"
+        " compatible and 1 differs a little.",
         "Our number is equal to the printed one in the median, and 75% of the tested numbers lie within two points of"
         " the printed ones.",
         "The 95% interval reaches at most five points either way for 100% of them.",
         "3 of the tested numbers rest on one run, whose spread is the prior's (1.9 points, by graph).",
-        "Of the 3 that differ or differ a little, other readings were run on 2; they explain 1 (1 by “the code”, chosen"
-        " before our numbers were seen) and not the other 1.",
+        "Among the 3 that differ or differ a little, other readings were run on 2; they explain 1 (1 by “the code”,"
+        " chosen before our numbers were seen) and not the other 1.",
         "On 1 no other reading was run.",
         "A reading may fit by chance. To see how often, one half of our seeds was taken for another reading: of the 4"
         " numbers that the other half leaves open (they differ, or the interval is wide), it fits none.",
@@ -100,38 +100,38 @@ def test_tables_are_told_in_sentences() -> None:
         "The paper's method leads a row that is no variant of it by 1.3 points in print"
         " and by 0.0 here, in the median of 5 tested leads;"
         " 4 of 5 have the printed sign.",
-        "Of 3 claims that were judged, 1 holds and 2 are undecided.",
+        "Among 3 claims that were judged, 1 holds and 2 are undecided.",
         "The paper's main claim is undecided (1 shown, 2 contradicted, 3 undecided parts): It is fast.",
     ]
 
 
 def test_the_verdict_has_four_items() -> None:
     """How much replicates, of which rows, what becomes of claim and lead, and what explains the rest."""
-    assert outcome.verdict(KNOWN) == [
+    assert outcome.main_findings(KNOWN) == [
         "**Most numbers replicate.** 5 of 8 tested numbers agree or are compatible."
-        " Of those of a perfect copy, 7 would.",
-        "Of the numbers of the paper's own method and its variants 2 of 2 fit, and ours is 0.3 points above the printed"
-        " one in the median; of those of other rows 3 of 6 fit, and ours is 1.2 points below the printed one in the"
-        " median.",
+        " Among those of a perfect copy, 7 would.",
+        "Among the numbers of the paper's method and its variants, 2 of 2 fit, and ours is 0.3 points above the printed"
+        " one in the median; among those of other rows, 3 of 6 fit, and ours is 1.2 points below the printed one in"
+        " the median.",
         "The paper's main claim is undecided (1 shown, 2 contradicted, 3 undecided parts): It is fast."
         " The paper's method leads other methods by 1.3 points in print"
         " and by 0.0 here, in the median.",
-        "Of the 3 numbers that differ, if only a little, another reading of the paper fits 1, none that was run fits 1"
-        " and no other reading was run on 1.",
+        "Among the 3 numbers that differ, if only a little, another reading of the paper fits 1, none that was run fits"
+        " 1 and no other reading was run on 1.",
     ]
     words = {**KNOWN["words"], rule.COMPATIBLE: 2, rule.DIFFERS: 4}
-    first, *_, last = outcome.verdict(KNOWN | {"words": words, "placebo": {rule.DIFFERS: (1, 3)}})
+    first, *_, last = outcome.main_findings(KNOWN | {"words": words, "placebo": {rule.DIFFERS: (1, 3)}})
     assert first.startswith("**Most numbers do not replicate.** 3 of 8") and last.endswith(
         "fits 1 of 3, as told below."
     )
     like = KNOWN | {"words": {**KNOWN["words"], rule.COMPATIBLE: 5, rule.WIDE: 1, rule.DIFFERS: 0}, "causes": {}}
-    first, *_ = outcome.verdict(like | {"unread": 0})
+    first, *_ = outcome.main_findings(like | {"unread": 0})
     assert first.startswith(
         "**The numbers replicate as those of a perfect copy would.** 7 of 8 tested numbers agree or"
     )
     assert "(1 of them within an interval too wide" in first
-    assert outcome.verdict({"printed": 0}) == []
-    half, *_, last = outcome.verdict(
+    assert outcome.main_findings({"printed": 0}) == []
+    half, *_, last = outcome.main_findings(
         KNOWN
         | {"words": {**KNOWN["words"], rule.COMPATIBLE: 3, rule.DIFFERS: 3}, "placebo": {rule.DIFFERS: (1, 3)}}
         | {"causes": {(readings.NO_CAUSE, "", rule.DIFFERS): 2}}
@@ -143,7 +143,7 @@ def test_the_verdict_has_four_items() -> None:
 def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -> None:
     """It is counted apart from those that no reading explains, and readings chosen afterwards are said to be."""
     none = outcome.of_tables(KNOWN | {"causes": {}, "unread": 3, "placebo": {}}, "Table 1")
-    assert "Of the 3 that differ or differ a little, other readings were run on none." in none
+    assert "Among the 3 that differ or differ a little, other readings were run on none." in none
     causes = {
         ("the code", "after", rule.DIFFERS): 1,
         ("the code", "after", rule.LITTLE): 2,
@@ -152,10 +152,10 @@ def test_a_number_on_which_no_other_reading_was_run_has_not_been_looked_into() -
     placebo = {rule.LITTLE: (2, 4), rule.DIFFERS: (0, 3)}
     all_ = outcome.of_tables(KNOWN | {"causes": causes, "unread": 0, "placebo": placebo}, "Table 1")
     assert (
-        "Of the 4 that differ or differ a little, other readings were run on 4; they explain 4 (3 by “the code”, chosen"
-        " after our numbers were seen; 1 by “the text”, chosen before our numbers were seen)."
+        "Among the 4 that differ or differ a little, other readings were run on 4; they explain 4 (3 by “the code”,"
+        " chosen after our numbers were seen; 1 by “the text”, chosen before our numbers were seen)."
     ) in all_
-    assert "Of the explained numbers, 1 differs and 3 differ a little in the main reading." in all_
+    assert "Among the explained numbers, 1 differs and 3 differ a little in the main reading." in all_
     assert any(one.endswith("(2 of 4 that differ a little and none of 3 that differ).") for one in all_)
     assert not any("no other reading" in one for one in all_)
 
@@ -188,7 +188,7 @@ def test_a_printed_lead_of_zero_has_no_sign() -> None:
 
 
 def test_a_table_without_tests_or_files_is_told() -> None:
-    """A table of which nothing could be tested tells the reasons, and one of which nothing was drawn says so alone."""
+    """A table of which nothing could be tested tells the reasons, and one of which nothing was drawn says only so."""
     none = {
         "tested": 0,
         "single": 0,
@@ -203,9 +203,9 @@ def test_a_table_without_tests_or_files_is_told() -> None:
     said = outcome.of_tables(KNOWN | none, "Table 1")
     assert said == [
         "The paper prints 10 distinct numbers in Table 1; none could be tested.",
-        "Of the printed ones, 10 were not measured here.",
+        "Among the printed ones, 10 were not measured here.",
     ]
-    assert outcome.of_tables({"printed": 0}, "Table 1") == ["Of Table 1 nothing was drawn."]
+    assert outcome.of_tables({"printed": 0}, "Table 1") == ["Nothing of Table 1 was drawn."]
     assert [outcome._off(points) for points in (1.26, -1.24)] == [
         "1.3 points above the printed one",
         "1.2 points below the printed one",

@@ -35,12 +35,12 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
 def test_a_reading_that_fits_explains_the_cell(printed: pd.DataFrame) -> None:
     """The printed 80.0 is explained by a reading that gives it, and not by one that is as far off as the main one."""
     others = {"coded": runs_of(0.80), "taken literally": runs_of(0.70)}
-    found = readings.table(runs_of(0.75), others, printed, LAYOUT)
-    assert found.set_index("reading")["explains"].to_dict() == {
+    judged = readings.table(runs_of(0.75), others, printed, LAYOUT)
+    assert judged.set_index("reading")["explains"].to_dict() == {
         "main": False, "coded": True, "taken literally": False, "placebo": False,
     }  # fmt: skip
-    assert list(found["reading"]) == ["main", "coded", "taken literally", "placebo"]
-    (cause,) = readings.causes(found).to_dict("records")
+    assert list(judged["reading"]) == ["main", "coded", "taken literally", "placebo"]
+    (cause,) = readings.causes(judged).to_dict("records")
     assert (cause["verdict"], cause["cause"]) == (rule.DIFFERS, "coded")
     assert "taken literally: differs (-10" in cause["readings run"]
     none = readings.table(runs_of(0.75), {"taken literally": runs_of(0.70)}, printed, LAYOUT)
@@ -69,7 +69,7 @@ def explained(differs: float, left: float, runs: int, kept: bool, draws: int = 4
         noise = rng.normal(0, 1, 5)
         scores = differs + noise, left + 0.7 * noise[:runs] + rng.normal(0, 0.51**0.5, runs)
         how = {"point": 1.0, "runs_published": 10, "redrawn": not kept, "prior": rule.Prior(1.0, 4.0)}
-        main, other = (compare.verdict(list(one), target, **how) for one in scores)
+        main, other = (compare.judge_cell(list(one), target, **how) for one in scores)
         if main.verdict in (rule.LITTLE, rule.DIFFERS):
             fits = other.verdict in rule.FITS
             nearer = abs(other.difference) <= readings.NEARER * abs(main.difference)
@@ -137,7 +137,7 @@ def test_what_is_said_of_a_row_holds_for_the_main_readings_kind() -> None:
 
 
 def test_where_the_first_half_fits_the_placebo_has_nothing_to_explain(printed: pd.DataFrame) -> None:
-    """The placebo is held against the other half of the seeds, and not against all of them."""
+    """The placebo is compared with the other half of the seeds, and not with all of them."""
     runs = runs_of(0.80)
     runs.loc[runs["seed"] % 2 == 1, "test"] -= 0.1
     found = readings.table(runs, {}, printed, LAYOUT)

@@ -201,7 +201,7 @@ def test_a_paper_is_told_in_three_lines_and_the_statistics_are_folded(tmp_path: 
     report.write(tmp_path)
     for text in ((tmp_path / "README.md").read_text(), (tmp_path / "feras" / "README.md").read_text()):
         verdict = text.index(
-            "- **No number could be tested.** Of the printed ones, 2 were not measured here. We have no"
+            "- **No number could be tested.** Among the printed ones, 2 were not measured here. We have no"
         )
         lines = text[verdict:].splitlines()
         assert lines[2] == "What we learned:" and lines[4].startswith("- No printed number could be tested")

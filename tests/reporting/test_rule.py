@@ -37,16 +37,16 @@ def shares(
     if prior.freedom:
         spread = np.sqrt(prior.variance * prior.freedom / rng.chisquare(prior.freedom, DRAWS))
     ours = true + rng.normal(size=DRAWS) * spread / math.sqrt(runs)
-    own = spread * np.sqrt(rng.chisquare(runs - 1, DRAWS) / (runs - 1)) if runs > 1 else np.full(DRAWS, math.nan)
+    our_sds = spread * np.sqrt(rng.chisquare(runs - 1, DRAWS) / (runs - 1)) if runs > 1 else np.full(DRAWS, math.nan)
     theirs = rng.normal(size=DRAWS) * spread / (math.sqrt(published) if redrawn else 1.0)
     sds = np.full(DRAWS, kept_sd)
     if redrawn:
         sds = spread * np.sqrt(rng.chisquare(published - 1, DRAWS) / (published - 1))
-    found = rule.intervals(
-        ours, *rule.moderated(own, runs, prior), runs, theirs, sds if printed else math.nan, published,
+    intervals = rule.intervals(
+        ours, *rule.moderated(our_sds, runs, prior), runs, theirs, sds if printed else math.nan, published,
         redrawn=redrawn if judged_redrawn is None else judged_redrawn,
     )  # fmt: skip
-    said = rule.words(found.difference, found.half90, found.half95)
+    said = rule.words(intervals.difference, intervals.half90, intervals.half95)
     return {word: float((said == word).mean()) for word in rule.WORDS}
 
 
@@ -121,12 +121,12 @@ def kept_graphs(true: float, within: float, between: float, *, known: bool) -> d
     rng, runs = np.random.default_rng(9), 20
     error = math.sqrt(between + within / runs)
     ours, theirs = true + rng.normal(size=DRAWS) * error, rng.normal(size=DRAWS) * error
-    own, printed = (within * rng.chisquare(runs - 1, DRAWS) / (runs - 1) for _ in range(2))
+    variances, printed = (within * rng.chisquare(runs - 1, DRAWS) / (runs - 1) for _ in range(2))
     anew = (within + between) * rng.chisquare(runs - 1, DRAWS) / (runs - 1)
-    found = rule.intervals(
-        ours, own, runs - 1, runs, theirs, np.sqrt(printed), runs, anew=(anew if known else math.nan, runs - 1)
+    intervals = rule.intervals(
+        ours, variances, runs - 1, runs, theirs, np.sqrt(printed), runs, anew=(anew if known else math.nan, runs - 1)
     )
-    said = rule.words(found.difference, found.half90, found.half95)
+    said = rule.words(intervals.difference, intervals.half90, intervals.half95)
     return {word: float((said == word).mean()) for word in rule.WORDS}
 
 
@@ -155,10 +155,10 @@ def test_a_graph_adds_to_the_variance_over_splits(scatter: float, graphs: int) -
     """
     rng, runs = np.random.default_rng(9), 20
     ours, theirs = 2.0 + rng.normal(size=DRAWS) / math.sqrt(runs), rng.normal(size=DRAWS)
-    own = rng.chisquare(runs - 1, DRAWS) / (runs - 1)
+    variances = rng.chisquare(runs - 1, DRAWS) / (runs - 1)
     anew = scatter * rng.chisquare(graphs - 1, DRAWS) / (graphs - 1)
     wrong = {}
-    for name, variance in (("rule", own), ("anew alone", np.minimum(own, anew))):
+    for name, variance in (("rule", variances), ("anew alone", np.minimum(variances, anew))):
         found = rule.intervals(ours, variance, runs - 1, runs, theirs, 0.1, runs, anew=(anew, graphs - 1))
         said = rule.words(found.difference, found.half90, found.half95)
         wrong[name] = max(float((said == word).mean()) for word in (AGREES, DIFFERS))
@@ -172,11 +172,11 @@ def test_the_variance_over_graphs_has_no_prior_of_one_graph() -> None:
     rng = np.random.default_rng(9)
     ours, theirs = (rng.normal(size=DRAWS) * math.sqrt(between + within / 20) for _ in range(2))
     anew = np.sqrt((within + between) * rng.chisquare(graphs - 1, DRAWS) / (graphs - 1))
-    own = within * rng.chisquare(19, DRAWS) / 19
+    variances = within * rng.chisquare(19, DRAWS) / 19
     rates = []
     for prior in (rule.NO_PRIOR, Prior(within, 4.0)):
         over = rule.moderated(anew, graphs, prior)
-        found = rule.intervals(2.0 + ours, own, 19, 20, theirs, math.nan, 20, anew=over)
+        found = rule.intervals(2.0 + ours, variances, 19, 20, theirs, math.nan, 20, anew=over)
         rates.append(float((rule.words(found.difference, found.half90, found.half95) == DIFFERS).mean()))
     assert rates[0] <= RATE < rates[1]
 
@@ -214,13 +214,13 @@ def test_peaks_are_held_against_peaks(runs: int) -> None:
     sd = np.sqrt(prior.variance * prior.freedom / rng.chisquare(prior.freedom, DRAWS))
     ours = rng.normal(size=(DRAWS, runs)) * sd[:, None]
     theirs = rng.normal(size=(DRAWS, 10)).max(axis=1) * sd
-    own = rule.moderated(ours.std(axis=1, ddof=1) if runs > 1 else sd, runs, prior)
+    moderated = rule.moderated(ours.std(axis=1, ddof=1) if runs > 1 else sd, runs, prior)
     for true in (0.0, 2.0, -2.0):
-        peak = rule.intervals(ours.mean(axis=1) + true, *own, runs, theirs, math.nan, 10, peak=True)
+        peak = rule.intervals(ours.mean(axis=1) + true, *moderated, runs, theirs, math.nan, 10, peak=True)
         said = rule.words(peak.difference, peak.half90, peak.half95)
         assert (said == DIFFERS).mean() <= RATE
         assert true == 0.0 or (said == AGREES).mean() <= RATE
-    mean = rule.intervals(ours.mean(axis=1), *own, runs, theirs, math.nan, 10, redrawn=True)
+    mean = rule.intervals(ours.mean(axis=1), *moderated, runs, theirs, math.nan, 10, redrawn=True)
     assert (np.abs(mean.difference) > mean.half95).mean() > RATE  # a peak is no mean
     first, second = rule._moment(10, 1), rule._moment(10, 2)
     assert first == pytest.approx(1.53875, abs=1e-4)
@@ -233,10 +233,10 @@ def test_whole_numbers_are_known_to_half_a_unit() -> None:
     truth = rng.uniform(70, 80, DRAWS)
     ours = truth[:, None] + rng.normal(0, 0.3, (DRAWS, 10))
     printed = np.round(truth + rng.normal(0, 0.3 / math.sqrt(10), DRAWS))
-    own = rule.moderated(ours.std(axis=1, ddof=1), 10)
+    moderated = rule.moderated(ours.std(axis=1, ddof=1), 10)
     outside = []
     for unit in (1.0, 0.0):
-        found = rule.intervals(ours.mean(axis=1), *own, 10, printed, math.nan, 10, redrawn=True, rounding=unit)
+        found = rule.intervals(ours.mean(axis=1), *moderated, 10, printed, math.nan, 10, redrawn=True, rounding=unit)
         outside.append(float((np.abs(found.difference) > found.half95).mean()))
     assert outside[0] <= RATE < outside[1]
 
@@ -245,10 +245,11 @@ def test_the_intervals_are_welchs() -> None:
     """For a redrawn study with a printed spread the intervals are those of SciPy's Welch test."""
     rng = np.random.default_rng(1)
     a, b = rng.normal(80, 2, 7), rng.normal(79, 1, 10)
-    found = rule.intervals(a.mean(), a.var(ddof=1), 6, 7, b.mean(), b.std(ddof=1), 10, redrawn=True)
-    for half, level in ((found.half90, 0.9), (found.half95, 0.95)):
+    intervals = rule.intervals(a.mean(), a.var(ddof=1), 6, 7, b.mean(), b.std(ddof=1), 10, redrawn=True)
+    for half, level in ((intervals.half90, 0.9), (intervals.half95, 0.95)):
         expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
-        assert (found.difference - half, found.difference + half) == pytest.approx((expected.low, expected.high))
+        ends = (intervals.difference - half, intervals.difference + half)
+        assert ends == pytest.approx((expected.low, expected.high))
 
 
 def test_the_prior_is_recovered() -> None:

@@ -40,11 +40,11 @@ def said(cells: pd.DataFrame, *, redrawn: bool, kind: str = "", shift: float = 0
     count = RUNS[study]
     spread = np.array([compare.as_sd(value, kind or KIND[study], count) for value in cells["spread"]])
     freedom = cells["runs"].sub(1).where(cells["runs"].gt(1), POOLED)
-    found = rule.intervals(
+    intervals = rule.intervals(
         cells["ours"], cells["sd"] ** 2, freedom, cells["runs"], cells["printed"] + shift, spread, count,
         redrawn=redrawn,
     )  # fmt: skip
-    return np.asarray(rule.words(found.difference, found.half90, found.half95))
+    return np.asarray(rule.words(intervals.difference, intervals.half90, intervals.half95))
 
 
 def counts(words: np.ndarray) -> str:
@@ -55,14 +55,14 @@ def plain(cell: dict[str, float], *, redrawn: bool, runs: int, kind: str) -> str
     """The word of one cell by the textbook: Welch's interval with the printed error, or with ours in its place."""
     half = stats.t.ppf(0.975, runs - 1)
     printed = cell["spread"] * math.sqrt(runs) / half if kind == "ci95" else cell["spread"]
-    ours, own = cell["sd"] ** 2, cell["sd"] ** 2 / cell["runs"]
+    ours, our_variance = cell["sd"] ** 2, cell["sd"] ** 2 / cell["runs"]
     freedom = cell["runs"] - 1 if cell["runs"] > 1 else POOLED
     if math.isnan(printed) or (not redrawn and printed <= cell["sd"]):
         theirs, degrees = ours / (runs if redrawn else 1), freedom
     else:
         theirs = printed**2 / (runs if redrawn else 1)
-        degrees = (own + theirs) ** 2 / (own**2 / freedom + theirs**2 / (runs - 1))
-    error = math.sqrt(own + theirs)
+        degrees = (our_variance + theirs) ** 2 / (our_variance**2 / freedom + theirs**2 / (runs - 1))
+    error = math.sqrt(our_variance + theirs)
     gap, h90, h95 = abs(cell["ours"] - cell["printed"]), *(error * stats.t.ppf(q, degrees) for q in (0.95, 0.975))
     if gap + h90 <= 2:
         return "agrees"

@@ -19,12 +19,12 @@ FRAME = pd.DataFrame({"x": [1, 1, 2, 2], "y": [0.1, 0.2, 0.3, 0.5], "by": ["a", 
 
 def shell(formats: str = "png") -> Any:
     """A shell that only displays, as IPython sets it up for matplotlib."""
-    made = SimpleNamespace(
+    inline_shell = SimpleNamespace(
         config=SimpleNamespace(InlineBackend=SimpleNamespace()), display_formatter=DisplayFormatter()
     )
-    select_figure_formats(made, formats, bbox_inches="tight")
-    shown.by(made)
-    return made
+    select_figure_formats(inline_shell, formats, bbox_inches="tight")
+    shown.by(inline_shell)
+    return inline_shell
 
 
 def test_a_saved_figure_is_shown_without_being_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

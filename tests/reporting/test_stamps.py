@@ -88,11 +88,11 @@ def edit(path: Path, old: str, new: str) -> Callable[[], object]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    made = Checkout(tmp_path_factory.mktemp("checkout"))
-    first, second = (made.python("-m", "fedrepro", "run", NAME) for _ in range(2))
+    tree = Checkout(tmp_path_factory.mktemp("checkout"))
+    first, second = (tree.python("-m", "fedrepro", "run", NAME) for _ in range(2))
     assert first.startswith(f"ok     {NAME}") and "1 of 1 runs" in first
     assert second.startswith(f"same   {NAME}") and "1 unchanged" in second
-    return made
+    return tree
 
 
 CHANGES = {

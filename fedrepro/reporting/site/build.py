@@ -70,15 +70,15 @@ def build(profile: str = "") -> Built:
         raise FedreproError(f"{NEEDED} Missing: {error.name}.") from error
     root = paths.root()
     require((root / "notebooks").is_dir(), "the current folder", "a checkout, with notebooks/ and README.md", str(root))
-    place = folder(profile)
-    work = place.with_name("site-work")
+    site = folder(profile)
+    work = site.with_name("site-work")
     written = sources.write(work / "sources", profile)
     stamp, now = work / "stamp", state(written)
-    if stamp.is_file() and stamp.read_text() == now and (place / "index.html").is_file():
-        return Built(place / "index.html", [], time.monotonic() - start)
+    if stamp.is_file() and stamp.read_text() == now and (site / "index.html").is_file():
+        return Built(site / "index.html", [], time.monotonic() - start)
     stamp.unlink(missing_ok=True)
     if written.renewed:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(site, ignore_errors=True)
         shutil.rmtree(work / "doctrees", ignore_errors=True)
     from sphinx.application import Sphinx
     from sphinx.errors import SphinxError
@@ -90,7 +90,7 @@ def build(profile: str = "") -> Built:
             app = Sphinx(
                 work / "sources",
                 None,
-                place,
+                site,
                 work / "doctrees",
                 "html",
                 confoverrides=SETTINGS,
@@ -106,4 +106,4 @@ def build(profile: str = "") -> Built:
     told = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in warnings.getvalue().splitlines() if line.strip()]
     if not told:
         replace_file(stamp, now.encode())
-    return Built(place / "index.html", told, time.monotonic() - start)
+    return Built(site / "index.html", told, time.monotonic() - start)

@@ -28,8 +28,7 @@ def page(notebook: Notebook, links: str, titles: Mapping[str, str]) -> Notebook:
     """Return a notebook as a page of the site.
 
     Links follow the title, each picture has an alternative text, and solutions are left out, since they have a page.
-    What a run leaves in the metadata goes, so that a notebook that was run again with the same outputs is the same
-    page.
+    The metadata of a run is removed, so that a notebook that was run again with the same outputs is the same page.
 
     Args:
         notebook: the executed copy, or the source.
@@ -66,7 +65,7 @@ def alternative(cell: Cell, heading: str, titles: Mapping[str, str]) -> str:
 def tidy(output: Cell, name: str) -> Cell:
     """Return an output whose styled table has a name that stays, and the class of tables that follow the page's theme.
 
-    A table with colours of its own keeps its light ground.
+    A table that sets colours keeps its light ground.
     """
     html = "".join(output.get("data", {}).get("text/html", ""))
     if not _STYLER.search(html):

@@ -84,14 +84,14 @@ def _paper(paper: str, folder: Path) -> Iterator[Row]:
         id_ = row["exhibit"]
         if id_ not in tables:
             tables[id_] = files.read_rows(folder / f"{id_}.csv")
-        found = _found(row, tables[id_])
-        ours = found.get("ours") or found.get("ours_mean") or found.get(row["metric"], "")
+        table_row = _found(row, tables[id_])
+        ours = table_row.get("ours") or table_row.get("ours_mean") or table_row.get(row["metric"], "")
         spread = f" ± {row['spread']}" if row["spread"] else ""
         told = (
             {} if ours else {"why": "no row of the exhibit's table stands next to this number", "state": "not tested"}
         )
         interval = {"low": "", "high": ""}  # where such a table has an interval, it is not one of the difference
-        yield _row(paper, known, id_, {**told, **found, **row, **interval}, f"{row['value']}{spread}", ours)
+        yield _row(paper, known, id_, {**told, **table_row, **row, **interval}, f"{row['value']}{spread}", ours)
 
 
 def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: str, ours: str) -> Row:
@@ -99,14 +99,14 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
     score = row["metric"].startswith(("test accuracy", "F1", "local accuracy"))
     factor = 100 if score and "percent" not in row["metric"] else 1
     theirs = _number(row.get("published_mean") or row.get("value", ""))
-    mine, gap, half = _number(ours), _number(row.get("difference", "")), _number(row.get("half90", ""))
+    ours_mean, gap, half = _number(ours), _number(row.get("difference", "")), _number(row.get("half90", ""))
     low, high = _number(row.get("low", "")), _number(row.get("high", ""))
     points = 1 if "half90" in row else factor  # such tables have points
     if math.isnan(gap):
-        gap = (mine - theirs) * (factor if "half90" in row else 1)
+        gap = (ours_mean - theirs) * (factor if "half90" in row else 1)
     if not math.isnan(gap + half):
         low, high = gap - half, gap + half
-    both = score and not math.isnan(theirs + mine)
+    both = score and not math.isnan(theirs + ours_mean)
     word = next((row[name] for name in WORD if row.get(name)), NONE)
     short = re.split(r" [+-]?\d", word)[0]  # "differs by" of "differs by +1.9%", which the reason keeps
     return {
@@ -115,7 +115,7 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
         "table": table,
         "label": about["label"],
         "printed": printed,
-        "ours": _short(mine) or ours,
+        "ours": _short(ours_mean) or ours,
         "difference": _short(gap, points),
         "low": _short(low, points),
         "high": _short(high, points),
@@ -125,10 +125,10 @@ def _row(paper: str, known: Mapping[str, Row], table: str, row: Row, printed: st
         "provenance": row.get("provenance", ""),
         "why": row.get("why") or (word if word != short else ""),
         "page": f"papers/{paper}.html",
-        "stored": stored(paper, table, row) if not math.isnan(mine) else "",
+        "stored": stored(paper, table, row) if not math.isnan(ours_mean) else "",
         "command": command(f"{paper}/{about['notebook']}"),
         "x": _short(theirs, factor) if both else "",
-        "y": _short(mine, factor) if both else "",
+        "y": _short(ours_mean, factor) if both else "",
     }
 
 
@@ -172,13 +172,13 @@ def data(figures: Path, anchors: Collection[str]) -> str:
     Args:
         anchors: the exhibits that the paper's page can be opened at.
     """
-    found = rows(figures)
-    for row in found:
+    number_rows = rows(figures)
+    for row in number_rows:
         row["page"] += f"#{row['table'].lower()}" if row["table"] in anchors else ""
     content = {
         "columns": SHOWN,
-        "rows": [[row[name] for name in SHOWN] for row in found],
-        "looks": looks(row["word"] for row in found),
+        "rows": [[row[name] for name in SHOWN] for row in number_rows],
+        "looks": looks(row["word"] for row in number_rows),
         "margin": rule.MARGIN,
     }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -62,12 +62,12 @@ def write(folder: Path, profile: str = "") -> Sources:
     """
     sources = Sources(folder)
     figures = paths.figures()
-    found = notebooks()
+    all_notebooks = notebooks()
     names = exhibits.papers()
-    others = sorted({source.paper for source in found} - set(names))
+    others = sorted({source.paper for source in all_notebooks} - set(names))
     for paper in [*names, *others]:
-        _paper(sources, figures, paper, [source for source in found if source.paper == paper], profile)
-    solved = [(source, text) for source in found if (text := copies.solutions(_json(source.path)))]
+        _paper(sources, figures, paper, [source for source in all_notebooks if source.paper == paper], profile)
+    solved = [(source, text) for source in all_notebooks if (text := copies.solutions(_json(source.path)))]
     if solved:
         parts = [
             f"## [{one.title}](/notebooks/{one.name}.ipynb)\n\n{_linked(sources, one.path.parent, text)}\n"
@@ -81,7 +81,7 @@ def write(folder: Path, profile: str = "") -> Sources:
     )
     sources.write("explorer.md", _page("explorer.md", data=explorer.data(figures, sources.anchors)))
     sources.write("ids.md", _page("ids.md", kinds=_kinds(), ids=_ids(sources.anchors)))
-    sources.write("downloads.md", _page("downloads.md", notebooks=_downloads(found)))
+    sources.write("downloads.md", _page("downloads.md", notebooks=_downloads(all_notebooks)))
     sources.copy(PAGES / "glossary.md", "glossary.md")
     further = [path for path in sorted(figures.glob("*.md")) if path.name != "README.md" and PLAIN.fullmatch(path.stem)]
     for path in further:
@@ -124,16 +124,16 @@ def markdown(sources: Sources, path: Path) -> str:
     built = f" This page was built at commit {at}." if at else ""
     homes = {row["id"]: f"{paper}/{row['notebook']}" for row in _listed(paper)}
 
-    def headed(found: re.Match[str]) -> str:
-        home = homes.get(found[1]) or homes.get(found[1].rpartition("-")[0])
+    def headed(heading: re.Match[str]) -> str:
+        home = homes.get(heading[1]) or homes.get(heading[1].rpartition("-")[0])
         later = (
-            found[0].endswith(found[1]) and f"# {found[1]}, " in text
+            heading[0].endswith(heading[1]) and f"# {heading[1]}, " in text
         )  # the name belongs to the heading with a title
-        if not home or later or found[1] in sources.anchors:
-            return found[0]
-        sources.anchors.add(found[1])
-        made = f"[Notebook](/notebooks/{home}.ipynb). Recompute: `{explorer.command(home)}`.{built}"
-        return f"({found[1].lower()})=\n{found[0]}\n\n{made}"
+        if not home or later or heading[1] in sources.anchors:
+            return heading[0]
+        sources.anchors.add(heading[1])
+        pointer = f"[Notebook](/notebooks/{home}.ipynb). Recompute: `{explorer.command(home)}`.{built}"
+        return f"({heading[1].lower()})=\n{heading[0]}\n\n{pointer}"
 
     return HEADING.sub(headed, text)
 
@@ -175,14 +175,14 @@ def _single(sources: Sources, path: Path, name: str) -> str:
     return f"/{name}"
 
 
-def _paper(sources: Sources, figures: Path, paper: str, found: list[notebook.Source], profile: str) -> None:
+def _paper(sources: Sources, figures: Path, paper: str, of_paper: list[notebook.Source], profile: str) -> None:
     """Write a paper's gallery, its reading page and its notebooks."""
     gallery = markdown(sources, figures / paper / "README.md")
     guide = markdown(sources, figures / paper / reading.FILE)
     below = [f"/reading/{paper}"] if guide else []
     if guide:
         sources.write(f"reading/{paper}.md", guide)
-    for source in found:
+    for source in of_paper:
         _notebook(sources, source, profile)
         below.append(f"/notebooks/{source.name}")
     title = exhibits.papers().get(paper) or NAMES.get(paper, paper)
@@ -256,13 +256,13 @@ def _ids(anchors: set[str]) -> str:
         name = exhibits.papers().get(paper) or NAMES.get(paper, paper)
         for row in exhibits.listed(paper):
             id_ = f"[{row['id']}](#{row['id'].lower()})" if row["id"] in anchors else row["id"]
-            place = f"[{row['notebook']}](/notebooks/{paper}/{row['notebook']}.ipynb)"
-            lines.append([id_, name, row["label"] or row["kind"], files.plain(row["title"]), place])
+            link = f"[{row['notebook']}](/notebooks/{paper}/{row['notebook']}.ipynb)"
+            lines.append([id_, name, row["label"] or row["kind"], files.plain(row["title"]), link])
         if paper in exhibits.papers():
             for row in exhibits.deviations(paper).to_dict("records"):
                 said, done = files.plain(row["what the paper says"]), files.plain(row["what we do"])
-                place = f"[Where we deviate](/papers/{paper}.md)"
-                lines.append([str(row["id"]), name, "decision", f"The paper: {said} We: {done}", place])
+                link = f"[Where we deviate](/papers/{paper}.md)"
+                lines.append([str(row["id"]), name, "decision", f"The paper: {said} We: {done}", link])
     head = ["| ID | paper | kind | what | where |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
 

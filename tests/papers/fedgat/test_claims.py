@@ -15,7 +15,7 @@ from fedrepro.runs.run import Run
 
 def judge(claim: str, frames: dict[str, pd.DataFrame]) -> tuple[str, str]:
     """Return evidence and verdict of one claim on a store that holds some exhibits."""
-    return claims.named(CLAIMS, [claim])[0].judge(lambda name: frames.get(name, pd.DataFrame()))
+    return claims.select(CLAIMS, [claim])[0].judge(lambda name: frames.get(name, pd.DataFrame()))
 
 
 def sent(

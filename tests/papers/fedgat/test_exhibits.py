@@ -24,7 +24,7 @@ def judge(get: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
 
 def judge_one(claim: str, frames: dict[str, pd.DataFrame]) -> str:
     """Return the verdict of one claim on a store that holds some exhibits."""
-    chosen = claims.named(CLAIMS, [claim])
+    chosen = claims.select(CLAIMS, [claim])
     return str(claims.claims_table(chosen, lambda name: frames.get(name, pd.DataFrame()), "fedgat")["verdict"][0])
 
 
@@ -136,7 +136,9 @@ def test_table_1_has_the_code_first_and_the_text_beside_it() -> None:
     frame = frame.assign(clients=[1 if row in ("GCN", "GAT") else 10 for row in frame["method"]])
     printed = exhibits.published("fedgat").query("exhibit == 'FG-T1'")
     main = main_reading(frame, "FG-T1")
-    code, text = (compare.table(part, printed, value="score") for part in (main, frame.query("reading == 'text'")))
+    code, text = (
+        compare.judge_table(part, printed, value="score") for part in (main, frame.query("reading == 'text'"))
+    )
     table = readings.beside(code, text, "text")
     assert len(table) == len(printed) == 24
     assert set(table["ours_mean"]) == {0.7} and set(table["ours_mean (text)"]) == {0.6}
@@ -309,7 +311,9 @@ def test_the_claim_about_clients_can_fail(ours: float, cut: float, verdict: str)
     ]
     frames = {f"FG-F2{panel}": in_both_readings(rows) for panel in grids.PANELS}
     assert judge_one("FG-C2-clients", frames) == verdict
-    evidence = claims.claims_table(claims.named(CLAIMS, ["FG-C2-clients"]), frames.__getitem__, "fedgat")["evidence"][0]
+    evidence = claims.claims_table(claims.select(CLAIMS, ["FG-C2-clients"]), frames.__getitem__, "fedgat")["evidence"][
+        0
+    ]
     falls = [part for part in evidence.split("; ") if "DistGAT's change" in part]
     assert len(falls) == 4 and all(("shown" if cut > 0 else "contradicted") in part for part in falls)
 

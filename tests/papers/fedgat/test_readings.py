@@ -32,12 +32,12 @@ def test_both_tables_of_a_reading_have_the_same_words(reading: str) -> None:
     nb = session.begin("fedgat/6-experiments", device="cpu")
     published = nb.published("FG-T1")
     frame, layout = runs(published), exhibits.study("fedgat").tables["FG-T1"]
-    alone = compare.table(frame, nb.published("FG-T1", reading), value="score")
+    alone = compare.judge_table(frame, nb.published("FG-T1", reading), value="score")
     beside = readings.table(frame, {reading: frame}, published, layout)
     beside = beside[beside["reading"].eq(reading)].reset_index(drop=True)
     assert beside["verdict"].tolist() == alone["verdict"].tolist()
     assert beside["half95"].tolist() == alone["half95"].tolist()
-    main = compare.table(frame, published, value="score")
+    main = compare.judge_table(frame, published, value="score")
     other = main["verdict"].ne(alone["verdict"])
     assert set(main.loc[other, "method"]) == (set() if reading == "code in part" else {"FedGAT"})
 

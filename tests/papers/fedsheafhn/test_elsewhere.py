@@ -13,7 +13,7 @@ def test_each_diamond_is_the_other_works_number_in_the_row_of_its_cell() -> None
     """On Cora FedProx's diamonds lie on the printed numbers, which equal them; Local's with 10 clients lies off it."""
     printed = exhibits.published("fedsheafhn").query("exhibit == 'SH-T1' and dataset in ('Cora', 'CiteSeer')")
     runs = printed.assign(seed=0, status="ok", percent=printed["value_number"])
-    table = compare.table(runs, printed, on=["dataset", "method", "clients"], value="percent")
+    table = compare.judge_table(runs, printed, on=["dataset", "method", "clients"], value="percent")
     figure = figures.dots(table, rows=("method", "clients"))
     readings.mark_elsewhere(figure, table, ("method", "clients"), "another work")
     (legend,) = figure.legends
@@ -34,7 +34,7 @@ def test_no_other_graph_or_row_is_marked() -> None:
     """A table without the other work's rows has no diamond."""
     printed = exhibits.published("fedsheafhn").query("exhibit == 'SH-T1' and dataset == 'Cora' and method == 'Flow'")
     runs = printed.assign(seed=0, status="ok", percent=printed["value_number"])
-    table = compare.table(runs, printed, on=["dataset", "method", "clients"], value="percent")
+    table = compare.judge_table(runs, printed, on=["dataset", "method", "clients"], value="percent")
     figure = figures.dots(table, rows=("method", "clients"))
     readings.mark_elsewhere(figure, table, ("method", "clients"), "another work")
     (diamonds,) = (line for line in figure.axes[0].get_lines() if line.get_marker() == "D")

@@ -43,7 +43,9 @@ def test_the_list_is_what_is_run(exhibit: str, frames: dict[str, pd.DataFrame]) 
     in_cells = [
         name
         for name, runs in named.items()
-        if compare.table(runs, printed, on=["dataset", "clients", "partition", "method"], value="percent")["runs"].any()
+        if compare.judge_table(runs, printed, on=["dataset", "clients", "partition", "method"], value="percent")[
+            "runs"
+        ].any()
     ]
     assert {*in_cells, listing.MAIN} == set(known.index)
     layout = exhibits.study("fedstruct").tables[exhibit]

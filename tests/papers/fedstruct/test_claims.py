@@ -55,7 +55,7 @@ def test_more_clients_cost_fedsgd_and_fedpub(fall: float, worst: float, verdict:
 
 def test_stability_in_clients_tells_whose_it_is() -> None:
     """The evidence of FS-C6 has a part for FedStruct and one for FedGCN, which claim and check name."""
-    (chosen,) = claims.named(CLAIMS, ["FS-C6"])
+    (chosen,) = claims.select(CLAIMS, ["FS-C6"])
     evidence, _ = chosen.judge(lambda name: stored(name, {}))
     assert all(f"{row}, 50 minus 5 clients" in evidence for row in ("FedStruct (H2V)", "FedGCN-2hop"))
     assert "FedGCN" in chosen.text and "FedGCN" in chosen.check
@@ -125,7 +125,7 @@ def test_node2vec_is_compared_with_hop2vec_without_pruning(full: dict[str, float
 
 def test_pruning_is_judged_where_something_is_pruned() -> None:
     """The check of FS-C5 speaks of Chameleon, whose one power is never pruned, and its evidence has no part there."""
-    (chosen,) = claims.named(CLAIMS, ["FS-C5"])
+    (chosen,) = claims.select(CLAIMS, ["FS-C5"])
     evidence, _ = chosen.judge(lambda name: stored(name, {}))
     assert "Chameleon" in chosen.check and "Chameleon" not in evidence
     assert "Cora, random, H2V" in evidence

@@ -222,7 +222,9 @@ def test_one_graph_is_given_the_variance_of_graphs_drawn_anew() -> None:
     main["percent"] = 92.4 + main["seed"] / 10
 
     def row(published: pd.DataFrame) -> dict[str, Any]:
-        (tested,) = compare.table(main, published, on=tables.KEY, value="percent").query("runs > 0").to_dict("records")
+        (tested,) = (
+            compare.judge_table(main, published, on=tables.KEY, value="percent").query("runs > 0").to_dict("records")
+        )
         return dict(tested)
 
     one, other = row(known), row(known.drop(columns="anew"))

@@ -23,12 +23,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 def browser() -> Iterator[Any]:
     """A headless browser of this machine."""
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no page was opened")
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
+    executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if executable is None:
         pytest.skip("there is no chromium: no page was opened in a browser")
     with sync.sync_playwright() as driver:
         arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        opened = driver.chromium.launch(executable_path=found, args=arguments)
+        opened = driver.chromium.launch(executable_path=executable, args=arguments)
         yield opened
         opened.close()
 
@@ -43,10 +43,10 @@ def context(browser: Any) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def site() -> Path:
     """The built site."""
-    place = os.environ.get("FEDREPRO_SITE")
-    if not place:
+    folder = os.environ.get("FEDREPRO_SITE")
+    if not folder:
         pytest.skip("FEDREPRO_SITE names no site: the pages were not checked (make site-test builds and checks them)")
-    return Path(place).resolve()
+    return Path(folder).resolve()
 
 
 def pages(site: Path) -> list[Path]:
@@ -126,11 +126,11 @@ def column(page: Any, name: str) -> list[str]:
 def test_the_explorer_filters(explorer: Any) -> None:
     """A filter leaves the rows of its value, the count and the picture follow, and the address keeps the choice."""
     data = json.loads(explorer.inner_text("#fr-data"))
-    place = {name: number for number, name in enumerate(data["columns"])}
-    wanted = [row for row in data["rows"] if row[place["paper"]] == "GFL-APPNP"]
+    position = {name: number for number, name in enumerate(data["columns"])}
+    wanted = [row for row in data["rows"] if row[position["paper"]] == "GFL-APPNP"]
     explorer.select_option("#fr-paper", "GFL-APPNP")
     assert set(column(explorer, "paper")) == {"GFL-APPNP"}
-    drawn = sum(row[place["x"]] != "" for row in wanted)
+    drawn = sum(row[position["x"]] != "" for row in wanted)
     assert explorer.inner_text("#fr-status").startswith(f"{len(wanted)} of {len(data['rows'])} rows, {drawn} of them")
     assert explorer.locator("#fr-picture svg a").count() == drawn
     explorer.fill("#fr-search", "no such text")
@@ -207,12 +207,12 @@ def test_text_stands_out_from_its_ground(browser: Any, site: Path, mode: str, na
     page = context.new_page()
     page.goto((site / name).as_uri())
     faint: dict[tuple[str, str], str] = {}
-    found = page.evaluate(TEXTS)
-    for colour, ground, text in found:
+    texts = page.evaluate(TEXTS)
+    for colour, ground, text in texts:
         if contrast(hexadecimal(colour), hexadecimal(ground)) < 4.5:
             faint.setdefault((colour, ground), text)
     context.close()
-    assert len(found) > 20
+    assert len(texts) > 20
     assert not faint
 
 

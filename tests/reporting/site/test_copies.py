@@ -85,22 +85,22 @@ def test_solutions_are_collected_and_left_out_of_pages() -> None:
 
 def test_folded_text_is_markdown() -> None:
     """A hint stands between blank lines, so that its mathematics is set."""
-    made = copies.page(
+    page = copies.page(
         book(markdown("1. How?\n   <details><summary>Hint</summary>Look at $x$.</details>\n2. Why?")), "", {}
     )
     folded = "   <details><summary>Hint</summary>\n\n   Look at $x$.\n\n   </details>\n"
-    assert texts(made)[2] == f"1. How?\n{folded}\n2. Why?"
+    assert texts(page)[2] == f"1. How?\n{folded}\n2. Why?"
 
 
 def test_pictures_are_described() -> None:
     """A picture is described by the exhibits of its cell, else by the heading above it; never by nothing."""
     picture = shown(image_png="AAAA")
-    made = copies.page(
+    page = copies.page(
         book(code('nb.save("FG-F2a", frame)', picture), markdown("## The $x$ axis"), code("figure", picture)),
         "links",
         {"FG-F2a": "Accuracy against clients"},
     )
-    told = [cell["metadata"]["mystnb"]["image"]["alt"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    told = [cell["metadata"]["mystnb"]["image"]["alt"] for cell in page["cells"] if cell["cell_type"] == "code"]
     assert "FG-F2a, Accuracy against clients" in told[0] and "The x axis" in told[1]
 
 

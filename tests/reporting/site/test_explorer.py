@@ -120,7 +120,7 @@ def test_the_data_can_stand_in_a_page(tmp_path: Path) -> None:
     text = explorer.data(tmp_path, {"FG-T1"})
     assert "</" not in text
     data = json.loads(text)
-    place = {name: number for number, name in enumerate(data["columns"])}
-    row = next(row for row in data["rows"] if row[place["table"]] == "FG-T1")
-    assert row[place["page"]] == "papers/fedgat.html#fg-t1" and row[place["why"]] == "</script>"
-    assert set(data["looks"]) == {row[place["word"]] for row in data["rows"]}
+    position = {name: number for number, name in enumerate(data["columns"])}
+    row = next(row for row in data["rows"] if row[position["table"]] == "FG-T1")
+    assert row[position["page"]] == "papers/fedgat.html#fg-t1" and row[position["why"]] == "</script>"
+    assert set(data["looks"]) == {row[position["word"]] for row in data["rows"]}

@@ -77,10 +77,10 @@ def test_a_generated_page_below_figures_is_a_page_of_the_site(tmp_path: Path, fi
 
 def test_exhibits_can_be_linked_to(tmp_path: Path, figures: Path) -> None:
     """The heading of an exhibit has its ID as a name, its notebook and a command; another heading has none."""
-    made = Sources(tmp_path / "s")
-    text = sources.markdown(made, figures / "fedgat" / "README.md")
+    target = Sources(tmp_path / "s")
+    text = sources.markdown(target, figures / "fedgat" / "README.md")
     assert "(fg-t1)=\n### FG-T1, Table 1: accuracy\n\n[Notebook](/notebooks/fedgat/6-experiments.ipynb)" in text
-    assert made.anchors == {"FG-T1"} and "\n## GFL-APPNP\n" in text
+    assert target.anchors == {"FG-T1"} and "\n## GFL-APPNP\n" in text
 
 
 def test_an_id_names_one_heading(tmp_path: Path, figures: Path) -> None:
@@ -119,13 +119,13 @@ def test_links_of_notebooks_follow(tmp_path: Path, figures: Path) -> None:
 
 def test_an_unchanged_file_is_left_alone(tmp_path: Path) -> None:
     """A file is written only if its content changed."""
-    made = Sources(tmp_path)
-    made.write("a.md", "one")
+    target = Sources(tmp_path)
+    target.write("a.md", "one")
     before = (tmp_path / "a.md").stat().st_mtime_ns
-    made.write("a.md", "one")
+    target.write("a.md", "one")
     assert (tmp_path / "a.md").stat().st_mtime_ns == before
-    made.write("a.md", "two")
-    assert (tmp_path / "a.md").read_text() == "two" and not made.renewed
+    target.write("a.md", "two")
+    assert (tmp_path / "a.md").read_text() == "two" and not target.renewed
 
 
 def test_a_page_that_is_gone_renews_the_site(tmp_path: Path) -> None:
@@ -133,22 +133,22 @@ def test_a_page_that_is_gone_renews_the_site(tmp_path: Path) -> None:
     for name, content, renewed in (("files/a.csv", "", False), ("api/a.rst", "old", True), ("b.md", "", True)):
         old = Sources(tmp_path / name[0])
         old.write(name, "old")
-        made = Sources(tmp_path / name[0])
+        target = Sources(tmp_path / name[0])
         if content != "":
-            made.write(name, "new")
-        made.prune()
-        assert made.renewed == renewed, name
+            target.write(name, "new")
+        target.prune()
+        assert target.renewed == renewed, name
 
 
 def test_a_change_of_a_source_changes_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The site counts as unchanged only while every source has the same content."""
     monkeypatch.setattr(build, "version", lambda name: "1")
-    made = Sources(tmp_path)
-    made.write("a.md", "one")
-    before = build.state(made)
-    assert build.state(made) == before
-    made.write("a.md", "two")
-    assert build.state(made) != before
+    target = Sources(tmp_path)
+    target.write("a.md", "one")
+    before = build.state(target)
+    assert build.state(target) == before
+    target.write("a.md", "two")
+    assert build.state(target) != before
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ def beside_published(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
             parts.append(paper.assign(dataset=dataset, value="", value_number=math.nan))
     frame = frame.assign(method=frame["row"])
     paper = pd.concat(parts, ignore_index=True)
-    return compare.table(frame, paper, on=CELL, value="percent")
+    return compare.judge_table(frame, paper, on=CELL, value="percent")
 
 
 def distances(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def distances(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def with_distance(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """Return Table 5 with the columns of `distances`.
 
-    A stand-in is shown in the cells of its graph where no run on the real data exists, as in `compare.table`.
+    A stand-in is shown in the cells of its graph where no run on the real data exists, as in `compare.judge_table`.
     """
     spreads = distances(frame.assign(method=frame["row"]), CELL).reset_index().astype({"dataset": str, "clients": str})
     graph = spreads["dataset"].str.removesuffix("~standin")

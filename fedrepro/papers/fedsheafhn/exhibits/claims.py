@@ -87,7 +87,7 @@ def cell_by_cell(get: Get) -> tuple[str, str]:
         above, sure = (sum(gap[index] > 0 for gap in over_other) for index in (0, 1))
         below = sum(gap.high < 0 for gap in over_other)
         texts += [f"{other} {above} ({sure} surely, {below} surely below) of {len(over_other)}"] if over_other else []
-    (claim,) = claims.named(CLAIMS, ["SH-C1-cells"])
+    (claim,) = claims.select(CLAIMS, ["SH-C1-cells"])
     evidence, verdict = judge_claim(parts, quantifier=claim.quantifier)
     ahead, cells = printed_lead()
     told = f"{evidence.partition(':')[0]} of {len(parts)} pairs of a column and a method" if texts else evidence

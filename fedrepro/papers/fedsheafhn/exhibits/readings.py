@@ -40,7 +40,7 @@ def lineage_table(frame: pd.DataFrame, datasets: list[str]) -> pd.DataFrame:
     are equal to those of the other work to the last digit.
     """
     elsewhere = printed_elsewhere(datasets)
-    table = compare.table(frame, elsewhere, on=CELL, value="percent")
+    table = compare.judge_table(frame, elsewhere, on=CELL, value="percent")
     own = printed("SH-T1").set_index(CELL)[["value", "spread"]]
     cells = [own.loc[key] for key in table[CELL].itertuples(index=False, name=None)]
     texts = [f"{cell['value']} ± {cell['spread']}" for cell in cells]
@@ -86,11 +86,11 @@ def literal_table(frame: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
         main: Tables 1 and 2 as `tables.beside_published` gives them, one below the other.
 
     Returns:
-        The columns of `compare.table`, `main_difference` and `main_verdict`.
+        The columns of `compare.judge_table`, `main_difference` and `main_verdict`.
     """
     paper = pd.concat([printed("SH-T1"), printed("SH-T2")], ignore_index=True)
     paper = paper[paper["dataset"].isin(LITERAL) & paper["method"].isin(OTHERS)]
-    table = compare.table(frame, paper, on=CELL, value="percent")
+    table = compare.judge_table(frame, paper, on=CELL, value="percent")
     names = {"difference": "main_difference", "verdict": "main_verdict"}
     return table.merge(main[["exhibit", *CELL, *names]].rename(columns=names), "left", on=["exhibit", *CELL])
 

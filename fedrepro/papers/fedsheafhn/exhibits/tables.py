@@ -130,7 +130,7 @@ def printed(exhibit_id: str) -> pd.DataFrame:
 
 def beside_published(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     """Compare the runs of Table 1 or 2 with the published cells; `other_mean` is our mean in the other view."""
-    table = compare.table(frame, printed(exhibit_id), on=CELL, value="percent")
+    table = compare.judge_table(frame, printed(exhibit_id), on=CELL, value="percent")
     other = frame.assign(clients=frame["clients"].astype(str)).groupby(CELL)["other"].mean()
     return table.merge(other.rename("other_mean").reset_index(), on=CELL, how="left")
 

@@ -74,7 +74,7 @@ def compare_with_published(frame: pd.DataFrame, exhibit_id: str, on: Sequence[st
     """
     printed = published("fedstruct")
     asked = printed["exhibit"].eq(exhibit_id) & printed["metric"].eq(ACCURACY)
-    return compare.table(frame, printed[asked], on=on, value="percent")
+    return compare.judge_table(frame, printed[asked], on=on, value="percent")
 
 
 def not_published(frame: pd.DataFrame) -> pd.DataFrame:

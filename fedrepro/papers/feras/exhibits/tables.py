@@ -101,7 +101,7 @@ def table2(frame: pd.DataFrame) -> pd.DataFrame:
     ours = main_reading(frame, "FR-T2")
     on = ["dataset", "row", "setting"]
     printed = ours["dataset"].isin(grids.PUBLISHED)
-    judged = compare.table(ours[printed], paper, on=on, value="score")
+    judged = compare.judge_table(ours[printed], paper, on=on, value="score")
     groups = ours[~printed].groupby([*on, "method", "partition"], sort=False)
     rest = groups["score"].agg(ours_mean="mean", ours_sd="std", runs="count").reset_index()
     rest = rest.assign(exhibit="FR-T2", metric="F1-micro", verdict="", why="the paper does not use this graph")

@@ -111,7 +111,7 @@ def with_new_graphs(
 def published_beside(frame: pd.DataFrame, exhibit: str, reading: str) -> pd.DataFrame:
     """Compare one reading with the published numbers."""
     paper = with_new_graphs(published("gfl").query("exhibit == @exhibit"), lambda _: frame)
-    return compare.table(main_reading(frame, exhibit, reading), paper, on=KEY, value="percent")
+    return compare.judge_table(main_reading(frame, exhibit, reading), paper, on=KEY, value="percent")
 
 
 def other_readings(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
