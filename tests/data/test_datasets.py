@@ -66,7 +66,7 @@ def test_official_evaluator_on_the_real_labels() -> None:
     """A guess of the most frequent class of ogbn-arxiv scores the same with us and with ogb's evaluator."""
     labels = Path(REAL or "") / "ogbn_arxiv/raw/node-label.csv.gz"
     if not labels.is_file():
-        pytest.skip(f"our accuracy is not held against ogb's on the real labels: there is no {labels}")
+        pytest.skip(f"our accuracy is not compared with ogb's on the real labels: there is no {labels}")
     true = torch.from_numpy(np.loadtxt(labels, dtype=np.int64))
     logits = torch.zeros(len(true), 40)
     logits[:, int(torch.bincount(true).argmax())] = 1

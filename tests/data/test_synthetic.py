@@ -105,7 +105,7 @@ def test_standin_statistics(name: str) -> None:
         assert data.y.dtype == torch.float32 and set(data.y.unique().tolist()) == {0, 1}
 
 
-@pytest.mark.skipif(not REAL, reason="shapes are not held against real files: FEDREPRO_DATA is unset")
+@pytest.mark.skipif(not REAL, reason="shapes are not compared with real files: FEDREPRO_DATA is unset")
 @pytest.mark.parametrize("name", MEASURED)
 def test_shapes_are_those_of_the_real_graphs(name: str) -> None:
     """The constants stored for a stand-in are what the real files give."""

@@ -71,7 +71,7 @@ def test_memory_against_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "chunk_size", counts)
     told, held = gpu._memory(True, math.inf)
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines() if line.startswith("|")]
-    place, rows = cells[0].index("MiB of stacked weights"), cells[2:]
+    column, rows = cells[0].index("MiB of stacked weights"), cells[2:]
     assert held and [row[1] for row in rows] == ["FedAvg", "DistGAT", "FedGCN", "FedGAT"]
-    assert [row[place] for row in rows] == [f"{size:.1f}" for size in counted[1:]], "the first run only warms up"
-    assert all(float(row[place]) < float(row[cells[0].index("peak MiB")]) for row in rows)
+    assert [row[column] for row in rows] == [f"{size:.1f}" for size in counted[1:]], "the first run only warms up"
+    assert all(float(row[column]) < float(row[cells[0].index("peak MiB")]) for row in rows)

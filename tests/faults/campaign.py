@@ -81,17 +81,17 @@ def run(seconds: float, seed: int, names: list[str], number: int | None = None) 
 
 def attempt(name: str, seed: int, tally: Tally, number: int) -> None:
     """Run one trial in a folder of its own."""
-    place = Path(tempfile.mkdtemp(prefix=f"faults-{name}-{number}-"))
+    workspace = Path(tempfile.mkdtemp(prefix=f"faults-{name}-{number}-"))
     start = time.monotonic()
     signal.alarm(HANGING)
     try:
-        tally.outcomes.update(TRIALS[name][0](place, random.Random(f"{seed} {name} {number}")))
+        tally.outcomes.update(TRIALS[name][0](workspace, random.Random(f"{seed} {name} {number}")))
         tally.held += 1
     except Skip as reason:
         tally.skipped = str(reason)
     except Exception:
         traceback.print_exc()
-        print(f"FAILED: --seed {seed} --only {name} --number {number}; its folder: {place}", flush=True)
+        print(f"FAILED: --seed {seed} --only {name} --number {number}; its folder: {workspace}", flush=True)
     finally:
         signal.alarm(0)
         for process in psutil.Process().children(recursive=True):  # of a trial that failed
@@ -99,7 +99,7 @@ def attempt(name: str, seed: int, tally: Tally, number: int) -> None:
     tally.tried += not tally.skipped
     tally.seconds += time.monotonic() - start
     if tally.skipped or tally.held == tally.tried:
-        shutil.rmtree(place)
+        shutil.rmtree(workspace)
 
 
 def table(tallies: dict[str, Tally]) -> str:

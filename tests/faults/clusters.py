@@ -41,15 +41,15 @@ def until(condition: Any, child: subprocess.Popen[str]) -> None:
         time.sleep(0.005)
 
 
-def pool(place: Path, draw: random.Random) -> Counter[str]:
+def pool(workspace: Path, draw: random.Random) -> Counter[str]:
     """A sweep with two spawned workers is killed, and completed by another, of which a worker is killed."""
-    wanted = runs(place, 60)
-    arguments = [ROOT / "tests" / "sweep_child.py", results(place), log(place), "fedgat/6-x", 0, len(wanted), 2]
+    wanted = runs(workspace, 60)
+    arguments = [ROOT / "tests" / "sweep_child.py", results(workspace), log(workspace), "fedgat/6-x", 0, len(wanted), 2]
     outcome: Counter[str] = Counter()
     for victim in ("sweeps", "workers"):
         child = start(*arguments, WRITE_SLOWLY="1")
-        begun = computed(place).total()
-        until(lambda begun=begun: computed(place).total() > begun, child)  # type: ignore[misc]
+        begun = computed(workspace).total()
+        until(lambda begun=begun: computed(workspace).total() > begun, child)  # type: ignore[misc]
         time.sleep(draw.uniform(0, 0.2))
         crew = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
         with suppress(psutil.NoSuchProcess):
@@ -62,8 +62,8 @@ def pool(place: Path, draw: random.Random) -> Counter[str]:
         with child:  # not communicate: a worker left behind would hold the pipe open
             left = psutil.wait_procs(crew, timeout=10)[1]
         assert not left, "workers outlive the process that was killed"
-    told = {"torn lines": complete(place, wanted), "runs": len(wanted)}
-    outcome.update(told | {"runs begun again": computed(place).total() - len(wanted)})
+    told = {"torn lines": complete(workspace, wanted), "runs": len(wanted)}
+    outcome.update(told | {"runs begun again": computed(workspace).total() - len(wanted)})
     return outcome
 
 
@@ -71,20 +71,20 @@ BUDGET = ("run", "feras/3-feras", "--profile", "smoke", "--device", "cpu", "--bu
 _undisturbed: dict[str, Any] = {}
 
 
-def budget(place: Path, draw: random.Random) -> Counter[str]:
+def budget(workspace: Path, draw: random.Random) -> Counter[str]:
     """`fedrepro run ... --budget` with real training is killed, then completed, and compared bit by bit."""
-    variables = {"FEDREPRO_STORE": str(results(place)), "FEDREPRO_DATA": ""}
+    variables = {"FEDREPRO_STORE": str(results(workspace)), "FEDREPRO_DATA": ""}
     if not _undisturbed:
-        finish(start("-m", "fedrepro", *BUDGET, **variables | {"FEDREPRO_STORE": str(place / "undisturbed")}))
-        _undisturbed.update(values(place / "undisturbed"))
+        finish(start("-m", "fedrepro", *BUDGET, **variables | {"FEDREPRO_STORE": str(workspace / "undisturbed")}))
+        _undisturbed.update(values(workspace / "undisturbed"))
     child = start("-m", "fedrepro", *BUDGET, **variables)
     goal = draw.randrange(1, len(_undisturbed) - 2)
-    until(lambda: len(lines(results(place))[0]) >= goal, child)
+    until(lambda: len(lines(results(workspace))[0]) >= goal, child)
     child.send_signal(draw.choice([signal.SIGKILL, signal.SIGINT]))
     child.communicate()
-    before = values(results(place))
+    before = values(results(workspace))
     finish(start("-m", "fedrepro", *BUDGET, **variables))
-    now = values(results(place))
+    now = values(results(workspace))
     assert before == {key: now[key] for key in before}, "a finished run was lost or changed"
     assert now == _undisturbed, "other values than without a kill"
     killed = int(child.returncode != 0)
@@ -93,9 +93,9 @@ def budget(place: Path, draw: random.Random) -> Counter[str]:
 
 def values(folder: Path) -> dict[str, Any]:
     """The one result a key has, without what is measured in seconds."""
-    found, _ = lines(folder)
-    assert all(len(records) == 1 for records in found.values()), "a run was computed twice"
-    return {key: plain(records[0]["result"]) for key, records in found.items()}
+    by_key, _ = lines(folder)
+    assert all(len(records) == 1 for records in by_key.values()), "a run was computed twice"
+    return {key: plain(records[0]["result"]) for key, records in by_key.items()}
 
 
 def plain(result: Any) -> Any:
@@ -104,33 +104,33 @@ def plain(result: Any) -> Any:
     return [plain(value) for value in result] if isinstance(result, list) else result
 
 
-def dask(place: Path, draw: random.Random) -> Counter[str]:
+def dask(workspace: Path, draw: random.Random) -> Counter[str]:
     """A Dask cluster of two processes loses workers (kill -9) during a sweep: each run is stored once."""
     if find_spec("distributed") is None:
         raise Skip("Dask is not installed")
     kills = draw.randint(1, 3)
     script = "from faults import clusters; clusters.on_dask()"
-    told = json.loads(finish(start("-c", script, place, kills, draw.random())).splitlines()[-1])
-    complete(place, runs(place, 40, pause=0.1))
-    return Counter({"workers killed": told, "runs": 40, "runs begun again": computed(place).total() - 40})
+    told = json.loads(finish(start("-c", script, workspace, kills, draw.random())).splitlines()[-1])
+    complete(workspace, runs(workspace, 40, pause=0.1))
+    return Counter({"workers killed": told, "runs": 40, "runs begun again": computed(workspace).total() - 40})
 
 
 def on_dask() -> None:
     """Do the sweep of `dask` in the folder that the command line names; print how many workers were killed."""
     import distributed
 
-    place, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    workspace, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     fake_tasks.register()
     draw, killed = random.Random(seed), []
 
     def strike(cluster: Any) -> None:
         for _ in range(kills):
-            begun = computed(place).total()
-            while computed(place).total() <= begun:
+            begun = computed(workspace).total()
+            while computed(workspace).total() <= begun:
                 time.sleep(0.01)
             time.sleep(draw.uniform(0, 0.5))
             pids = [worker.process.pid for worker in cluster.workers.values() if worker.process and worker.process.pid]
-            if pids and computed(place).total() < 38:
+            if pids and computed(workspace).total() < 38:
                 os.kill(draw.choice(pids), signal.SIGKILL)
                 killed.append(1)
 
@@ -138,7 +138,7 @@ def on_dask() -> None:
     with make(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as cluster:
         os.environ["FEDREPRO_ADDRESS"] = cluster.scheduler_address
         threading.Thread(target=strike, args=(cluster,), daemon=True).start()
-        wanted = runs(place, 40, pause=0.1)
-        frame = engine.execute(wanted, store=Store(results(place)), file="a", executor="dask", progress=False)
+        wanted = runs(workspace, 40, pause=0.1)
+        frame = engine.execute(wanted, store=Store(results(workspace)), file="a", executor="dask", progress=False)
     assert len(frame) == 40 and frame.attrs["failed"] == [], frame.attrs
     print(len(killed))

@@ -22,10 +22,10 @@ from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 
-def filled(place: Path, count: int = 24) -> list[Run]:
+def filled(workspace: Path, count: int = 24) -> list[Run]:
     """Fill two files of a store; return the runs."""
-    wanted = runs(place, count)
-    store = Store(results(place))
+    wanted = runs(workspace, count)
+    store = Store(results(workspace))
     for file, part in (("a", wanted[: count // 2]), ("b", wanted[count // 2 :])):
         store.append(file, *(record for run in part for record in engine.compute([run])))
     return wanted
@@ -45,15 +45,15 @@ def held(folder: Path) -> dict[str, list[Record]]:
     return records
 
 
-def flip(place: Path, draw: random.Random) -> Counter[str]:
+def flip(workspace: Path, draw: random.Random) -> Counter[str]:
     """Single bits are flipped, in a small store and in a file of the committed one: each is named with its line."""
-    filled(place)
+    filled(workspace)
     committed = sorted((ROOT / "data" / "results").glob("*.jsonl"))
-    (place / "committed").mkdir()
+    (workspace / "committed").mkdir()
     for path in (draw.choice([path for path in committed if path.stat().st_size < 300_000]), committed[0].parent):
-        shutil.copy(path / ENVIRONMENTS if path.is_dir() else path, place / "committed")
+        shutil.copy(path / ENVIRONMENTS if path.is_dir() else path, workspace / "committed")
     outcome: Counter[str] = Counter()
-    for folder, flips in ((results(place), 60), (place / "committed", 4)):
+    for folder, flips in ((results(workspace), 60), (workspace / "committed", 4)):
         whole, lines_of = served(folder), held(folder)
         for _ in range(flips):
             path = draw.choice(sorted(folder.glob("*.jsonl")))
@@ -76,11 +76,11 @@ def flip(place: Path, draw: random.Random) -> Counter[str]:
     return outcome
 
 
-def spoil(place: Path, draw: random.Random) -> Counter[str]:
+def spoil(workspace: Path, draw: random.Random) -> Counter[str]:
     """A block of a file is zeroed, overwritten, lost, doubled or cut off, and the sweep is done again."""
-    wanted = filled(place)
-    whole = served(results(place))
-    path = draw.choice(sorted(results(place).glob("*.jsonl")))
+    wanted = filled(workspace)
+    whole = served(results(workspace))
+    path = draw.choice(sorted(results(workspace).glob("*.jsonl")))
     content = path.read_bytes()
     start = draw.randrange(len(content))
     end = min(len(content), start + draw.choice([1, 7, 100, 512, 4096]))
@@ -88,15 +88,15 @@ def spoil(place: Path, draw: random.Random) -> Counter[str]:
     length = end - start
     block = {"zeroed": bytes(length), "overwritten": draw.randbytes(length), "doubled": content[start:end] * 2}
     path.write_bytes(content[:start] + block.get(kind, b"") + (b"" if kind == "cut off" else content[end:]))
-    store = Store(results(place))
+    store = Store(results(workspace))
     now = {record["key"]: record for record in store}
     assert all(record == whole[key] for key, record in now.items()), "a damaged record was served"
     at_line = start in (0, len(content)) or content[start - 1 : start] == b"\n"
     gone = (kind == "cut off" and at_line) or (kind == "lost" and at_line and content[end - 1 : end] == b"\n")
     assert len(now) == len(whole) or store.faults or gone, "what is left out is not named"
     engine.execute(wanted, store=store, file="c", workers=1, progress=False)
-    found = served(results(place))
-    assert {key: record["result"]["score"] for key, record in found.items()} == {
+    by_key = served(results(workspace))
+    assert {key: record["result"]["score"] for key, record in by_key.items()} == {
         key: record["result"]["score"] for key, record in whole.items()
     }
     return Counter({f"blocks {kind}": 1, "records computed again": len(whole) - len(now)})
@@ -114,30 +114,30 @@ ODD = {
 }
 
 
-def odd(place: Path, draw: random.Random) -> Counter[str]:
+def odd(workspace: Path, draw: random.Random) -> Counter[str]:
     """Folders, links, pipes, deep brackets and noise stand among the files: each is named, the rest served."""
-    wanted = filled(place, 8)
+    wanted = filled(workspace, 8)
     kinds = draw.sample(sorted(ODD), draw.randint(1, len(ODD)))
     for number, kind in enumerate(kinds):
-        ODD[kind](results(place) / f"{draw.choice('0az')}{number}.jsonl")
-    store = Store(results(place))
+        ODD[kind](results(workspace) / f"{draw.choice('0az')}{number}.jsonl")
+    store = Store(results(workspace))
     named = {fault.file for fault in store.faults}
     assert len(named) == len(kinds) and len(store) == len(wanted) and store.check()
-    sweep(place, wanted)
-    store.append("more", *engine.compute([runs(place, 9)[8]]))
+    sweep(workspace, wanted)
+    store.append("more", *engine.compute([runs(workspace, 9)[8]]))
     assert len(store) == len(wanted) + 1
     return Counter(kinds)
 
 
-def full(place: Path, draw: random.Random) -> Counter[str]:
+def full(workspace: Path, draw: random.Random) -> Counter[str]:
     """No file may grow beyond a random size (as on a full disk) in the middle of a sweep, which then goes on."""
-    wanted, stopped = runs(place, 24), 0
+    wanted, stopped = runs(workspace, 24), 0
     size = draw.randint(200, 4000)
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
-            sweep(place, wanted)
+            sweep(workspace, wanted)
         except StoreError as error:
             assert "the disk is full" in str(error), error
             os._exit(28)
@@ -145,21 +145,21 @@ def full(place: Path, draw: random.Random) -> Counter[str]:
     while size < 40_000:
         status = ended(fork(limited))
         assert status in (0, 28), f"status {status}"
-        assert Store(results(place)).faults == [], "half a line was left"
+        assert Store(results(workspace)).faults == [], "half a line was left"
         stopped += status == 28
         size += draw.randint(1000, 8000)
-    assert ended(fork(lambda: sweep(place, wanted))) == 0
-    assert complete(place, wanted) == 0 and computed(place).total() == len(wanted) + stopped
+    assert ended(fork(lambda: sweep(workspace, wanted))) == 0
+    assert complete(workspace, wanted) == 0 and computed(workspace).total() == len(wanted) + stopped
     return Counter({"times full": stopped, "runs": len(wanted)})
 
 
-def mount(place: Path, draw: random.Random) -> Counter[str]:
+def mount(workspace: Path, draw: random.Random) -> Counter[str]:
     """A file system of 32 to 96 KB is filled until an append fails, and goes on when there is room."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         raise Skip("a file system can be mounted by root only")
-    command, variables = python("-c", "from faults import damage; damage.fill()", place)
+    command, variables = python("-c", "from faults import damage; damage.fill()", workspace)
     size = draw.choice([32, 48, 64, 96])
-    inside = f'mount -t tmpfs -o size={size}k none {place} || exit 77; exec "$@"'
+    inside = f'mount -t tmpfs -o size={size}k none {workspace} || exit 77; exec "$@"'
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", inside, "sh", *command], capture_output=True, text=True, env=variables
     )

@@ -30,29 +30,29 @@ class Skip(Exception):
     """Say why a kind of trial cannot be run here."""
 
 
-def results(place: Path) -> Path:
-    return place / "results"
+def results(workspace: Path) -> Path:
+    return workspace / "results"
 
 
-def log(place: Path) -> str:
-    return str(place / "log")
+def log(workspace: Path) -> str:
+    return str(workspace / "log")
 
 
-def runs(place: Path, last: int, first: int = 0, pause: float = 0.01) -> list[Run]:
+def runs(workspace: Path, last: int, first: int = 0, pause: float = 0.01) -> list[Run]:
     """Runs that note themselves in the log, take `pause` seconds and give (seed + 1) / 7."""
-    options = {"log": log(place), "pause": pause}
+    options = {"log": log(workspace), "pause": pause}
     return grid(task="check", paper="p", method="logged", seed=range(first, last), options=options)
 
 
-def computed(place: Path) -> Counter[str]:
+def computed(workspace: Path) -> Counter[str]:
     """How often each key was begun."""
-    path = Path(log(place))
+    path = Path(log(workspace))
     return Counter(line.split()[0] for line in path.read_text().splitlines()) if path.exists() else Counter()
 
 
 def lines(folder: Path) -> tuple[dict[str, list[Record]], int]:
     """Finished records by key, and the number of lines that are torn or have a wrong checksum."""
-    found: defaultdict[str, list[Record]] = defaultdict(list)
+    by_key: defaultdict[str, list[Record]] = defaultdict(list)
     bad = 0
     for path in folder.glob("*.jsonl"):
         for line in path.read_bytes().split(b"\n"):
@@ -60,29 +60,29 @@ def lines(folder: Path) -> tuple[dict[str, list[Record]], int]:
             if mark and end == b'%08x"}' % zlib.crc32(body):
                 record: Record = json.loads(body + b"}")
                 if record.get("status") == "ok":
-                    found[record["key"]].append(record)
+                    by_key[record["key"]].append(record)
             else:
                 bad += bool(line)
-    return found, bad
+    return by_key, bad
 
 
-def complete(place: Path, wanted: list[Run]) -> int:
+def complete(workspace: Path, wanted: list[Run]) -> int:
     """Check that a store holds each run once with the right result, and names each bad line; return how many are."""
-    found, bad = lines(results(place))
-    assert {key: len(records) for key, records in found.items()} == {run.key: 1 for run in wanted}, "lost or doubled"
+    by_key, bad = lines(results(workspace))
+    assert {key: len(records) for key, records in by_key.items()} == {run.key: 1 for run in wanted}, "lost or doubled"
     for run in wanted:
-        assert found[run.key][0]["result"]["score"]["test"] == (run.seed + 1) / 7, "a wrong result"
-    store = Store(results(place))
+        assert by_key[run.key][0]["result"]["score"]["test"] == (run.seed + 1) / 7, "a wrong result"
+    store = Store(results(workspace))
     assert len(store.faults) == bad, "a bad line is not named"
-    assert {record["key"]: record for record in store} == {key: records[0] for key, records in found.items()}
+    assert {record["key"]: record for record in store} == {key: records[0] for key, records in by_key.items()}
     return bad
 
 
-def sweep(place: Path, wanted: list[Run], slowly: bool = False) -> None:
+def sweep(workspace: Path, wanted: list[Run], slowly: bool = False) -> None:
     """Compute runs in this process; `slowly`, a line is written in two pieces with a pause between."""
     if slowly:
         os.write = sweep_child.write_slowly  # type: ignore[assignment]
-    store = Store(results(place))
+    store = Store(results(workspace))
     frame = engine.execute(wanted, store=store, file="fedgat/6-x", workers=1, progress=False)
     assert len(frame) == len(wanted)
 

@@ -10,8 +10,8 @@ from faults import campaign
 from faults.judge import python
 
 
-def run(place: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command, variables = python("-m", "faults.campaign", *arguments, TMPDIR=str(place))
+def run(workspace: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command, variables = python("-m", "faults.campaign", *arguments, TMPDIR=str(workspace))
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200)
 
 

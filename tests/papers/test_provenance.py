@@ -29,13 +29,13 @@ def printed() -> pd.DataFrame:
 def unrecorded(printed: pd.DataFrame) -> list[tuple[Any, Any]]:
     """Return the pairs of rows equal in mean and spread whose provenance does not lead to one table."""
     full = printed.dropna(subset=["value_number", "spread_number"])
-    found = []
+    pairs = []
     for _, group in full.groupby(["value_number", "spread_number"]):
         for one, other in combinations(group.to_dict("records"), 2):
             roots = [source(row) or row["table"] for row in (one, other)]
             if roots[0] != roots[1] or not (source(one) or source(other)):
-                found.append((one, other))
-    return found
+                pairs.append((one, other))
+    return pairs
 
 
 def source(row: dict[str, Any]) -> str:

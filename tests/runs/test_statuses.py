@@ -64,13 +64,13 @@ def test_runs_of_a_graph_that_is_not_here_are_not_missing(store: Store, monkeypa
     fill(store, [of["Cora"][0]], seconds=3.0)
     fill(store, [of["Reddit"][0]], seconds=5.0)
     fill(store, [of["Reddit"][1]], status="unavailable")
-    found = statuses.status(store, wanted)
+    counted = statuses.status(store, wanted)
     counts = {"done": 2, "wanted": 8, "stale": 0, "failed": 0, "missing": 3, "not_at_hand": 3}
     # One of Cora is missing at its mean 3, two of the stand-in at the mean of (3, 5).
-    assert found == {**counts, "seconds_missing": 3 + 2 * 4}
+    assert counted == {**counts, "seconds_missing": 3 + 2 * 4}
     have(monkeypatch, "Cora", "Reddit")
-    found = statuses.status(store, wanted)
-    assert (found["missing"], found["failed"], found["not_at_hand"]) == (4, 1, 2)
+    counted = statuses.status(store, wanted)
+    assert (counted["missing"], counted["failed"], counted["not_at_hand"]) == (4, 1, 2)
 
 
 def test_only_missing_runs_ask_for_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def write(short: bool = False, only: Sequence[str] = (), seconds: float = SECOND
         begun, late = records_.now(), time.monotonic() >= until
         try:
             told, held = (f"{LATE}.", True) if late else SECTIONS[title](short, until)
-        except (RuntimeError, MemoryError) as error:  # the GPU broke; what comes before is worth reading
+        except (RuntimeError, MemoryError) as error:  # the GPU broke; what was measured before it stays
             told, held = f"This section ended early: {records_.describe(error)}", False
         kept[title] = told if late else f"Begun {begun} on one {torch.cuda.get_device_name()}.\n\n{told.strip()}"
         well &= held
@@ -295,17 +295,17 @@ def _stored(short: bool, until: float) -> tuple[str, bool]:
             cells.setdefault(cell_of(record), record)
     old = set(map(id, verification.stale(store, cells.values())))
     chosen = {record["key"]: record for record in cells.values() if id(record) not in old}
-    found: list[verification.Finding] = []
+    findings: list[verification.Finding] = []
 
     def keep(new: list[Record]) -> None:
-        found.extend(verification.Finding(chosen[record["key"]], record) for record in new)
+        findings.extend(verification.Finding(chosen[record["key"]], record) for record in new)
 
     batches = [[Run.from_dict(record["run"])] for record in list(chosen.values())[: 2 if short else None]]
     deadline = min(until, time.monotonic() + 60 * MINUTES)
     compute_all(batches, keep, device="cuda", workers=1, progress=False, deadline=deadline)
-    if batches and not found:
+    if batches and not findings:
         return f"{LATE}.", True
-    computed = [finding for finding in found if finding.verdict not in ("unavailable", "damaged")]
+    computed = [finding for finding in findings if finding.verdict not in ("unavailable", "damaged")]
     if not computed:
         return "None was computed again, since there is no stored result of a graph that is here.", True
     verdicts = Counter(finding.verdict for finding in computed)
