@@ -63,12 +63,12 @@ def test_all_sections_share_ten_minutes(clock: Clock, monkeypatch: pytest.Monkey
     def takes(name: str, seconds: float, held: bool = True) -> Callable[[bool, float], tuple[str, bool]]:
         return lambda short, until: clock.does((name, until), (f"{name} said.", held), seconds)
 
-    sections = {"a": takes("a", 300), "b": takes("b", 299), "c": takes("c", 1), "d": takes("d", 1), "e": takes("e", 1)}
-    monkeypatch.setattr(gpu, "SECTIONS", sections)
+    five = {"a": takes("a", 300), "b": takes("b", 299), "c": takes("c", 1), "d": takes("d", 1), "e": takes("e", 1)}
+    monkeypatch.setattr(gpu, "SECTIONS", five)
     page, well = gpu.write()
     assert clock.done == [(("a", 1600), 1000), (("b", 1600), 1300), (("c", 1600), 1599)] and well
     told = sections(page)
-    assert list(told) == list(sections) and told["d"] == told["e"] == "Not measured, since the time was over."
+    assert list(told) == list(five) and told["d"] == told["e"] == "Not measured, since the time was over."
     assert all(told[name].startswith("Begun ") and told[name].endswith(f"{name} said.") for name in "abc")
     clock.done.clear()
     assert sections(gpu.write(only=("e",), seconds=0.5)[0]) == told | {"e": sections(page)["e"]}
