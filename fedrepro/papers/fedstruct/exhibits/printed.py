@@ -7,100 +7,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, FED_STAR, HOP2VEC, SPLIT, labelled
+from fedrepro import paths
+from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, SPLIT, labelled
 from fedrepro.papers.fedstruct.exhibits.settings import DATASETS, PARTITIONS
-from fedrepro.reporting import frames, rule
-from fedrepro.reporting.exhibits import published
+from fedrepro.reporting import exhibits, frames, rule
 
 ACCURACY = "test accuracy (percent)"
 CLOSE = rule.MARGIN  # points; the paper gives no number for close, far and stable (FS-CLOSE)
 SLIGHT = 1.0  # points
 ROUNDED = 0.015  # two numbers with two decimals agree within it
-
-ABOVE = -0.001  # a sentence that says "above" allows no equal numbers
-
-
-class Sentence(NamedTuple):
-    """A sentence of the paper on two rows of one of its tables or figures.
-
-    Args:
-        text: the sentence in short, with its section.
-        exhibit: where the paper prints both rows.
-        left, right: the two rows.
-        below: the points by which `left` may lie below `right`.
-        over: the points by which it may lie above, which a sentence on similar rows limits.
-        datasets: the graphs that the sentence names, or none for all of the exhibit.
-        setting: of the printed cells, such as a share of labelled nodes.
-    """
-
-    text: str
-    exhibit: str
-    left: str
-    right: str
-    below: float
-    over: float = math.inf
-    datasets: tuple[str, ...] = ()
-    setting: str = ""
-
-
-def similar(text: str, exhibit: str, left: str, right: str, setting: str = "") -> Sentence:
-    """Return a sentence that calls two rows similar: neither lies more than the margin above the other."""
-    return Sentence(text, exhibit, left, right, CLOSE, CLOSE, setting=setting)
-
-
 HETEROPHILIC = ("Chameleon", "Amazon Ratings")
-SGD, GCN, DEG = "FedSGD GNN", "FedGCN-2hop", "FedStruct (Deg)"
-IMPROVES = "FedStruct further improves on FedSGD GNN and FedSage+ (Section 6)"
-SIGNIFICANTLY = "significantly above FedSage+ and FedPub on heterophilic graphs (Appendix G.2)"
-OTHERWISE = "above FedSage+ and FedPub on heterophilic graphs for other partitions, too (Appendix G.2)"
-GLOBAL = "accuracy rises from DEG to Fed* and to H2V (Section 6)"
-FEW = "DGCN close to Central GNN with 1% labelled nodes (Appendix H.3)"
-SENTENCES = (
-    similar("FedSage+ is similar to FedSGD GNN (Section 6)", "FS-T2", "FedSage+", SGD),
-    similar("FedPub is similar to FedSGD GNN (Section 6)", "FS-T2", "FedPub", SGD),
-    *(Sentence(IMPROVES, "FS-T2", HOP2VEC, other, ABOVE) for other in (SGD, "FedSage+")),
-    *(Sentence(GLOBAL, "FS-T2", *pair, ABOVE) for pair in ((FED_STAR, DEG), (HOP2VEC, FED_STAR))),
-    Sentence("close to FedGCN (Section 6)", "FS-T2", HOP2VEC, GCN, CLOSE),
-    Sentence("close to the centralized approach (Section 6)", "FS-T2", HOP2VEC, CENTRAL, CLOSE),
-    Sentence("above FedGCN on heterophilic graphs (Section 6)", "FS-T2", HOP2VEC, GCN, ABOVE, datasets=HETEROPHILIC),
-    Sentence("close to a centralized approach for all partitions (Section 7)", "FS-T6", HOP2VEC, CENTRAL, CLOSE),
-    similar("FedSage+ is similar to FedSGD GNN (Appendix F.1)", "FS-T6", "FedSage+", SGD),
-    Sentence(
-        "DEG performs worse than what captures more global properties (Appendix F.1)", "FS-T6", HOP2VEC, DEG, ABOVE
-    ),
-    *(
-        Sentence(text, exhibit, HOP2VEC, other, below, datasets=HETEROPHILIC)
-        for text, exhibit, below in ((SIGNIFICANTLY, "FS-T2", -CLOSE), (OTHERWISE, "FS-T6", ABOVE))
-        for other in ("FedSage+", "FedPub")
-    ),
-    *(
-        Sentence(FEW, "FS-F6", f"FedStruct (DGCN+{kind})", CENTRAL, CLOSE, setting="1% labelled")
-        for kind in ("H2V", "N2V")
-    ),
-    *(
-        similar(
-            f"GNN and DGCN similar with {share} (Appendix H.3)",
-            "FS-F6",
-            f"FedStruct (GNN+{kind})",
-            f"FedStruct (DGCN+{kind})",
-            share,
-        )
-        for share in ("10% labelled", "50% labelled")
-        for kind in ("H2V", "N2V")
-    ),
-)
+
+# Points by which the left row of a sentence may lie below and above the right one. "Above" allows no equal numbers.
+ALLOWED = {
+    "similar": (CLOSE, CLOSE),
+    "close": (CLOSE, math.inf),
+    "above": (-0.001, math.inf),
+    "far above": (-CLOSE, math.inf),
+}
+# Each row is a sentence in short, with its section, on two rows of one table or figure of the paper. The sentence is of
+# the graphs that it names, or of all.
+SENTENCES = exhibits.folder("fedstruct") / "sentences.csv"
 
 Place = tuple[str, str, str, str]  # dataset, method, clients, partition
 
 
-def accuracies(*exhibits: str, setting: str = "") -> dict[Place, float]:
+def accuracies(*tables: str, setting: str = "") -> dict[Place, float]:
     """Return the accuracies printed in some tables in one setting, by dataset, method, clients and partition."""
-    frame = published("fedstruct")
-    frame = frame[frame["exhibit"].isin(exhibits) & frame["metric"].eq(ACCURACY) & frame["setting"].eq(setting)]
+    frame = exhibits.published("fedstruct")
+    frame = frame[frame["exhibit"].isin(tables) & frame["metric"].eq(ACCURACY) & frame["setting"].eq(setting)]
     keys = frame[["dataset", "method", "clients", "partition"]].itertuples(index=False, name=None)
     return dict(zip(keys, frame["value_number"]))
 
@@ -118,7 +57,7 @@ def prose_against_tables() -> pd.DataFrame:
     """Return every number of the text, the same number from the tables, and whether they agree but for rounding."""
     cells = accuracies("FS-T2", "FS-T6", "FS-T8")
     rows = []
-    for row in published("fedstruct").query("exhibit == 'FS-X1'").to_dict("records"):
+    for row in exhibits.published("fedstruct").query("exhibit == 'FS-X1'").to_dict("records"):
         in_tables = value_of(cells, row["dataset"], row["method"], row["clients"], row["partition"])
         gap = row["value_number"] - in_tables
         state = "no such cell" if math.isnan(gap) else "agrees" if abs(gap) < ROUNDED else "differs"
@@ -171,10 +110,12 @@ Row = tuple[str, str, str, str, str, str, str, float, float]  # the number of cl
 
 def _apart() -> Iterator[Row]:
     """Yield the cells where two rows lie otherwise than a sentence allows."""
-    for text, exhibit, left, right, below, over, datasets, setting in SENTENCES:
-        cells = accuracies(exhibit, setting=setting)
+    for row in paths.read_csv(SENTENCES):
+        below, over = ALLOWED[row["says"]]
+        text, setting, left, right = (row[name] for name in ("text", "setting", "left", "right"))
+        cells = accuracies(row["exhibit"], setting=setting)
         for (dataset, method, clients, partition), ours in cells.items():
-            if method != left or (datasets and dataset not in datasets):
+            if method != left or dataset not in (row["graphs"].split("; ") if row["graphs"] else DATASETS):
                 continue
             theirs = value_of(cells, dataset, right, clients, partition)
             if theirs - ours > below or ours - theirs > over:
