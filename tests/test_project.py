@@ -214,7 +214,7 @@ def test_methods_know_neither_runs_nor_reporting() -> None:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_papers_have_the_five_parts(paper: str) -> None:
-    """Each paper has its five parts as a file or a folder, or the docstring of its package tells where one is."""
+    """Each paper has its five parts as a file or a folder, or the docstring of its package names it."""
     folder = ROOT / "fedrepro/papers" / paper
     told = (ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or "").partition("\n")[2]
     missing = [part for part in PARTS if not (folder / f"{part}.py").is_file() and not (folder / part).is_dir()]

@@ -281,22 +281,22 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
     yield f"**What is open.** {int(cells['with runs'].sum())} of {total} cells of the protocol have all their runs."
     if len(lacking):
         yield f"Columns that are not complete: {'; '.join(map(tables.spoken, lacking['column']))}."
-    mean_ranks = statistics.ranks(table)
-    if mean_ranks:
-        yield f"Ranks over {mean_ranks.graphs} graphs, for {len(mean_ranks.mean)} methods: {_power(mean_ranks)} (AX-5)."
-        if mean_ranks.left_out:
-            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(mean_ranks.left_out)}."
+    ranking = statistics.ranks(table)
+    if ranking:
+        yield f"Ranks over {ranking.graphs} graphs, for {len(ranking.mean)} methods: {_power(ranking)} (AX-5)."
+        if ranking.left_out:
+            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(ranking.left_out)}."
 
 
-def _power(mean_ranks: statistics.Ranks) -> str:
+def _power(ranking: statistics.Ranks) -> str:
     """Return with what chance the ranks show an advantage, or why they cannot show any."""
-    if mean_ranks.critical >= mean_ranks.reach:
+    if ranking.critical >= ranking.reach:
         return (
-            f"a method that is first on every graph lies {mean_ranks.reach:g} ranks before the middle of the others if"
-            f" these are alike, and the critical difference is {mean_ranks.critical:.1f}, so that no method can be told"
+            f"a method that is first on every graph lies {ranking.reach:g} ranks before the middle of the others if"
+            f" these are alike, and the critical difference is {ranking.critical:.1f}, so that no method can be told"
             " from the middle of the others"
         )
-    told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in mean_ranks.power.items())
+    told = "; ".join(f"{value:.0%} for {shift:g} standard deviations" for shift, value in ranking.power.items())
     return f"one method with an advantage over all others is told from the middle with a chance of {told}"
 
 

@@ -282,8 +282,8 @@ def leaks(frame: pd.DataFrame) -> pd.DataFrame:
     measured = [f"{goal} {kind}" for goal in GOALS for kind in ("measured", "guessed")]
     names = ["dataset", "row", *measured, "class measured", *GOALS, "used", "unused"]
     table = pd.DataFrame(rows, columns=names)
-    attacks = table.groupby(["dataset", "row"], sort=False)
-    shares = attacks.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
+    by_row = table.groupby(["dataset", "row"], sort=False)
+    shares = by_row.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
     # They are cut after the mean: cut for each attack, they would make noise look like a leak.
     shares = shares.assign(**{goal: shares[goal].clip(lower=0.0) for goal in GOALS})
     held = shares["row"].map(HELD).fillna("")

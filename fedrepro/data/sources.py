@@ -87,6 +87,19 @@ def locate(source: Source) -> Path | None:
     return None
 
 
+def is_at_hand(dataset: str, *, download: bool) -> bool:
+    """Return whether a data set can be had: all but real graphs can, which need their raw files.
+
+    Args:
+        download: whether a small graph, which `fetch` gets without being asked for it, counts as well.
+    """
+    name = "Cora" if dataset.startswith("subCora") else dataset  # subCora is cut from it
+    if name not in SOURCES and name not in INCOMPLETE:
+        return True
+    source = source_of(name)
+    return locate(source) is not None or (download and bool(source.urls) and source.megabytes <= ASK_ABOVE)
+
+
 def missing(name: str) -> DataError:
     """Return the error for a data set that is not here. It says which files to put where, or how to fetch them."""
     source = source_of(name)

@@ -77,7 +77,7 @@ def status(rows: Sequence[Mapping[str, Any]]) -> None:
         whole=("exhibit", *counts, "time left"),
     )
     if any(row["not_at_hand"] for row in rows):
-        print("\nnot at hand: runs that are not done because the raw files of their graph are not here.")
+        print("\nnot at hand: runs that are not done, on a graph that is neither here nor fetched unasked.")
         print("They count neither as missing nor in the time left. `fedrepro data NAME` says how to get a graph.")
     for row in rows:
         for line in row.get("why_stale", ()):

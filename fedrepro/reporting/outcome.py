@@ -99,7 +99,7 @@ def of_tables(known: Mapping[str, Any], what: str) -> list[str]:
         expected = counted({word: round(number) for word, number in known["expected"].items()})
         said += [
             f"Among the tested numbers, {counted(known['words'])}.",
-            f"Among those of a perfect copy, with the same runs and spreads, one would expect that {expected}.",
+            f"For a perfect copy, with the same runs and spreads, one would expect that {expected}.",
             f"Our number is {_off(known['median'])} in the median, and {share(known['within'])} of the tested numbers"
             " lie within two points of the printed ones.",
             f"The 95% interval reaches at most five points either way for {share(known['narrow'])} of them.",
@@ -176,8 +176,8 @@ def _replicated(known: Mapping[str, Any]) -> str:
     head = head if like or most else "Most numbers do not replicate"
     wide = f" ({fits[-1]} of them within an interval too wide to tell much)" if fits[-1] else ""
     return (
-        f"**{head}.** {sum(fits)} of {known['tested']} tested numbers agree or are compatible{wide}. Among"
-        f" those of a perfect copy, {round(sum(copy_fits))} would."
+        f"**{head}.** {sum(fits)} of {known['tested']} tested numbers agree or are compatible{wide}. Of a"
+        f" perfect copy's numbers, {round(sum(copy_fits))} would."
     )
 
 

@@ -135,8 +135,8 @@ class Index:
 
     def __init__(self, paper: str) -> None:
         package, tests = paths.root() / "fedrepro", paths.root() / "tests"
-        files = sorted(exhibits.folder(paper).rglob("*.py"))
-        self.paper = [Module(path) for path in files if path.parent.name != "exhibits"]
+        sources = sorted(exhibits.folder(paper).rglob("*.py"))
+        self.paper = [Module(path) for path in sources if path.parent.name != "exhibits"]
         self.all = [*self.paper, *_modules(package / "engine", "**/*.py")]
         self.folder = tests / "papers" / paper
         folders = [self.folder, tests / "engine"]

@@ -384,7 +384,7 @@ def begin(
     require(bool(formed), "name", "of the form 'paper/n-section'", name)
     for key, value in (("profile", profile), ("device", device), ("seeds", seeds), ("engine", engine)):
         check_parameter(key, value, None)
-    # "auto" is resolved when something is computed, since importing torch takes seconds. So are GPUs of other engines.
+    # "auto" is resolved when something is computed, by the worker of another engine: importing torch takes seconds.
     if device != "auto" and engine == "local":
         device = resolved(device)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None

@@ -5,7 +5,7 @@
     sweep(task="train", paper="fedgat", method=["FedAvg", "FedGAT"], dataset="Cora", split="public",
           partition="metis", clients=10, seed=range(10))
 
-A run has a key, by which the store knows it. The key knows only what is in the run, so whatever changes a
+A run has a key, by which the store knows it. The key depends only on what is in the run, so whatever changes a
 result must be a field or an option.
 """
 

@@ -25,12 +25,12 @@ def by_exhibit(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[s
         wanted: by name of the exhibit, the keys of its runs with their task, method and data set.
 
     Returns:
-        For each name `wanted`, `done`, `stale` (of those done), `not_at_hand` (not done, on a real graph whose raw
-        files are not here), `missing` (all others that are not done), `failed` (of those missing), and
+        For each name `wanted`, `done`, `stale` (of those done), `not_at_hand` (not done, and no graph for
+        `sources.is_at_hand`), `missing` (all others that are not done), `failed` (of those missing), and
         `seconds_missing`: the mean of the store for the same data set and method, else for the method, else for all,
         summed over the missing runs; None where the store is empty.
     """
-    like, at_hand = means(store), cache(_is_at_hand)
+    like, at_hand = means(store), cache(_at_hand)
     stored = {key: record for cells in wanted.values() for key in cells if (record := store.get(key)) is not None}
     stale = {record["key"] for record in verification.stale(store, stored.values())}
 
@@ -51,9 +51,7 @@ def by_exhibit(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[s
     return {name: count(cells) for name, cells in wanted.items()}
 
 
-def _is_at_hand(dataset: str) -> bool:
-    """Return whether the raw files of a data set are here; True for graphs that are made without such files."""
+def _at_hand(dataset: str) -> bool:
     from fedrepro.data import sources  # takes long to import, and is asked only for runs that are not done
 
-    known = sources.SOURCES | sources.INCOMPLETE
-    return dataset not in known or sources.locate(known[dataset]) is not None
+    return sources.is_at_hand(dataset, download=True)

@@ -10,7 +10,7 @@ import pytest
 from device import simulated
 
 
-# Processes of xdist run them side by side, see `conftest.py`; of two, one has the longest to itself, the second.
+# Processes of xdist run them side by side, see `conftest.py`. The second takes longest, and has one of two to itself.
 @pytest.mark.parametrize("file", ["on_device.py", "notebooks_on_device.py", "sweeps_on_device.py"])
 def test_on_the_simulated_device(file: str) -> None:
     """It compiles with the pinned torch, and all tests of a file pass on it."""

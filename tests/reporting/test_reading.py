@@ -55,6 +55,7 @@ def test_fedgats_hooks_lead_to_its_messages():
     """Each line of FedGAT's Algorithm 2 names the test that compares training by messages with training by edges."""
     page = reading.page("fedgat", paths.root() / "figures" / "fedgat").partition("Algorithm 2")[2]
     lines = [line for line in page.splitlines() if re.match(r"\| \d", line)][:5]
+    assert len(lines) == 5
     assert [line for line in lines if "test_training_by_messages_equals_training_by_edges" not in line] == []
 
 
@@ -65,6 +66,7 @@ def test_every_line_names_a_test_or_says_why_none(paper):
     lines = [line for line in reading.page(paper, folder).splitlines() if re.match(r"\| \d+ \|", line)]
     named = [cell for line in lines for cell in line.split(" | ")[3].split("; ")]
     links = [re.match(r"\[[^]]+\]\(([^)]+)\): `(test_\w+)`", cell) for cell in named]
+    assert lines and any(links)
     unnamed = [cell for cell, link in zip(named, links) if link is None]
     assert [cell for cell in unnamed if not re.match(r"(none|all tests of \[.*), since ", cell)] == []
     for link in filter(None, links):

@@ -73,6 +73,16 @@ def test_runs_of_a_graph_that_is_not_here_are_not_missing(store: Store, monkeypa
     assert (counted["missing"], counted["failed"], counted["not_at_hand"]) == (4, 1, 2)
 
 
+def test_a_small_graph_is_fetched_when_it_is_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on a graph that is downloaded at first use are missing, and so are those on subCora, a part of one."""
+    have(monkeypatch)
+    graphs = ["Cora", "subCora", "Reddit"]
+    counted = statuses.status(store, runs(seeds=1, dataset=graphs))
+    assert (counted["missing"], counted["not_at_hand"]) == (2, 1)
+    monkeypatch.setattr(sources, "ASK_ABOVE", 0)
+    assert statuses.status(store, runs(seeds=1, dataset=graphs))["not_at_hand"] == 3
+
+
 def test_only_missing_runs_ask_for_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """If all runs are done, no folder of raw graphs is looked at."""
     monkeypatch.setattr(sources, "locate", lambda source: pytest.fail("a folder was looked at"))

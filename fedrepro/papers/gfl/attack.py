@@ -53,7 +53,7 @@ def reconstruct(run: Run) -> dict[str, Any]:
     The victim is a leaf of a star. A curious centre is scored on the leaf that is closest to its guess.
 
     The option `party` is "server", or "client" for the centre. `neighbours` are those of the centre. `local_epochs` is
-    I and `updates` is T, so that T / I rounds are seen. `noise` is a standard deviation, of which V1 has 1.
+    I and `updates` is T, so that T / I rounds are seen. `noise` is its standard deviation, 1 for V1.
     """
     server = one_of("party", run.options["party"], PARTIES) == "server"
     x, weight, averages = _train_on_star(run)

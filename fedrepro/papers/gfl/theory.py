@@ -317,7 +317,8 @@ def rate(run: Run) -> dict[str, Any]:
 
     F is the clients' mean loss. Next to the mean are the theorem's `first_term`, `2 (F(W^0) - lowest F) / (eta T)`, and
     its `condition`, `13 I eta^2 rho_f^2`, which must be below 1. The option `updates` is T,
-    `local_epochs` is I, and `lr` 0 means sqrt(N/T). `error` is added to each h_j. `ascend` takes the printed sign.
+    `local_epochs` is I, and `lr` 0 means sqrt(N/T). `batch` is the size of a batch, `error` is added to each h_j, and
+    `ascend` takes the printed sign.
     """
     options = run.options
     updates, local = int(options["updates"]), int(options["local_epochs"])

@@ -136,6 +136,27 @@ def test_methods_and_notebooks_end_in_time(clock: Clock, monkeypatch: pytest.Mon
     assert held and told.startswith("3 of 3 notebooks run") and "did not suffice for 1 others" in told
 
 
+def test_a_difference_is_told_without_a_second_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method whose second run on the GPU came too late is still compared with the CPU, and counts if it differs."""
+    late = {"status": "not measured", "error": "the time was over"}
+
+    def computed(*scores: float) -> tuple[str, bool]:
+        passes = iter(scores)
+
+        def records_of(runs: list[Run], *given: object) -> dict[str, Any]:
+            if (score := next(passes, None)) is None:
+                return {run.key: late for run in runs}
+            result = {"result": {"before": {"last": {"test": score}}, "series": {}}}
+            return {run.key: records.record(run, "cpu", records.batch_of([run], 1.0), result) for run in runs}
+
+        monkeypatch.setattr(gpu, "_computed", records_of)
+        return gpu._methods(True, 1.0)
+
+    for second, held in ((0.5, True), (0.9, False)):
+        text, well = computed(0.5, second)
+        assert well is held and "| not measured |" in text and ("| differs |" in text) is not held
+
+
 def test_nothing_is_downloaded(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only stored results of graphs whose files are here are computed again; subCora is cut from Cora."""
     monkeypatch.setattr(gpu.paths, "raw_folders", lambda: [tmp_path / "raw"])

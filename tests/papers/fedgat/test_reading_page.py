@@ -23,6 +23,6 @@ def test_five_files_explain_algorithm_1_training_and_table_1() -> None:
     sentence = re.search(r"Five files explain Algorithm 1[^:]*: ([^.]*)\.", page)
     assert len(boxes) == 4 and sentence
     named = re.findall(r"`([a-z/]+)`", sentence[1])
-    assert files == {name if name == "engine/method" else f"papers/fedgat/{name}" for name in named} and len(files) <= 5
+    assert files == {name if name == "engine/method" else f"papers/fedgat/{name}" for name in named} and len(files) == 5
     folders = {name.removeprefix("papers/").partition("/")[0] for name in files}
     assert folders == {"fedgat", "engine"}  # the paper's folder with its `exhibits`, and the engine's

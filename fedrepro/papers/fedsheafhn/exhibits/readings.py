@@ -26,7 +26,7 @@ LINEAGE_RUNS = 3  # runs behind each mean in `elsewhere.csv`
 def printed_elsewhere(datasets: list[str]) -> pd.DataFrame:
     """Return the numbers that another work prints for cells of Table 1, on some graphs and for the methods at hand.
 
-    Its text does not say whether its three runs redraw split and partition.
+    It is not known whether its three runs redraw split and partition.
     """
     frame = exhibits.published(PAPER, "elsewhere.csv")
     frame = frame[frame["dataset"].isin(datasets) & frame["method"].isin(LINEAGE) & frame["clients"].isin(["10", "20"])]

@@ -75,7 +75,9 @@ def new_clients(run: Run) -> dict[str, Any]:
 
 
 def join(method: FedSheafHN, state: State, new: Federation) -> Weights:
-    """Return the weights `[clients, ...]` of new clients: generated backbones, and heads trained by themselves.
+    """Return the weights `[clients, ...]` of new clients: generated backbones, and each client's own head.
+
+    A head comes from the client's training by itself.
 
     Args:
         method: the trained method.

@@ -165,7 +165,9 @@ def counting(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def colluding(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds of the counts in G.1's condition, with all but one as client 1 or one (FS-I5-graphs).
+    """Return means over seeds of the counts in G.1's condition (FS-I5-graphs).
+
+    Client 1 is all clients but one together, or a single client.
 
     The columns `sums` and `derivatives` hold equations over unknowns with Table 5's g and d_s: c |V~_1| of Eq. 47, and
     c |theta_s| |V~_1| of Eq. 48, over m d_s. The text's condition is that this is below one.

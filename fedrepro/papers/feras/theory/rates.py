@@ -7,7 +7,7 @@ have led to these statements:
                   spectral radius of layer 1 bounds eta (the corrected condition). Under Lemma 4.2's two conditions as
                   printed it does not, since they leave out this radius. Each q leads to another point.
     Remark        The bound K (1 - eta lambda / 2)^T is printed for every iteration T. It fails between averages, also
-                  under the corrected condition. A host leaves the fixed point there towards that of its steps.
+                  under the corrected condition. There a host leaves it towards the fixed point of its own steps.
 """
 
 from __future__ import annotations

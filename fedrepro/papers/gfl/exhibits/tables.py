@@ -108,7 +108,7 @@ def with_new_graphs(
     return printed.assign(anew=scores, anew_own=[key in known for key in keys])
 
 
-def published_beside(frame: pd.DataFrame, exhibit: str, reading: str) -> pd.DataFrame:
+def compare_with_published(frame: pd.DataFrame, exhibit: str, reading: str) -> pd.DataFrame:
     """Compare one reading with the published numbers."""
     paper = with_new_graphs(published("gfl").query("exhibit == @exhibit"), lambda _: frame)
     return compare.judge_table(main_reading(frame, exhibit, reading), paper, on=KEY, value="percent")
