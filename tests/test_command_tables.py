@@ -86,6 +86,7 @@ def test_status_and_show_print_csv(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_status_says_what_is_not_at_hand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs without their graph's files have a column, and a line below says what it means; else there is no line."""
+    monkeypatch.setenv("COLUMNS", "200")  # so that no title takes a second line
     monkeypatch.setattr("fedrepro.data.sources.ASK_ABOVE", 0)  # megabytes: no graph is downloaded unasked
     for folder in (None, Path()):
         monkeypatch.setattr("fedrepro.data.sources.locate", lambda source, folder=folder: folder)
