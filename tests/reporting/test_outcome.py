@@ -84,7 +84,7 @@ def test_tables_are_told_in_sentences() -> None:
         "The paper prints 10 distinct numbers in Table 1; 8 could be tested.",
         "Among the others, 1 was not measured here and 1 is of another protocol or row.",
         "Among the tested numbers, 1 agrees, 4 are compatible, 1 differs a little and 2 differ.",
-        "Among those of a perfect copy, with the same runs and spreads, one would expect that 1 agrees, 6 are"
+        "For a perfect copy, with the same runs and spreads, one would expect that 1 agrees, 6 are"
         " compatible and 1 differs a little.",
         "Our number is equal to the printed one in the median, and 75% of the tested numbers lie within two points of"
         " the printed ones.",
@@ -109,7 +109,7 @@ def test_the_verdict_has_four_items() -> None:
     """How much replicates, of which rows, what becomes of claim and lead, and what explains the rest."""
     assert outcome.main_findings(KNOWN) == [
         "**Most numbers replicate.** 5 of 8 tested numbers agree or are compatible."
-        " Among those of a perfect copy, 7 would.",
+        " Of a perfect copy's numbers, 7 would.",
         "Among the numbers of the paper's method and its variants, 2 of 2 fit, and ours is 0.3 points above the printed"
         " one in the median; among those of other rows, 3 of 6 fit, and ours is 1.2 points below the printed one in"
         " the median.",
