@@ -242,9 +242,9 @@ def status_(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Count per exhibit the runs that are done, stale, failed, missing, or without their graph at hand.
+    """Count the runs of each exhibit that are done, stale or missing.
 
-    The table also has the time that the missing ones will take. With NAME it says why runs are stale.
+    It also counts those that failed or lack their graph, and tells the time left. With NAME it says why runs are stale.
     """
     rows = state.rows(_faulty(Index()), profile, names or ())
     if not paths.CHECKOUT:
@@ -285,7 +285,7 @@ def compare_(
     dataset: Annotated[str, typer.Option(help="one graph", autocompletion=_graphs)] = "",
     as_csv: AsCsv = False,
 ) -> None:
-    """Compare the printed numbers of an exhibit with ours, in one word each."""
+    """Compare an exhibit's printed numbers with ours, a word for each."""
     (terminal.csv if as_csv else listing.compared)(cells.compared(exhibit, dataset))
 
 

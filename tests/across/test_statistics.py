@@ -249,7 +249,7 @@ def test_the_short_answer_counts_columns_and_flips_with_the_data(tmp_path: Path)
     text = page.write(tmp_path, ["a statement"], short)
     assert text.index("FedGAT in 2 of 2") < text.index("<details>") < text.index("- a statement")
     assert "Tables write `Cora metis 10` for Cora, METIS, 10 clients." in text
-    assert "Of methods that send equally many bytes, the one of highest mean accuracy is said to send least." in text
+    assert "Among methods that send equally many bytes, the one of highest mean accuracy is said to send least." in text
 
 
 def test_of_equal_bytes_the_better_method_sends_least() -> None:
