@@ -170,13 +170,10 @@ def _row(run: Run, cpu: dict[str, Any], once: dict[str, Any], twice: dict[str, A
         return row | {"against the CPU": bad["status"], "a second time": "", "where": bad["error"]}
     there = verification.Finding(cpu, once)
     row |= {"against the CPU": there.verdict, "a second time": twice["status"]}
-    row |= {
-        "largest difference": f"{there.difference:.2g}",
-        "where": there.field,
-        "s on the CPU": round(cpu["seconds"], 2),
-    }
+    row |= {"largest difference": f"{there.difference:.2g}", "where": there.field}
+    row |= {"s on the CPU": round(cpu["seconds"], 2)}
     if twice["status"] != "ok":
-        return row
+        return row | {"where": f"{there.field or 'equal'}; the second time: {twice['error']}"}
     again = verification.Finding(once, twice)
     return row | {"a second time": again.verdict, "s on the GPU": round(twice["seconds"], 2)}
 

@@ -155,6 +155,10 @@ def test_a_difference_is_told_without_a_second_time(clock: Clock, monkeypatch: p
     for second, held in ((0.5, True), (0.9, False)):
         text, well = computed(0.5, second)
         assert well is held and "| not measured |" in text and ("| differs |" in text) is not held
+        assert "the second time: the time was over" in text
+    late |= {"status": "failed", "error": "a device was lost"}
+    text, well = computed(0.5, 0.5)
+    assert not well and "the second time: a device was lost" in text
 
 
 def test_nothing_is_downloaded(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
