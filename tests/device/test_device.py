@@ -10,8 +10,10 @@ import pytest
 from device import simulated
 
 
-# Processes of xdist run them side by side, see `conftest.py`. The first two together take as long as the third.
-@pytest.mark.parametrize("file", ["on_device.py", "sweeps_on_device.py", "notebooks_on_device.py"])
+# Two processes of xdist run them side by side, see `conftest.py`. The first two together take as long as the others.
+@pytest.mark.parametrize(
+    "file", ["on_device.py", "report_on_device.py", "sweeps_on_device.py", "notebooks_on_device.py"]
+)
 def test_on_the_simulated_device(file: str) -> None:
     """It compiles with the pinned torch, and all tests of a file pass on it."""
     if told := simulated.obstacle():

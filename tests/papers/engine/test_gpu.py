@@ -117,6 +117,18 @@ def test_a_section_ends_in_time(
     assert lines == {gpu._speed: 2 + 5 * begun // 2, gpu._memory: 2 + begun - 1}.get(section, 0)
 
 
+def test_hours_are_told_of_what_was_timed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate ends between two pairs, each of which three short runs time, and says how many are left out."""
+    monkeypatch.setattr(gpu, "compute", lambda runs, device: clock.does(runs, [seconds_of(runs, device)]))
+    for short, until, pairs in ((False, 4.0, 2), (True, 100.0, 1)):
+        clock.seconds, clock.done = 0.0, []
+        text, held = gpu._hours(short, until)
+        rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+        assert held and len(rows) == pairs and len(clock.done) == 3 * pairs
+        assert (f"did not suffice for {gpu.PAIRS - pairs} other pairs" in text) is not short
+    assert "| Cora |" in rows[0], "the report tried in short takes a small graph"
+
+
 def test_methods_and_notebooks_end_in_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods that were not begun say so in their rows, and the notebooks take all that is left, however long."""
     clock.seconds = 100.0
