@@ -26,7 +26,7 @@ from fedrepro.errors import ArgumentError, DamagedError, FedreproError, did_you_
 from fedrepro.reporting import cells, exhibits, listing, notebook, state, terminal, working
 from fedrepro.reporting.budget import fill, rewrite, told
 from fedrepro.reporting.session import CHOICES, check_parameter
-from fedrepro.runs import executors, verification
+from fedrepro.runs import executors, references, verification
 from fedrepro.runs.index import Index
 from fedrepro.runs.merge import merge
 from fedrepro.runs.store import Store
@@ -159,12 +159,7 @@ def data_(
     if name:
         print("\n".join(f"{what}: {told}" for what, told in rows[one_of("data set", name, rows)].items()))
         return
-    shown = ("name", "here", "download_MB", "nodes", "undirected_edges", "features", "classes", "licence")
-    heads = ("name", "here", "MB", "nodes", "edges", "features", "classes", "licence")
-    words = {True: "yes", False: "no"}
-    lines = [[words[row[key]] if key == "here" else row[key] for key in shown] for row in rows.values()]
-    terminal.table(heads, lines, right=heads[2:7], whole=heads[:2])
-    print("\n`fedrepro data NAME` says where a graph is; `--fetch NAME` downloads it.")
+    listing.graphs(rows.values())
 
 
 @app.command("run")
@@ -333,11 +328,16 @@ def verify_(
     cheapest: Annotated[bool, typer.Option("--cheapest", help="begin with the runs that cost least")] = False,
     budget: Annotated[float | None, typer.Option(metavar="MIN", help="minutes; what does not fit is left out")] = None,
     device: Annotated[str, typer.Option(help="own (each record's), auto, cpu or cuda")] = "own",
+    reference: Annotated[bool, typer.Option("--references", help="before a change: what to compare with")] = False,
 ) -> int:
     """Recompute stored runs, stale ones first, and compare.
 
-    Each finding is stored as it comes, in `verify.jsonl` of the store.
+    Each finding is stored as it comes, in `verify.jsonl` of the store. Before a change of the engine, `--references`
+    computes short runs, which `--cheapest` recomputes after it.
     """
+    if reference:
+        require(number is None, "-n", "left out with --references, which computes all that are missing", number)
+        return listing.referenced(references.compute(_faulty(Store()), budget))
     require(number is None or number >= 1, "-n", "an integer >= 1", number)
     n = 5 if number is None and budget is None else number
     given: Any = {"seed": seed, "cheapest": cheapest, "budget": budget, "device": device}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrepro import registry
@@ -113,12 +113,29 @@ def record(stored: Record) -> None:
     print(terminal.shown(cells.recipe(stored)))
 
 
+def graphs(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print the data sets, as rows of `catalogue.rows`, and how to learn more of one."""
+    shown = ("name", "here", "download_MB", "nodes", "undirected_edges", "features", "classes", "licence")
+    heads = ("name", "here", "MB", "nodes", "edges", "features", "classes", "licence")
+    words = {True: "yes", False: "no"}
+    lines = [[words[row[key]] if key == "here" else row[key] for key in shown] for row in rows]
+    terminal.table(heads, lines, right=heads[2:7], whole=heads[:2])
+    print("\n`fedrepro data NAME` says where a graph is; `--fetch NAME` downloads it.")
+
+
 def announce(runs: int, seconds: float) -> None:
     """Say what `verify` is going to cost before it begins."""
     told = f"{runs} run{'s' if runs > 1 else ''} to compute again, with those beside them"
     cost = f"when they were stored they took {state.clock(seconds)}, one after the other"
     hint = "--budget MIN ends earlier, --cheapest begins with those that cost least"
     print(f"fedrepro: {told}; {cost}; {hint}", file=sys.stderr, flush=True)
+
+
+def referenced(computed: tuple[int, int]) -> int:
+    """Print what `references.compute` gives; return 1 if a reference run is still missing, else 0."""
+    done, left = computed
+    print(f"{done} reference run{'' if done == 1 else 's'} computed, {left} missing")
+    return int(left > 0)
 
 
 def verified(frame: DataFrame) -> int:

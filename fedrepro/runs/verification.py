@@ -29,16 +29,19 @@ if TYPE_CHECKING:
 VERIFIED = "verify.jsonl"
 DEVICES = ("own", "auto", "cpu", "cuda")
 SEVERAL = 3
+REFERENCE = "reference"  # the field `paper` of a reference run, so that it is the run of no exhibit
 
 
 def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:
     """Return the finished records whose code has changed since and which no verification has cleared.
 
-    A record is cleared if, with the code as it is now, runs of its task, method and data set that other code had
-    computed were recomputed, all of them agreed, and at least one was of its model. If those of its model agree only
-    as far as rounding moves the method, `SEVERAL` must, or all that there are. A difference that was found under other
+    A record is cleared if, with the code as it is now, runs of its task, method, data set and model that its own code
+    had computed were recomputed, and all of them agreed. If they agree only as far as rounding moves the method,
+    `SEVERAL` must, or all that there are. A record is cleared, too, if a verification had cleared it under the code of
+    the recomputed runs. So what was stale before a change is stale after it. A difference that was found under other
     tolerances is to be judged again. Other options need not be the same, since the tests of a method cover the code
-    that only they reach. If several older codes computed records, they are not told apart.
+    that only they reach. A reference run (`fedrepro.runs.references`) is short, so that it counts only if it is the
+    same to the last bit.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -48,30 +51,47 @@ def _judge(store: Store) -> Callable[[Record], bool]:
     """Return the function that tells whether a finished record still holds."""
     family_of, stored, computed = _families(store)
 
-    def was(finding: Record) -> str:
-        """Return which code had computed the result of an older finding, which does not say; none if not known."""
+    def was(finding: Record) -> Sequence[str]:
+        """Return the codes whose results a finding speaks of; an older finding does not say it."""
         when, code = computed.get(finding["result"]["verified"], ("", ""))
-        return code if when <= finding["when"] else ""
+        codes: Sequence[str] = finding["result"].get("was", [code] if when <= finding["when"] else [])
+        return codes
 
     kept: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for record in findings(store):
         result = record["result"]
-        if result["verdict"] != "differs" or result.get("tolerances") == tolerances.version(result["cell"][1]):
-            kept[(*result["cell"], record["fingerprint"])].append({"was": was(record), **result})
+        judged_again = {
+            "close": record["run"]["paper"] == REFERENCE,
+            "differs": result.get("tolerances") != tolerances.version(result["cell"][1]),
+        }
+        if not judged_again.get(result["verdict"], False):
+            kept[(*result["cell"], record["fingerprint"])].append({**result, "was": was(record)})
+
+    def cleared(kin: tuple[str, ...], code: str) -> Iterator[str]:
+        """Yield the older codes whose results of a family were recomputed with `code` and agreed."""
+        recomputed = kept.get((*kin[:3], code), ())
+        said: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for finding in recomputed:
+            for older in finding["was"] if family_of.get(finding["verified"]) == kin else ():
+                said[older].append(finding)
+        if all(finding["verdict"] in ("identical", "close") for finding in recomputed):
+            yield from (older for older in said if _cleared(said[older], stored[kin]))
+
+    @cache
+    def valid(kin: tuple[str, ...], code: str) -> set[str]:
+        """Return the codes whose results of a family hold if `code` is the code as it is now."""
+        codes, open_ = {code}, [code]
+        while open_:
+            older = set(cleared(kin, open_.pop())) - codes
+            codes |= older
+            open_ += older
+        return codes
+
     now = cache(provenance.current)
 
     def holds(record: Record) -> bool:
-        cell = cell_of(record)
-        code = now(*cell)
-        if not code:
-            return is_finding(record)
-        if record["fingerprint"] == code:
-            return True
-        recomputed, family = kept.get((*cell, code), ()), _family(record)
-        agree = all(one["verdict"] in ("identical", "close") for one in recomputed)
-        # A result of today's own code, recomputed elsewhere, says nothing of older code.
-        said = [one for one in recomputed if one["was"] != code and family_of.get(one["verified"]) == family]
-        return agree and _cleared(said, stored[family])
+        code = now(*cell_of(record))
+        return record["fingerprint"] in valid(family(record), code) if code else is_finding(record)
 
     return holds
 
@@ -82,12 +102,12 @@ def _families(
 ) -> tuple[dict[str, tuple[str, ...]], Counter[tuple[str, ...]], dict[str, tuple[str, str]]]:
     """Return the family of each result by its key, how many results each has, and time and code of each result."""
     results = [record for record in store if not is_finding(record)]
-    of_key = {record["key"]: _family(record) for record in results}
+    of_key = {record["key"]: family(record) for record in results}
     computed = {record["key"]: (record["when"], record["fingerprint"]) for record in results}
     return of_key, Counter(of_key.values()), computed
 
 
-def _family(record: Record) -> tuple[str, ...]:
+def family(record: Record) -> tuple[str, ...]:
     """Return what a record must have in common with a recomputed one that clears it: its cell and its model."""
     return (*cell_of(record), str(record["run"].get("options", {}).get("model", "")))
 
@@ -154,9 +174,9 @@ def verify(
     store.refresh()
     chosen, old = _sample(store, n, seed, cheapest)
     wanted = {record["key"]: record for record in chosen}
-    cost = {tuple(run.key for run in _beside(record)): _cost(record) for record in chosen}
+    costs = {tuple(run.key for run in _beside(record)): cost(record) for record in chosen}
     if chosen:
-        before(len(chosen), sum(cost.values()))
+        before(len(chosen), sum(costs.values()))
     findings: dict[str, Finding] = {}
 
     def keep(records: list[Record]) -> None:
@@ -169,7 +189,7 @@ def verify(
     deadline = math.inf if budget is None else time.monotonic() + 60 * budget
 
     def in_time(runs: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
-        return (runs if time.monotonic() + cost[tuple(run.key for run in runs)] < deadline else (), ())
+        return (runs if time.monotonic() + costs[tuple(run.key for run in runs)] < deadline else (), ())
 
     for place, group in _places(store, chosen, device).items():
         these = list({tuple(run.key for run in runs): runs for runs in map(_beside, group)}.values())
@@ -209,13 +229,13 @@ def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[lis
     records = sorted(filter(can_repeat, store), key=lambda record: str(record["key"]))
     random.Random(seed).shuffle(records)
     if cheapest:
-        records.sort(key=_cost)
+        records.sort(key=cost)
     turn: Counter[tuple[str, ...]] = Counter()
 
     def place(record: Record) -> float:
         """Return the turn of a stale record: one of each method, data set and model comes before a second."""
-        turn[_family(record)] += record["key"] in old
-        return turn[_family(record)] if record["key"] in old else math.inf
+        turn[family(record)] += record["key"] in old
+        return turn[family(record)] if record["key"] in old else math.inf
 
     return sorted(records, key=place)[:n], old  # a stable sort, so that the cheapest cells stay first
 
@@ -230,7 +250,7 @@ def can_repeat(record: Record) -> bool:
     return (known or run.task == "check") and run.task != "bench" and run.key == str(record["key"])
 
 
-def _cost(record: Record) -> float:
+def cost(record: Record) -> float:
     """Return the seconds of a record and of the runs that were computed with it."""
     return float(record["seconds"]) * len(record["batch"]["seeds"])
 
@@ -287,7 +307,7 @@ class Finding:
         }
         result = {
             "verified": self.old["key"],
-            "was": self.old["fingerprint"],
+            "was": [self.old["fingerprint"]],
             "cell": list(cell_of(self.old)),
             "verdict": self.verdict,
             "tolerances": tolerances.version(self.old["run"]["method"]),

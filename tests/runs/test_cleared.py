@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fake_tasks import fill, runs
 
-from fedrepro.runs import statuses, verification
+from fedrepro.runs import provenance, statuses, verification
 from fedrepro.runs.execute import execute
 from fedrepro.runs.index import Index
+from fedrepro.runs.lines import Record
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -86,3 +87,22 @@ def test_a_difference_clears_nothing(store: Store) -> None:
     frame = verification.verify(store, 3, workers=1)
     assert sorted(frame["verdict"]) == ["differs", "identical", "identical"] and frame["stale"].all()
     assert len(verification.stale(store)) == 3
+
+
+@pytest.mark.parametrize("verdict", ["identical", "differs"])
+def test_a_pass_clears_only_what_held_before_the_change(store: Store, verdict: str) -> None:
+    """Results of older code stay stale, unless a verification had compared that code with the one that was changed."""
+    each = [Run("check", "p", "quick", dataset="Cora", seed=seed) for seed in range(4)]
+    older, _ = fill(store, each[:2], fingerprint="older")
+    old, _ = fill(store, each[2:], fingerprint="old")
+    store.append("a", _finding(old, provenance.current("check", "quick", "Cora")))
+    assert [record["fingerprint"] for record in verification.stale(store)] == ["older", "older"]
+    store.append("a", _finding(older, "old", verdict))
+    assert len(verification.stale(store)) == {"identical": 0, "differs": 2}[verdict]
+
+
+def _finding(record: Record, fingerprint: str, verdict: str = "identical") -> Record:
+    """Return what a verification stores that recomputed a record with the code of a fingerprint."""
+    finding = verification.Finding(record, record | {"fingerprint": fingerprint})
+    finding.verdict = verdict
+    return finding.record()
