@@ -28,32 +28,6 @@ IDIOMS = re.compile(
 )
 # Names that say nothing of what they hold.
 EMPTY = {"found", "made", "each", "mine", "own", "place", "id"}
-# Parameters that keep such a name. Stored results carry a fingerprint of the code that computed them, and that of each
-# of these functions counts. Another name would make the results stale.
-KEPT = {
-    "fedrepro/across/attacker.py": {("rate", "found")},
-    "fedrepro/baselines/fedsage.py": {
-        ("_count", "made"),
-        ("mend", "made"),
-        ("_with_rows", "own"),
-        ("_summarize", "made"),
-    },
-    "fedrepro/baselines/neighgen.py": {
-        ("_cross", "mine"),
-        ("_dropped", "place"),
-        ("nearest", "made"),
-        ("least_distance", "made"),
-    },
-    "fedrepro/papers/fedgat/attack.py": {("recover", "own")},
-    "fedrepro/papers/fedgat/protocol.py": {
-        ("message_parts", "own"),
-        ("matrix_messages", "own"),
-        ("_matrix_parts", "own"),
-        ("vector_message", "own"),
-    },
-    "fedrepro/papers/fedsheafhn/theory/generalization.py": {("bound", "own"), ("largest_gap", "own")},
-    "fedrepro/reporting/checks.py": {("row", "id"), ("control", "id")},
-}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # A decimal or a percentage; not a version, a section ("4.2"), an ID or part of a name.
@@ -140,20 +114,8 @@ def test_no_idioms(path: Path) -> None:
 @pytest.mark.parametrize("path", [*MODULES, *TESTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_say_what_they_hold(path: Path) -> None:
     """A variable that lives over more than three lines has a name that says what it holds."""
-    kept = KEPT.get(path.relative_to(ROOT).as_posix(), set())
-    empty = [*empty_names(ast.parse(path.read_text(encoding="utf-8")))]
-    assert [
-        f"{name} in {function}, line {line}" for function, name, line in empty if (function, name) not in kept
-    ] == []
-
-
-def test_kept_names_exist() -> None:
-    """Each parameter that keeps its name is one, so that the list holds no entry too many."""
-    for file, kept in KEPT.items():
-        tree = ast.parse((ROOT / file).read_text())
-        functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[0])]
-        parameters = {(node.name, arg.arg) for node in functions for arg in ast.walk(node) if isinstance(arg, ast.arg)}
-        assert kept <= parameters & {(function, name) for function, name, _ in empty_names(tree)}
+    empty = empty_names(ast.parse(path.read_text(encoding="utf-8")))
+    assert [f"{name} in {function}, line {line}" for function, name, line in empty] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -104,19 +104,19 @@ def guess(seen: dict[str, Tensor], victim: Victim, *draw: int) -> Guess:
     return Guess(vectors, rows is not None, pairs, labels)
 
 
-def rate(found: Guess, victim: Victim) -> dict[str, float]:
+def rate(guesses: Guess, victim: Victim) -> dict[str, float]:
     """Return the mean cosine, the area under the curve and the share of right labels of a guess.
 
     A node without features, such as a tenth of Chameleon's, has no cosine and does not count.
     """
     upper = torch.triu(torch.ones_like(victim.a, dtype=torch.bool), 1)
-    scores = np.zeros(int(upper.sum())) if found.pairs is None else found.pairs[upper].double().numpy()
+    scores = np.zeros(int(upper.sum())) if guesses.pairs is None else guesses.pairs[upper].double().numpy()
     cosine = torch.zeros(len(victim.x))
-    if found.vectors is not None and found.assigned:
-        cosine = F.cosine_similarity(found.vectors, victim.x).abs()
-    elif found.vectors is not None:
-        cosine = (F.normalize(victim.x) @ F.normalize(found.vectors).T).abs().max(1).values
-    right = (found.labels == victim.y)[victim.train].float()
+    if guesses.vectors is not None and guesses.assigned:
+        cosine = F.cosine_similarity(guesses.vectors, victim.x).abs()
+    elif guesses.vectors is not None:
+        cosine = (F.normalize(victim.x) @ F.normalize(guesses.vectors).T).abs().max(1).values
+    right = (guesses.labels == victim.y)[victim.train].float()
     edges = auc(scores, victim.a[upper].numpy() > 0)
     return {"features": float(cosine[victim.x.any(1)].mean()), "edges": edges, "labels": float(right.mean())}
 

@@ -113,21 +113,21 @@ class Mending(Method):
     def generator(self) -> NeighGen:
         """Return the generator with this method's options."""
         return NeighGen(
-            self.generator_epochs,
-            self.generator_lr,
-            self.generator_weight_decay,
-            self.generator_dropout,
-            self.hidden_share,
-            self.most,
-            self.encoder_hidden,
-            self.latent,
-            self.generator_hidden,
-            self.generator_width,
-            self.scheme,
-            self.count == "true",
-            self.cross,
-            self.row_sum,
-            self.scaled,
+            epochs=self.generator_epochs,
+            lr=self.generator_lr,
+            weight_decay=self.generator_weight_decay,
+            dropout=self.generator_dropout,
+            hidden_share=self.hidden_share,
+            most=self.most,
+            encoder=self.encoder_hidden,
+            latent=self.latent,
+            hidden=self.generator_hidden,
+            width=self.generator_width,
+            scheme=self.scheme,
+            true_count=self.count == "true",
+            cross=self.cross,
+            row_sum=self.row_sum,
+            scaled=self.scaled,
         )
 
     def start(self, fed: Federation) -> tuple[Federation, State]:
@@ -163,7 +163,7 @@ class Mending(Method):
         weights, losses = self.generator.train(view, [held[j] for j in same_run if j != client], fed.classes)
         return Generated(*self.generator.generate(weights, view), losses)
 
-    def _count(self, fed: Federation, held: list[ClientView], made: list[Generated]) -> None:
+    def _count(self, fed: Federation, held: list[ClientView], generated: list[Generated]) -> None:
         """Count the messages that a deployment would need, since the public codes read other clients' features.
 
         In each epoch a client sends its latent rows at training nodes and its fGen to every other client, which sends
@@ -173,7 +173,7 @@ class Mending(Method):
         sizes += [self.generator_width * self.most * fed.features]
         biases = self.generator_hidden + self.generator_width + self.most * fed.features
         generator, up, down = sum(sizes) + biases, np.zeros(fed.runs), np.zeros(fed.runs)
-        for client, (view, new) in enumerate(zip(held, made)):
+        for client, (view, new) in enumerate(zip(held, generated)):
             rows, run = int(view.train.sum()) * self.latent, int(fed.run[client])
             up[run] += self.generator_epochs * new.losses.others * (generator + rows)
             # In FedStruct's scheme the encoder learns from L_f(j) too.
@@ -197,11 +197,11 @@ class FedSageSGD(Mending, FedSGD):
     average: str = "train"
 
 
-def mend(fed: Federation, made: Sequence[Generated], most: int) -> Federation:
+def mend(fed: Federation, generated: Sequence[Generated], most: int) -> Federation:
     """Return the same clients with their new nodes at `ring` 1, joined to their hosts in both directions."""
     graphs = []
     owner = fed.batch.batch[fed.batch.edge_index[1]]
-    for client, new in enumerate(made):
+    for client, new in enumerate(generated):
         first, last = int(fed.batch.ptr[client]), int(fed.batch.ptr[client + 1])
         rows = torch.arange(first, last, device=fed.device)
         added = torch.stack([len(rows) + torch.arange(len(new.host), device=fed.device), new.host])
@@ -217,20 +217,20 @@ def mend(fed: Federation, made: Sequence[Generated], most: int) -> Federation:
         graph.node_id = torch.cat([ids, total + ids[new.host] * most + rank])
         graphs.append(graph)
     batch = Batch.from_data_list(graphs)
-    x = _with_rows(fed.x, torch.cat([new.x for new in made]), batch.ring > 0)
+    x = _with_rows(fed.x, torch.cat([new.x for new in generated]), batch.ring > 0)
     return replace(fed, batch=batch, x=x, parent=None, _cache={})
 
 
-def _with_rows(own: Tensor | Sparse, new: Tensor, where: Tensor) -> Tensor | Sparse:
-    """Return the rows of `own`, and those of `new` at the indices `where`; sparse as long as few rows are new."""
+def _with_rows(existing: Tensor | Sparse, new: Tensor, where: Tensor) -> Tensor | Sparse:
+    """Return the rows of `existing`, and those of `new` at the indices `where`; sparse as long as few rows are new."""
     index = [(~where).nonzero().squeeze(1), where.nonzero().squeeze(1)]
     shape = (len(where), new.shape[1])
-    if isinstance(own, Sparse) and len(new) < SPARSE_BELOW * len(where):
-        row = [index[0][own.pattern.row], index[1].repeat_interleave(shape[1])]
-        col = [own.pattern.col, torch.arange(shape[1], device=new.device).repeat(len(new))]
-        return Sparse.of(torch.cat(row), torch.cat(col), torch.cat([own.value, new.flatten()]), shape)
+    if isinstance(existing, Sparse) and len(new) < SPARSE_BELOW * len(where):
+        row = [index[0][existing.pattern.row], index[1].repeat_interleave(shape[1])]
+        col = [existing.pattern.col, torch.arange(shape[1], device=new.device).repeat(len(new))]
+        return Sparse.of(torch.cat(row), torch.cat(col), torch.cat([existing.value, new.flatten()]), shape)
     x = new.new_zeros(shape)
-    x[index[0]], x[index[1]] = own.dense() if isinstance(own, Sparse) else own, new
+    x[index[0]], x[index[1]] = existing.dense() if isinstance(existing, Sparse) else existing, new
     return x
 
 
@@ -252,14 +252,14 @@ def add_true_neighbours(fed: Federation, hops: int = 1) -> Federation:
 
 
 def _summarize(
-    fed: Federation, held: Sequence[ClientView], made: Sequence[Generated], run: int, most: int
+    fed: Federation, held: Sequence[ClientView], generated: Sequence[Generated], run: int, most: int
 ) -> dict[str, float]:
     """Return facts about the generators of one run.
 
     `added` and `wanted` are the generated and the missing neighbours per node, at most `most` each. `generator_loss`
     and `cross_loss` are the last L_f and L_f(j), as means over the clients that have a generator.
     """
-    clients = [(view, new) for index, view, new in zip(fed.run.tolist(), held, made) if index == run]
+    clients = [(view, new) for index, view, new in zip(fed.run.tolist(), held, generated) if index == run]
     nodes = sum(len(view.x) for view, _ in clients)
     trained = [new.losses for view, new in clients if bool(view.train.any())]
     return {

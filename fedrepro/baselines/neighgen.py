@@ -61,7 +61,7 @@ class Losses(NamedTuple):
     others: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NeighGen:
     """The generator's sizes and how it trains.
 
@@ -191,7 +191,7 @@ class NeighGen:
         return local, own_loss, self._cross(generated, drawn_for, len(here), held, met, epoch) / scale
 
     def _cross(
-        self, mine: Tensor, at: Tensor, nodes: int, held: ClientView, met: list[OtherClient], epoch: int
+        self, generated: Tensor, at: Tensor, nodes: int, held: ClientView, met: list[OtherClient], epoch: int
     ) -> Tensor:
         """Return the sum of L_f(j) over other clients, not yet divided by the scale.
 
@@ -199,21 +199,21 @@ class NeighGen:
         sum_j |x - u_j|^2 = J |x|^2 - 2 x (sum_j u_j) + sum_j |u_j|^2.
 
         Args:
-            mine: generated rows `[rows, 1, features]`.
+            generated: neighbours that the client has generated, `[rows, 1, features]`.
             at: index `[rows]` of the training node whose neighbour each row is.
             nodes: number of training nodes, for which neighbourhoods are drawn.
             held: the client that generates.
             met: the other clients.
             epoch: the epoch, for the random draw.
         """
-        total, squares = torch.zeros_like(mine), mine.new_zeros(mine.shape[:2])
+        total, squares = torch.zeros_like(generated), generated.new_zeros(generated.shape[:2])
         for other in met:
             drawn = other.draw(nodes, self.most, held, epoch)[at]
-            chosen = drawn.gather(1, nearest(mine, other.held.x[drawn], other.squares[drawn]))
+            chosen = drawn.gather(1, nearest(generated, other.held.x[drawn], other.squares[drawn]))
             total += other.held.x[chosen]
             squares += other.squares[chosen]
-        distance = len(met) * mine.square().sum(-1) - 2 * (mine * total).sum(-1) + squares
-        return distance.sum() / mine.shape[-1]
+        distance = len(met) * generated.square().sum(-1) - 2 * (generated * total).sum(-1) + squares
+        return distance.sum() / generated.shape[-1]
 
     # -- the network --------------------------------------------------------------------------------------------------
 
@@ -287,15 +287,15 @@ class NeighGen:
         h = F.relu(mean @ neighbour + root + weights["classifier1.bias"])
         return mean @ (h @ second) + h @ second_root + weights["classifier2.bias"]
 
-    def _dropped(self, h: Tensor, keys: Tensor, place: str, epoch: int | None) -> Tensor:
-        """Apply dropout with one mask a key, place in the network and epoch.
+    def _dropped(self, h: Tensor, keys: Tensor, layer: str, epoch: int | None) -> Tensor:
+        """Apply dropout with one mask a key, layer and epoch.
 
         In training `features` takes the keys of the places in the client's whole graph whose numbers the nodes of the
         impaired graph have. They are not the nodes' own, but no two nodes share one.
         """
         if epoch is None or not self.dropout:
             return h
-        rows = random.row_keys(keys, "neighgen", place, epoch)
+        rows = random.row_keys(keys, "neighgen", layer, epoch)
         kept = random.keep(rows[:, None], torch.arange(h.shape[1], device=h.device), self.dropout)
         return h * kept.to(h.dtype) / (1 - self.dropout)
 
@@ -315,31 +315,31 @@ class NeighGen:
 
 
 @torch.no_grad()
-def nearest(made: Tensor, given: Tensor, squares: Tensor) -> Tensor:
+def nearest(generated: Tensor, given: Tensor, squares: Tensor) -> Tensor:
     """Return for each generated row the index of the nearest given row, `[nodes, rows]`.
 
     Args:
-        made: generated rows `[nodes, rows, features]`.
+        generated: `[nodes, rows, features]`.
         given: `[nodes, q, features]`.
         squares: squared lengths of the given rows `[nodes, q]`, infinite for a row that does not count.
     """
-    return (squares[:, None] - 2 * made @ given.transpose(1, 2)).argmin(-1)
+    return (squares[:, None] - 2 * generated @ given.transpose(1, 2)).argmin(-1)
 
 
-def least_distance(made: Tensor, on: Tensor, given: Tensor, filled: Tensor) -> Tensor:
+def least_distance(generated: Tensor, on: Tensor, given: Tensor, filled: Tensor) -> Tensor:
     """Return the sum of the mean squared distances of generated rows to their nearest given rows.
 
     Several generated rows may share a given row.
 
     Args:
-        made: generated rows `[nodes, q, features]`.
+        generated: `[nodes, q, features]`.
         on: the generated rows that count, `[nodes, q]` bool.
         given: `[nodes, q, features]`.
         filled: the given rows that exist, `[nodes, q]` bool.
     """
-    closest = nearest(made, given, given.square().sum(-1).masked_fill(~filled, torch.inf))
+    closest = nearest(generated, given, given.square().sum(-1).masked_fill(~filled, torch.inf))
     chosen = given.gather(1, closest[..., None].expand(-1, -1, given.shape[-1]))
-    distance = (made - chosen).square().mean(-1)
+    distance = (generated - chosen).square().mean(-1)
     return torch.where(on, distance, 0.0).sum()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -89,15 +90,16 @@ def average(fed: Graphs, weights: Mapping[str, Tensor], by: Tensor) -> dict[str,
     """Return the weighted mean over each run's clients, see `Federation.average`."""
     if fed.device.type == "cuda" and fed.runs > 1:
         return _average_in_products(fed, weights, by)
-    out = {name: w.new_empty(fed.runs, *w.shape[1:]) for name, w in weights.items()}
+    means: dict[str, list[Tensor]] = {name: [] for name in weights}
     for run in range(fed.runs):
         chosen = (fed.run == run) & (by > 0)
-        share = by.double() / by[chosen].sum()
-        parts = consecutive(chosen)
+        share, parts = by.double() / by[chosen].sum(), consecutive(chosen)
         for name, w in weights.items():
             sums = [share[part].to(w.dtype) @ w[part].flatten(1) for part in parts]
-            out[name][run] = sum(sums[1:], sums[0]).view(w.shape[1:]) if sums else torch.nan
-    return out
+            mean = sum(sums[1:], sums[0]) if sums else w.new_full((w[0].numel(),), torch.nan)
+            means[name].append(mean.view(w.shape[1:]))
+    # One run's mean needs no copy, which small graphs feel.
+    return {name: torch.stack(rows) if fed.runs > 1 else rows[0][None] for name, rows in means.items()}
 
 
 def _average_in_products(fed: Graphs, weights: Mapping[str, Tensor], by: Tensor) -> dict[str, Tensor]:
@@ -140,9 +142,11 @@ def normalize(x: Tensor | Sparse) -> Tensor | Sparse:
 
 def consecutive(chosen: Tensor) -> list[slice]:
     """Return the stretches of True in a mask as slices, since a sum over views copies nothing."""
-    edge = torch.diff(chosen.int(), prepend=chosen.new_zeros(1).int(), append=chosen.new_zeros(1).int()).cpu()
-    starts, stops = (edge == 1).nonzero().squeeze(1), (edge == -1).nonzero().squeeze(1)
-    return [slice(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    on = chosen.cpu()
+    if bool(on.all()):
+        return [slice(0, len(on))]
+    edge = np.diff(on.numpy().astype(np.int8), prepend=0, append=0).nonzero()[0]
+    return [slice(start, stop) for start, stop in edge.reshape(-1, 2).tolist()]
 
 
 def _with_self_loops(fed: Graphs) -> tuple[Tensor, Tensor]:

@@ -86,9 +86,10 @@ class History:
 
     def add(self, view: str, fed: Federation, logits: Tensor) -> None:
         """Append one round's scores. A run has diverged if its validation loss is not finite."""
-        scores, rows = score(fed, logits), {mask: fed.rows(mask)[0] for mask in MASKS}
-        getattr(self, view).add(scores, runs_of(fed), {mask: logits[at] for mask, at in rows.items()})
-        self.nodes = self.nodes or {mask: _scored(fed, at) for mask, at in rows.items()}
+        kept = _by_split(fed, logits)
+        scores = _score(fed, kept)
+        getattr(self, view).add(scores, runs_of(fed), kept)
+        self.nodes = self.nodes or {mask: _scored(fed, _asked(fed, mask).rows) for mask in MASKS}
         for number in np.flatnonzero(~np.isfinite(scores["val_loss"]) & ~np.isnan(scores["val"])):
             self.diverged.setdefault(int(number), len(self.loss))
 
@@ -225,54 +226,75 @@ def score(fed: Federation, logits: Tensor) -> dict[str, np.ndarray]:
         The entries of `Scores`, `[runs]` each, and "each", every client's test score `[clients]`, NaN without test
         nodes.
     """
+    return _score(fed, _by_split(fed, logits))
+
+
+def _by_split(fed: Federation, logits: Tensor) -> dict[str, Tensor]:
+    """Return the logits of the scored nodes, `{split: [nodes, classes]}`."""
+    return {mask: logits[_asked(fed, mask).rows] for mask in MASKS}
+
+
+def _score(fed: Federation, logits: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Score the logits of each split's nodes, see `score`."""
     out: dict[str, np.ndarray] = {}
     runs = runs_of(fed)
     asked = {mask: _asked(fed, mask) for mask in MASKS}
     columns = {}
-    for mask, (rows, _, y) in asked.items():
-        at = logits[rows]
-        columns[mask] = [*_points(at, y), layers.node_losses(at, y).double()] if mask == "val" else _points(at, y)
+    for mask, split in asked.items():
+        losses = [layers.node_losses(logits[mask], split.label).double()] if mask == "val" else []
+        columns[mask] = [*_points(logits[mask], split.label), *losses]
     # One copy for all, since each makes a GPU wait.
     told = torch.cat([column for mask in MASKS for column in columns[mask]]).cpu().numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         start = 0
-        for mask, (rows, client, _) in asked.items():
-            end = start + len(columns[mask]) * len(rows)
-            won, possible, *loss = told[start:end].reshape(len(columns[mask]), len(rows))
+        for mask, split in asked.items():
+            end = start + len(columns[mask]) * len(split.rows)
+            won, *others = told[start:end].reshape(len(columns[mask]), len(split.rows))
             start = end
-            won, possible = np.bincount(client, won, fed.clients), np.bincount(client, possible, fed.clients)
-            count = np.bincount(client, minlength=fed.clients)
-            has = count > 0
+            won = np.bincount(split.client, won, fed.clients)
+            several = split.label.dim() == 2
+            possible = np.bincount(split.client, others.pop(0), fed.clients) if several else split.counts
+            has = split.counts > 0
             of_client = np.where(has, won / np.maximum(possible, 1), np.nan)
             out[mask] = np.bincount(runs, won, fed.runs) / np.bincount(runs, possible, fed.runs)
             total = np.bincount(runs[has], of_client[has], fed.runs)
             out[f"{mask}_clients"] = total / np.bincount(runs[has], minlength=fed.runs)
-            if loss:
-                out["val_loss"] = np.bincount(runs[client], loss[0], fed.runs) / np.bincount(runs, count, fed.runs)
+            if others:
+                loss = np.bincount(runs[split.client], others[0], fed.runs)
+                out["val_loss"] = loss / np.bincount(runs, split.counts, fed.runs)
     out["each"] = of_client
     return out
 
 
-def _asked(fed: Federation, mask: str) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Return the nodes that are scored, the client of each on the host, and their labels."""
+class _Asked(NamedTuple):
+    """The scored nodes of a split: rows, the client of each and their number by client on the host, and labels."""
 
-    def asked() -> tuple[Tensor, np.ndarray, Tensor]:
+    rows: Tensor
+    client: np.ndarray
+    counts: np.ndarray
+    label: Tensor
+
+
+def _asked(fed: Federation, mask: str) -> _Asked:
+    """Return the nodes of a split that are scored."""
+
+    def asked() -> _Asked:
         rows = fed.rows(mask)[0]
-        return rows, fed.batch.batch[rows].cpu().numpy(), fed.batch.y[rows]
+        client = fed.batch.batch[rows].cpu().numpy()
+        return _Asked(rows, client, np.bincount(client, minlength=fed.clients), fed.batch.y[rows])
 
-    found: tuple[Tensor, np.ndarray, Tensor] = fed.cached(("scored", mask), asked)
-    return found
+    nodes: _Asked = fed.cached(("scored", mask), asked)
+    return nodes
 
 
 def _points(logits: Tensor, y: Tensor) -> list[Tensor]:
-    """Return numerator and denominator of the score of each node, `[rows]` each.
+    """Return the numerator of the score of each node, `[rows]`, and its denominator where that is not 1.
 
-    Accuracy adds 1 or 0 to the numerator and 1 to the denominator. With several labels, micro-averaged F1 adds twice
-    the true positives to both, and the false positives and false negatives to the denominator.
+    Accuracy adds 1 or 0 to the numerator. With several labels, micro-averaged F1 adds twice the true positives to both,
+    and the false positives and false negatives to the denominator.
     """
     if y.dim() == 1:
-        right = (logits.argmax(1) == y).double()
-        return [right, torch.ones_like(right)]
+        return [(logits.argmax(1) == y).double()]
     predicted, true = logits > 0, y > 0
     agreed = 2 * (predicted & true).sum(1).double()
     return [agreed, agreed + (predicted != true).sum(1)]

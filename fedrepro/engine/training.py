@@ -72,7 +72,6 @@ def train(
         evaluate: views to score each round, from "before" and "after" (see `History`).
         chunk: clients trained at a time. None chooses the number by the size of the weights. On a GPU it begins with
             as many clients as free memory may hold, and halves their number as long as memory ends in the first round.
-            A GAT cannot train a chunk of clients that have neither validation nor test nodes.
 
     Raises:
         ArgumentError: `rounds`, `evaluate` or `chunk` is not possible, or a run has no training node.

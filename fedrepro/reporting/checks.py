@@ -30,22 +30,22 @@ def worst_of(errors: Iterable[float]) -> float:
     return math.nan if any(map(math.isnan, given)) else max(given)
 
 
-def row(id: str, statement: str, measured: float, bound: float, holds: bool | None = None) -> Row:
+def row(check_id: str, statement: str, measured: float, bound: float, holds: bool | None = None) -> Row:
     """Return a check, which holds if the measured number is at most its bound, unless `holds` says otherwise.
 
     A number that is not finite was not measured, and its check fails.
     """
     passed = math.isfinite(measured) and (measured <= bound if holds is None else holds)
     return {
-        "id": id, "statement": statement, "measured": float(measured), "bound": float(bound),
+        "id": check_id, "statement": statement, "measured": float(measured), "bound": float(bound),
         "verdict": "holds" if passed else "fails",
     }  # fmt: skip
 
 
-def control(id: str, statement: str, measured: float, bound: float) -> Row:
+def control(check_id: str, statement: str, measured: float, bound: float) -> Row:
     """Return a negative control. The measured number must exceed the bound, or the check next to it shows nothing."""
     verdict = "fails, as it must" if measured > bound else "passes, as it must not"
-    return row(f"{id}-control", statement, measured, bound) | {"verdict": verdict}
+    return row(f"{check_id}-control", statement, measured, bound) | {"verdict": verdict}
 
 
 def limit(

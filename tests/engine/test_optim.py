@@ -83,8 +83,9 @@ def test_slices_that_do_not_take_part_are_frozen_bitwise(rule: Optimizer) -> Non
     rule.step(weights, draw(1), state)
 
     def bits(index: int) -> list[Tensor]:
-        kept = [*weights.values(), *state.steps.values(), *state.first.values(), *state.second.values()]
-        return [part[index].clone() for part in kept]
+        kept = [*weights.values(), *state.first.values(), *state.second.values()]
+        counts = [torch.tensor(count[index]) for count in state.steps.values()]
+        return [*counts, *(part[index].clone() for part in kept)]
 
     before = bits(2)
     moving = weights["a"][0].clone()

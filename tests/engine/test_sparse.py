@@ -147,6 +147,18 @@ def test_messages_are_summed_at_their_target() -> None:
     assert torch.equal(gradient, g[graph.target])
 
 
+@pytest.mark.parametrize("nodes", [0, 3])
+def test_no_edges_sum_to_nothing(nodes: int) -> None:
+    """Without edges every sum and every gradient is 0, with nodes and without."""
+    none = torch.zeros(0, dtype=torch.long)
+    graph, rows = Edges(none, none, nodes), torch.randn(nodes, 2, 4, dtype=F64, requires_grad=True)
+    messages = graph.at_source(rows) + graph.at_target(rows)
+    total = graph.sum(messages)
+    assert messages.shape == (0, 2, 4) and torch.equal(total, torch.zeros(nodes, 2, 4, dtype=F64))
+    (gradient,) = torch.autograd.grad(total.sum(), rows)
+    assert torch.equal(gradient, torch.zeros(nodes, 2, 4, dtype=F64))
+
+
 def test_largest_score_is_that_of_the_target() -> None:
     """`max` is the largest arriving score per head, negative ones too, and 0 where nothing arrives."""
     graph, _, _ = edges()

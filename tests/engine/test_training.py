@@ -137,6 +137,22 @@ def test_every_model_trains_as_in_the_loop(model: models.Model, sparse: bool) ->
     assert loop_gap(method, tasks, F64) < 1e-10
 
 
+@pytest.mark.parametrize("chunk", [1, 2])
+@pytest.mark.parametrize("model", NETWORKS.values(), ids=NETWORKS)
+def test_a_chunk_without_scored_nodes_trains_as_in_the_loop(model: models.Model, chunk: int) -> None:
+    """Two clients without validation and test nodes, one of them with training nodes; scores are those of one chunk."""
+    data, parts = task(10)
+    unscored = torch.cat(parts[4:6])
+    data.val_mask[unscored] = data.test_mask[unscored] = False
+    method = FedAvg(model=model, optimizer="sgd", lr=0.1, momentum=0.9, local_epochs=2)
+    assert loop_gap(method, [(data, parts)], F64, chunk) < 1e-10
+    fed = Federation.of(data, parts, 3, dtype=F64)
+    chunks, whole = (train(method, fed, 2, chunk=size).history for size in (chunk, None))
+    for view in ("before", "after"):
+        series, expected = (getattr(history, view).series(0) for history in (chunks, whole))
+        assert all(np.abs(np.subtract(series[name], expected[name])).max() < 1e-10 for name in expected)
+
+
 def test_the_masks_of_these_tests_drop_some_entries() -> None:
     """The oracle's dropout is no identity: about 0.6 of the entries are dropped, others in every step and client."""
     data, parts = task(3)

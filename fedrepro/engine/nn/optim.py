@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
 
 from fedrepro.engine.federation import Weights
 from fedrepro.errors import one_of, require
@@ -24,7 +24,7 @@ class OptimizerState:
     `first[name]` and `second[name]` have the weight's shape `[slices, ...]`. `steps[name]` is `[slices]`, on the CPU.
     """
 
-    steps: Weights
+    steps: dict[str, np.ndarray]
     first: Weights = field(default_factory=dict)
     second: Weights = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Optimizer:
 
     def init(self, weights: Mapping[str, Tensor]) -> OptimizerState:
         """Return zero moments for weights of these shapes."""
-        state = OptimizerState({name: torch.zeros(w.shape[0]) for name, w in weights.items()})
+        state = OptimizerState({name: np.zeros(w.shape[0]) for name, w in weights.items()})
         if self.name == "adam" or self.momentum:
             state.first = {name: torch.zeros_like(w, requires_grad=False) for name, w in weights.items()}
         if self.name == "adam":
@@ -82,36 +82,40 @@ class Optimizer:
         for name in grads:
             alike.setdefault(tuple(state.steps[name].tolist()), []).append(name)
         for counts, names in alike.items():
+            whole = slice(0, len(counts))
             for part, count in _segments(counts, active):
-                moments = [[held[n][part] for n in names] if held else [] for held in (state.first, state.second)]
-                self._move([weights[n].detach()[part] for n in names], [grads[n][part] for n in names], moments, count)
+                kinds = (weights, grads, state.first, state.second)
+                moved = [[w[n] if part == whole else w[n][part] for n in names] if w else [] for w in kinds]
+                self._move(moved[0], moved[1], moved[2], moved[3], count)
+        taken = 1 if active is None else active.numpy()
         for name in grads:
-            state.steps[name] += 1 if active is None else active.to(state.steps[name].dtype)
+            state.steps[name] += taken
 
-    def _move(self, weights: list[Tensor], grads: list[Tensor], moments: list[list[Tensor]], count: float) -> None:
-        first, second = moments
+    def _move(
+        self, weights: list[Tensor], grads: list[Tensor], first: list[Tensor], second: list[Tensor], count: float
+    ) -> None:
         if self.name == "adam":
             # The fused kernel of a CPU ignores strides and reads entries in the order of memory.
             grads = [
                 g if g.stride() == w.stride() else torch.empty_like(w).copy_(g)
                 for w, g in zip(weights, grads, strict=True)
             ]
-            steps = list(torch.full((len(weights),), count, device=weights[0].device).unbind())
-            adam(
+            # The kernel itself, since `torch.optim.adam.adam` takes twice as long to reach it, which small graphs feel.
+            step = torch.full((), count + 1, device=weights[0].device)
+            torch._fused_adam_(
                 weights,
                 grads,
                 first,
                 second,
                 [],
-                steps,
-                fused=True,
-                amsgrad=False,
-                maximize=False,
+                [step] * len(weights),
+                lr=self.lr,
                 beta1=0.9,
                 beta2=0.999,
-                lr=self.lr,
                 weight_decay=self.weight_decay,
                 eps=1e-8,
+                amsgrad=False,
+                maximize=False,
             )
             return
         for at, (weight, grad) in enumerate(zip(weights, grads, strict=True)):

@@ -259,8 +259,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        flat = grad.reshape(len(grad), -1)
-        total = ctx.pattern.sum_t(flat)
+        # The width is named, since -1 for it would be ambiguous without rows.
+        total = ctx.pattern.sum_t(grad.reshape(len(grad), math.prod(grad.shape[1:])))
         return total.reshape(-1, *grad.shape[1:]), None
 
 
@@ -314,9 +314,7 @@ class Edges:
 
     def sum(self, messages: Tensor) -> Tensor:
         """Sum the messages that arrive at each node, `[nodes, ...]` from `[edges, ...]`."""
-        flat = messages.reshape(len(messages), -1)
-        total: Tensor = _SumByTarget.apply(flat, self._by_target)  # type: ignore[no-untyped-call]
-        return total.reshape(-1, *messages.shape[1:])
+        return sum_groups(messages, self._by_target)
 
     def max(self, scores: Tensor) -> Tensor:
         """Return the largest score at each node, without gradient, `[nodes, heads]`; 0 if no edge arrives."""

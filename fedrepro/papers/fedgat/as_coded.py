@@ -107,7 +107,7 @@ class FedGATAsCoded(_TwoSoftmaxes, FedGATSGD):
         heads = vectors[0].shape[2]
         h, from_source, from_target = out[:, : -2 * heads], out[:, -2 * heads : -heads], out[:, -heads:]
         x = edges.at_source(from_source) + edges.at_target(from_target)
-        return h.reshape(len(h), heads, -1), x / matrix.shape[1], edges
+        return h.reshape(len(h), heads, self.model.hidden), x / matrix.shape[1], edges
 
 
 def _with_minima(x: Tensor | Sparse) -> Tensor | Sparse:

@@ -46,12 +46,12 @@ Send = Callable[[], Iterable[Message]]  # returns the parts of one message, from
 # -- the attack on one message ----------------------------------------------------------------------------------------
 
 
-def recover(send: Send, own: Tensor) -> Tensor:
+def recover(send: Send, h_i: Tensor) -> Tensor:
     """Return the features of a node's neighbours, itself among them, `[g, features]`, in no particular order.
 
     Args:
         send: returns the parts of the node's message.
-        own: h_i `[features]`, which the client holds.
+        h_i: features of the node `[features]`, which the client holds.
     """
     head = next(iter(send()))
     if isinstance(head, VectorMessage):
@@ -64,8 +64,8 @@ def recover(send: Send, own: Tensor) -> Tensor:
     span = torch.linalg.svd(k2, full_matrices=False).Vh[:g]
     b2 = random.normal((1, len(span)), "attack").to(span) @ span
     # This b_1 makes M1 add 8 to every eigenvalue that belongs to a neighbour, and nothing to the others.
-    square = float(own @ own)
-    b1 = 8.0 / square * own[None] if square else torch.zeros_like(own)[None]
+    square = float(h_i @ h_i)
+    b1 = 8.0 / square * h_i[None] if square else torch.zeros_like(h_i)[None]
     d, _ = protocol.combination(send(), b1, b2)
     values, vectors = torch.linalg.eig(d[0].T)
     left = vectors[:, values.abs().argsort(descending=True)[:g]].T
@@ -220,9 +220,9 @@ def _targets(near: list[np.ndarray], wanted: int, seed: int) -> list[int]:
     return sorted(small[:wanted])
 
 
-def _measure(send: Send, own: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+def _measure(send: Send, h_i: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Return what the attack recovers, in the order of `truth`, and the largest error of each vector, `[g]`."""
-    features = match(recover(send, own), truth)
+    features = match(recover(send, h_i), truth)
     return features, (features - truth).abs().amax(1)
 
 

@@ -172,7 +172,7 @@ class FedGAT(DistGAT):
         x = layers.dropout(fed, fed.input, self.model.first_dropout, "layer1")
         source, target = weights["layer1.source"], weights["layer1.target"]
         h = layers.linear(fed, x, weights["layer1.weight"])
-        h = h.view(len(h), -1, self.model.hidden)
+        h = h.view(len(h), self.model.heads, self.model.hidden)
         if self.score == "paper":
             return h, layers.attention_scores(fed, h, source, target, edges), edges
         from_source = layers.linear(fed, x, source.transpose(1, 2)) / fed.features

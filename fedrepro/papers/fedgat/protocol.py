@@ -148,25 +148,25 @@ def dense_features(data: Data, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def message_parts(
-    form: str, node: int, own: Tensor, h: Tensor, seed: int = 0, *, block: int | None = None, limit: int = LIMIT
+    form: str, node: int, h_i: Tensor, h: Tensor, seed: int = 0, *, block: int | None = None, limit: int = LIMIT
 ) -> Iterator[Message]:
     """Return the parts of a node's message in either form. Arguments are those of `matrix_messages`.
 
     A Vector message is small and always comes whole.
     """
     if one_of("form", form, FORMS) == "matrix":
-        return matrix_messages(node, own, h, seed, block=block, limit=limit)
-    return iter([vector_message(node, own, h, seed, limit=limit)])
+        return matrix_messages(node, h_i, h, seed, block=block, limit=limit)
+    return iter([vector_message(node, h_i, h, seed, limit=limit)])
 
 
 def matrix_messages(
-    node: int, own: Tensor, h: Tensor, seed: int = 0, *, block: int | None = None, limit: int = LIMIT
+    node: int, h_i: Tensor, h: Tensor, seed: int = 0, *, block: int | None = None, limit: int = LIMIT
 ) -> Iterator[MatrixMessage]:
     """Return the message of Algorithm 1 about one node (line 3), whole or in parts of `block` features.
 
     Args:
         node: number of the node. With `seed` it decides the orthonormal vectors and r.
-        own: h_i, the features of the node, `[features]`.
+        h_i: features of the node, `[features]`.
         h: h_j for all neighbours of the node, itself among them, `[g, features]`.
         limit: bytes that one part may take.
 
@@ -176,17 +176,17 @@ def matrix_messages(
     features = h.shape[1]
     block = features if block is None else block
     _check_limit(node, "matrix", len(h), min(block, features), h.element_size(), limit)
-    return _matrix_parts(node, own, h, seed, block)
+    return _matrix_parts(node, h_i, h, seed, block)
 
 
-def _matrix_parts(node: int, own: Tensor, h: Tensor, seed: int, block: int) -> Iterator[MatrixMessage]:
+def _matrix_parts(node: int, h_i: Tensor, h: Tensor, seed: int, block: int) -> Iterator[MatrixMessage]:
     u1, projections = projectors(len(h), seed, node)
     u1, flat = u1.to(h.dtype), projections.to(h.dtype).flatten(1)
     k1 = 2**0.5 * u1.sum(0)  # Eq. 11
     shape = (-1, 2 * len(h), 2 * len(h))
     for first in range(0, h.shape[1], block):
         part = slice(first, first + block)
-        m1 = torch.outer(own[part], flat.sum(0)).view(shape)  # Eq. 13
+        m1 = torch.outer(h_i[part], flat.sum(0)).view(shape)  # Eq. 13
         m2 = (h[:, part].T @ flat).view(shape)
         yield MatrixMessage(node, first, m1, m2, k1 if first == 0 else k1[:0], 2**0.5 * u1.T @ h[:, part])
 
@@ -200,7 +200,7 @@ def projectors(g: int, seed: int, node: int) -> tuple[Tensor, Tensor]:
     return u1, 0.5 * (u1 + u2 / r)[:, :, None] * (u1 + r * u2)[:, None, :]
 
 
-def vector_message(node: int, own: Tensor, h: Tensor, seed: int = 0, *, limit: int = LIMIT) -> VectorMessage:
+def vector_message(node: int, h_i: Tensor, h: Tensor, seed: int = 0, *, limit: int = LIMIT) -> VectorMessage:
     """Return the message of Vector FedGAT about one node (Appendix F).
 
     Arguments and errors are those of `matrix_messages`. The free parts of the five masks are drawn from normal
@@ -221,7 +221,7 @@ def vector_message(node: int, own: Tensor, h: Tensor, seed: int = 0, *, limit: i
     c = draw(g, g, name="mask4")
     k2[ones, ones] = 1.0
     k2[rest[:, None], ones] = c
-    for name, m, rows in (("mask1", m1, own.expand(g, -1)), ("mask2", m2, h)):
+    for name, m, rows in (("mask1", m1, h_i.expand(g, -1)), ("mask2", m2, h)):
         b = draw(features, g, name=name)
         m[:, rest] = b
         m[:, ones] = rows.T - b @ c

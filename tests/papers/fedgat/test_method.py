@@ -245,6 +245,17 @@ def test_code_score_trains() -> None:
     assert all((after.shared[name] - before.shared[name]).abs().max() > 1e-4 for name in before.shared)
 
 
+@pytest.mark.parametrize("score", ["paper", "code"])
+def test_a_client_without_scored_nodes_trains_in_a_chunk_of_its_own(score: str) -> None:
+    """Its part of the scored graph has neither nodes nor edges; all weights are those of one chunk."""
+    data = graph(13)
+    unscored = split(NODES, 3)[1]
+    data.val_mask[unscored] = data.test_mask[unscored] = False
+    method = FedGAT(model=gat(), score=score, interval=5.0)
+    alone, together = (train(method, federate(data, 3), 3, chunk=size).state.shared for size in (1, None))
+    assert all((alone[name] - w).abs().max() < 1e-10 for name, w in together.items())
+
+
 # -- the weighted sum of a layer ---------------------------------------------------------------------------------------
 
 

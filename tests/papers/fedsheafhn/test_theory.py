@@ -272,7 +272,7 @@ def test_largest_gap_is_reached_and_never_passed() -> None:
     clients, samples = 3, 20
     e = generalization._means_on_sphere(clients, samples, 4, 1, 0, "shared")[0] / math.sqrt(2)
     personal = generalization._means_on_sphere(clients, samples, 2, 1, 0, "own")[0] / math.sqrt(2)
-    largest = generalization.largest_gap(clients, samples, 0, shared=4, own=2, repeats=1)
+    largest = generalization.largest_gap(clients, samples, 0, shared=4, personal=2, repeats=1)
     rng = np.random.default_rng(0)
     phi, u = rng.normal(size=(5000, 4)), rng.normal(size=(5000, clients, 2))
     phi /= np.linalg.norm(phi, axis=1, keepdims=True)

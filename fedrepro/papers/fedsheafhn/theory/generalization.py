@@ -37,13 +37,13 @@ CLIENTS, SAMPLES = (1, 4, 16, 64), (50, 100, 200)
 HEAD, MANY = 8, (64, 128, 256)  # d_h, and the numbers of clients whose heads are checked
 
 
-def bound(clients: int, samples: int, shared: int = SHARED, own: int = OWN) -> float:
+def bound(clients: int, samples: int, shared: int = SHARED, personal: int = OWN) -> float:
     """Return the xi for which Theorem 2 asks for `samples`, with constant 1 and R L (L_s + L_H + 1) = 3 R.
 
     It solves M xi^2 = (d_i + d_s / N) log(3 R / xi) + log(1 / delta) / N by bisection. No gap exceeds sqrt(2) R, which
     is therefore the largest value returned.
     """
-    size, low, high = own + shared / clients, 1e-9, math.sqrt(2) * RADIUS
+    size, low, high = personal + shared / clients, 1e-9, math.sqrt(2) * RADIUS
     for _ in range(100):
         xi = math.sqrt(low * high)
         enough = samples * xi**2 >= size * math.log(3 * RADIUS / xi) + math.log(1 / DELTA) / clients
@@ -52,7 +52,7 @@ def bound(clients: int, samples: int, shared: int = SHARED, own: int = OWN) -> f
 
 
 def largest_gap(
-    clients: int, samples: int, seed: int, shared: int = SHARED, own: int = OWN, repeats: int = 60
+    clients: int, samples: int, seed: int, shared: int = SHARED, personal: int = OWN, repeats: int = 60
 ) -> float:
     """Return the 1 - delta quantile, over draws of the samples, of the largest gap over all parameters.
 
@@ -60,7 +60,7 @@ def largest_gap(
     parameters alike.
     """
     gaps = np.zeros(repeats)
-    for name, size in (("shared", shared), ("own", own)):
+    for name, size in (("shared", shared), ("own", personal)):
         if not size:
             continue
         error = _means_on_sphere(clients, samples, size, repeats, seed, name) / math.sqrt(2)
