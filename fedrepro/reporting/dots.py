@@ -20,7 +20,6 @@ from fedrepro.reporting.style import COLOURS, style
 
 LETTERS = 14  # letters of the legend's text to an inch
 LONG = 30  # rows of a figure above which its ticks stand above it, too
-NOTE: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 90, "color": "#666666", "fontsize": 9}
 NUMBERS = ("published_mean", "published_spread", "ours_mean", "difference", "half95", "runs")
 COMPARED = ("metric", *NUMBERS, "verdict", "why")
 
@@ -54,12 +53,10 @@ def dots(
         figure, grid = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
         for ax, (name, group) in zip(grid[0], groups):
             _panel(ax, group, [names.index(label) for label in labels[group.index]])
-            ax.set_title(str(name))
+            ax.set_title(str(name) if group["runs"].gt(0).any() else f"{name}\nno run of ours")
             ax.grid(axis="y", visible=False)
             ax.tick_params(axis="y", length=0)  # the verdicts of the panel before stand there
             ax.tick_params(axis="x", top=len(names) > LONG, labeltop=len(names) > LONG)
-            if not group["runs"].gt(0).any():
-                ax.text(0.5, 0.5, "no run of ours", transform=ax.transAxes, **NOTE)
         for ax in grid[0][1:]:
             ax.yaxis.set_visible(False)  # nothing of it is seen, and its many ticks take long
         grid[0][0].set_ylabel(", ".join(rows))

@@ -59,7 +59,7 @@ def mark_elsewhere(figure: Figure, table: pd.DataFrame, rows: Sequence[str], nam
     elsewhere = printed_elsewhere(list(table["dataset"].unique()))
     labels = elsewhere[list(rows)].astype(str).agg(" ".join, axis=1).str.strip()
     for axes in figure.axes:
-        here = elsewhere["dataset"].eq(axes.get_title()) & labels.isin(names)
+        here = elsewhere["dataset"].eq(axes.get_title().partition("\n")[0]) & labels.isin(names)
         heights = [names.index(label) for label in labels[here]]
         (marks,) = axes.plot(elsewhere["value_number"][here], heights, "D", color=COLOURS[1], markersize=4, zorder=4)
     dots.explain(figure, marks, name)

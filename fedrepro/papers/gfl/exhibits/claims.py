@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
-
-import pandas as pd
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
 
 from fedrepro.papers.gfl.exhibits import grids, theory
 from fedrepro.papers.gfl.exhibits.grids import READINGS, TEN, Row
 from fedrepro.reporting import claims, frames, statistics
-from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Derived, Get, Parts
+from fedrepro.reporting.claims import NOT_CHECKED, NOT_TESTED, Derived, Difference, Get, Parts
 from fedrepro.reporting.frames import Where
-from fedrepro.reporting.statistics import Paired
 
 
 def where(column: str, row: Row, reading: str) -> Where:
@@ -23,81 +21,59 @@ def where(column: str, row: Row, reading: str) -> Where:
     return {"column": column, "method": method, "setting": setting, "reading": reading}
 
 
-def gap(frame: pd.DataFrame, column: str, left: Row, right: Row, reading: str) -> Paired | None:
-    """Return the paired difference of two rows in points on common repetitions; None below two."""
-    return frames.difference(frame, where(column, left, reading), where(column, right, reading), "percent")
+def apart(
+    column: str, reading: str, left: Row, right: Row, name: str, above: float = -math.inf, below: float = math.inf
+) -> Difference:
+    """Return the difference of two rows of Table 2 in one column and reading, in points."""
+    first, second = where(column, left, reading), where(column, right, reading)
+    return Difference("GFL-T2", first, second, above=above, below=below, name=name)
 
 
-def local_updates(get: Get) -> Parts:
-    """Return GFL-APPNP with more local updates minus I = 1, in both readings, at the same rate.
+def local_updates() -> Iterator[Difference]:
+    """Yield GFL-APPNP with more local updates minus I = 1, in both readings, at the same rate.
 
     The public code trains DNC's I = 1 at a separate rate. Its reading is therefore compared with I = 1 at the printed
     rate (GFL-Q1), so that only the local updates differ.
     """
-    frame, parts, first = get("GFL-T2"), Parts(), grids.VARIANTS[0]
-    for c in grids.COLUMNS[:2]:
-        for r in READINGS:
-            own_rate = (c, r) == (grids.COLUMNS[0], "code")
-            other = get("GFL-Q1") if own_rate else frame
-            base = where(c, first, "code, printed rate" if own_rate else r)
-            for row in grids.VARIANTS[1:]:
-                pair = (frames.scores(frame, where(c, row, r), "percent"), frames.scores(other, base, "percent"))
-                parts[f"{c}, {r}: {' '.join(row)} - {' '.join(first)}"] = (statistics.common(*pair), -1.5, 1.5)
-    return parts
+    first = grids.VARIANTS[0]
+    for c, r, row in product(grids.COLUMNS[:2], READINGS, grids.VARIANTS[1:]):
+        part = apart(c, r, row, first, f"{c}, {r}: {' '.join(row)} - {' '.join(first)}", -1.5, 1.5)
+        if (c, r) == (grids.COLUMNS[0], "code"):
+            part = replace(part, minus=where(c, first, "code, printed rate"), minus_exhibit="GFL-Q1")
+        yield part
 
 
-def rows_apart(left: Sequence[Row], right: Sequence[Row], low: float, high: float = math.inf) -> Derived:
-    """Return the differences of rows of Table 2 on DNC and subCora, in both readings, with one range."""
-
-    def measure(get: Get) -> Parts:
-        frame = get("GFL-T2")
-        return {
-            f"{c}, {r}: {' '.join(a)} - {' '.join(b)}": (gap(frame, c, a, b, r), low, high)
-            for c in grids.COLUMNS[:2]
-            for r in READINGS
-            for a in left
-            for b in right
-        }
-
-    return Derived(measure)
+def over_central() -> Iterator[Difference]:
+    """Yield GFL-APPNP at I = 10 minus each central model, on DNC and subCora, in both readings."""
+    for c, r, row in product(grids.COLUMNS[:2], READINGS, grids.CENTRAL_ROWS):
+        yield apart(c, r, TEN, row, f"{c}, {r}: {' '.join(TEN)} - {' '.join(row)}", above=-2.0)
 
 
-def over_mlps(get: Get) -> Parts:
-    """Return GFL-APPNP's lead over FedMLP and MLPs on SC: above zero, and over FedMLP about nine points.
+def over_mlps() -> Iterator[Difference]:
+    """Yield GFL-APPNP's lead over FedMLP and MLPs on SC: above zero, and over FedMLP about nine points.
 
     FedMLP is compared at the same I. Its number at I = 50, and that of MLPs, are misprints (GFL-Q4).
     """
-    frame, parts = get("GFL-T2"), Parts()
-    for r in READINGS:
-        for ours, row in ((TEN, grids.MLP_ROWS[0]), (grids.VARIANTS[2], grids.MLP_ROWS[1]), (TEN, grids.MLP_ROWS[3])):
-            lead, name = gap(frame, "csbm-SC", ours, row, r), " ".join(row).strip()
-            parts[f"beats {name}, {r}"] = (lead, 0.0, math.inf)
-            if row[0] == "FedMLP":
-                parts[f"about 9 over {name}, {r}"] = (lead, 7.0, 11.0)
-    return parts
+    pairs = ((TEN, grids.MLP_ROWS[0]), (grids.VARIANTS[2], grids.MLP_ROWS[1]), (TEN, grids.MLP_ROWS[3]))
+    for r, (ours, row) in product(READINGS, pairs):
+        name = " ".join(row).strip()
+        yield apart("csbm-SC", r, ours, row, f"beats {name}, {r}", above=0.0)
+        if row[0] == "FedMLP":
+            yield apart("csbm-SC", r, ours, row, f"about 9 over {name}, {r}", 7.0, 11.0)
 
 
-def compensation(get: Get) -> Parts:
-    """Return I = 10 over both ablations on all four tasks."""
-    frame, parts = get("GFL-T2"), Parts()
-    for c in grids.COLUMNS:
-        for r in READINGS:
-            for name, low, high in (("V2", 0.0, math.inf), ("V1", -math.inf, 2.0)):
-                parts[f"{c}, {r}, over {name}"] = (gap(frame, c, TEN, (f"GFL-APPNP-{name}", "I=10"), r), low, high)
-    return parts
+def compensation() -> Iterator[Difference]:
+    """Yield I = 10 minus both ablations on all four tasks."""
+    for c, r in product(grids.COLUMNS, READINGS):
+        yield apart(c, r, TEN, ("GFL-APPNP-V2", "I=10"), f"{c}, {r}, over V2", above=0.0)
+        yield apart(c, r, TEN, ("GFL-APPNP-V1", "I=10"), f"{c}, {r}, over V1", below=2.0)
 
 
-def leads_by_degree(frame: pd.DataFrame, readings: Sequence[str]) -> Parts:
-    """Return each mean degree's lead over the next smaller one."""
-
-    def percent(degree: int, reading: str) -> pd.Series:
-        return frames.scores(frame, {"column": f"csbm-d{degree}", "reading": reading}, "percent")
-
-    return {
-        f"{r}, d = {a} over {b}": (statistics.common(percent(a, r), percent(b, r)), 0.0, math.inf)
-        for r in readings
-        for a, b in pairwise(grids.DEGREES)
-    }
+def by_degree(exhibit: str, readings: Sequence[str]) -> Iterator[Difference]:
+    """Yield each mean degree's lead over the next smaller one."""
+    for r, (a, b) in product(readings, pairwise(grids.DEGREES)):
+        more, fewer = ({"column": f"csbm-d{degree}", "reading": r} for degree in (a, b))
+        yield Difference(exhibit, more, fewer, above=0.0, name=f"{r}, d = {a} over {b}")
 
 
 def connectivity(get: Get) -> tuple[str, str]:
@@ -106,8 +82,10 @@ def connectivity(get: Get) -> tuple[str, str]:
     The claim speaks of graphs, so its interval must hold the spread between them. The repetitions of GFL-F2a share one
     graph a degree. The evidence names its leads, which judge nothing.
     """
-    anew, verdict = claims.judge_claim(leads_by_degree(get("GFL-T2-redrawn"), ["redrawn"]))
-    fixed, _ = claims.judge_claim(leads_by_degree(get("GFL-F2a"), READINGS))
+    (anew, verdict), (fixed, _) = (
+        claims.judge_claim(dict(part for leads in by_degree(*of) for part in leads.parts(get)))
+        for of in (("GFL-T2-redrawn", ["redrawn"]), ("GFL-F2a", READINGS))
+    )
     return f"graphs drawn anew: {anew}; one graph a degree, which judges nothing: {fixed}", verdict
 
 
@@ -148,10 +126,10 @@ def rate(get: Get) -> tuple[str, str]:
 CLAIMS = claims.read(
     "gfl",
     {
-        "GFL-C1": [Derived(local_updates)],
-        "GFL-C2": [rows_apart([TEN], grids.CENTRAL_ROWS, -2.0)],
-        "GFL-C3": [Derived(over_mlps)],
-        "GFL-C4": [Derived(compensation)],
+        "GFL-C1": [*local_updates()],
+        "GFL-C2": [*over_central()],
+        "GFL-C3": [*over_mlps()],
+        "GFL-C4": [*compensation()],
         "GFL-C5": connectivity,
         "GFL-C6": rate,
         "GFL-C7": [Derived(other_tasks)],
