@@ -19,7 +19,7 @@ from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, requi
 from fedrepro.runs import executors, provenance, tolerances
 from fedrepro.runs.derived import findings, of_store
 from fedrepro.runs.execute import compute_all
-from fedrepro.runs.lines import Record, cell_of, is_finding
+from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -37,8 +37,8 @@ def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]
 
     A record is cleared if, with the code as it is now, runs of its task, method, data set and model that its own code
     had computed were recomputed, and all of them agreed. If they agree only as far as rounding moves the method,
-    `SEVERAL` must, or all that there are. A record is cleared, too, if a verification had cleared it under the code of
-    the recomputed runs. So what was stale before a change is stale after it. A difference that was found under other
+    `SEVERAL` must, or all that there are. Codes that agreed with a third one agree. So what held before a change holds
+    after it once one of its codes was compared, and what was stale stays stale. A difference that was found under other
     tolerances is to be judged again. Other options need not be the same, since the tests of a method cover the code
     that only they reach. A reference run (`fedrepro.runs.references`) is short, so that it counts only if it is the
     same to the last bit.
@@ -57,7 +57,7 @@ def _judge(store: Store) -> Callable[[Record], bool]:
         codes: Sequence[str] = finding["result"].get("was", [code] if when <= finding["when"] else [])
         return codes
 
-    kept: defaultdict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    kept: defaultdict[Cell, defaultdict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for record in findings(store):
         result = record["result"]
         judged_again = {
@@ -65,26 +65,26 @@ def _judge(store: Store) -> Callable[[Record], bool]:
             "differs": result.get("tolerances") != tolerances.version(result["cell"][1]),
         }
         if not judged_again.get(result["verdict"], False):
-            kept[(*result["cell"], record["fingerprint"])].append({**result, "was": was(record)})
+            task, method, dataset = result["cell"]
+            kept[task, method, dataset][record["fingerprint"]].append({**result, "was": was(record)})
 
-    def cleared(kin: tuple[str, ...], code: str) -> Iterator[str]:
-        """Yield the older codes whose results of a family were recomputed with `code` and agreed."""
-        recomputed = kept.get((*kin[:3], code), ())
-        said: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for finding in recomputed:
-            for older in finding["was"] if family_of.get(finding["verified"]) == kin else ():
-                said[older].append(finding)
-        if all(finding["verdict"] in ("identical", "close") for finding in recomputed):
-            yield from (older for older in said if _cleared(said[older], stored[kin]))
+    def agreed(kin: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """Yield the pairs of codes of which one recomputed the other's results of a family, and agreed."""
+        for code, recomputed in kept.get((kin[0], kin[1], kin[2]), {}).items():
+            said: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+            for finding in recomputed:
+                for older in finding["was"] if family_of.get(finding["verified"]) == kin else ():
+                    said[older].append(finding)
+            if all(finding["verdict"] in ("identical", "close") for finding in recomputed):
+                yield from ((code, older) for older in said if _cleared(said[older], stored[kin]))
 
     @cache
     def valid(kin: tuple[str, ...], code: str) -> set[str]:
         """Return the codes whose results of a family hold if `code` is the code as it is now."""
-        codes, open_ = {code}, [code]
-        while open_:
-            older = set(cleared(kin, open_.pop())) - codes
-            codes |= older
-            open_ += older
+        pairs, codes, size = list(agreed(kin)), {code}, 0
+        while len(codes) > size:
+            size = len(codes)
+            codes |= {other for pair in pairs if codes & {*pair} for other in pair}
         return codes
 
     now = cache(provenance.current)
