@@ -90,13 +90,15 @@ def test_a_difference_clears_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["identical", "differs"])
-def test_a_pass_clears_only_what_held_before_the_change(store: Store, verdict: str) -> None:
-    """Results of older code stay stale, unless a verification had compared that code with the one that was changed."""
+@pytest.mark.parametrize("recomputed", ["old", "older"])
+def test_a_pass_clears_only_what_held_before_the_change(store: Store, recomputed: str, verdict: str) -> None:
+    """Results of one older code stay stale, unless a verification had compared it with the one that was recomputed."""
     each = [Run("check", "p", "quick", dataset="Cora", seed=seed) for seed in range(4)]
     older, _ = fill(store, each[:2], fingerprint="older")
     old, _ = fill(store, each[2:], fingerprint="old")
-    store.append("a", _finding(old, provenance.current("check", "quick", "Cora")))
-    assert [record["fingerprint"] for record in verification.stale(store)] == ["older", "older"]
+    first, rest = (old, "older") if recomputed == "old" else (older, "old")
+    store.append("a", _finding(first, provenance.current("check", "quick", "Cora")))
+    assert [record["fingerprint"] for record in verification.stale(store)] == [rest, rest]
     store.append("a", _finding(older, "old", verdict))
     assert len(verification.stale(store)) == {"identical": 0, "differs": 2}[verdict]
 
