@@ -21,15 +21,15 @@ from fedrepro.runs.store import Store
 
 FILE = "references"
 ROUNDS = 12  # FGGP's server renews its second view after ten, the rarest event of any method
-CHEAP = 4.0  # seconds of a whole run that need no reference run
-SAVING = 1.5  # times the cost of a reference run that a whole one must have
+CHEAP = 4.0  # seconds; a whole run that takes no longer needs no reference run
+SAVING = 1.5  # a whole run that costs less than this times its beginning needs none, either
 
 
 def missing(store: Store) -> list[Run]:
     """Return the reference runs that the store lacks, those that cost least first.
 
-    There is one for each method, data set and model of which a training run holds, made from the one that took the
-    fewest seconds, unless the cheapest whole run costs little. One of older code or of another machine is computed
+    There is one for each method, data set and model of which a training run on a CPU holds, made from the one that took
+    the fewest seconds, unless the cheapest whole run costs little. One of older code or of another machine is computed
     again.
     """
     old = {record["key"] for record in verification.stale(store)}
@@ -37,7 +37,8 @@ def missing(store: Store) -> list[Run]:
     known = set()
     for record in store:
         run = record["run"]
-        if record["key"] in old or run["task"] != "train" or not verification.can_repeat(record):
+        trained = run["task"] == "train" and not store.on_gpu(record)  # a GPU's seconds say nothing of a CPU's
+        if record["key"] in old or not trained or not verification.can_repeat(record):
             continue
         if run["paper"] != verification.REFERENCE:
             held[verification.family(record)].append(record)

@@ -148,7 +148,7 @@ def verify(
         store: where the runs are.
         n: how many; None verifies all.
         seed: the seed of the sample.
-        cheapest: take the records that took the fewest seconds first, instead of random ones.
+        cheapest: take the records that took the fewest seconds first, those of a GPU last, instead of random ones.
         budget: minutes after which nothing new is started. A run is not started if it, and the runs computed with it,
             took more time than is left; shorter ones are computed instead.
         progress, workers: as for `execute`.
@@ -229,7 +229,7 @@ def _sample(store: Store, n: int | None, seed: int, cheapest: bool) -> tuple[lis
     records = sorted(filter(can_repeat, store), key=lambda record: str(record["key"]))
     random.Random(seed).shuffle(records)
     if cheapest:
-        records.sort(key=cost)
+        records.sort(key=lambda record: (store.on_gpu(record), cost(record)))  # seconds of a GPU are not a CPU's
     turn: Counter[tuple[str, ...]] = Counter()
 
     def place(record: Record) -> float:

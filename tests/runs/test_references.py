@@ -41,13 +41,17 @@ def test_a_reference_run_is_the_beginning_of_a_run(stored: Store) -> None:
     assert part["series"] == {name: scores[:12] for name, scores in whole["series"].items()}
 
 
-@pytest.mark.parametrize("change", ["stale", "another machine", "cheap", "short"])
+@pytest.mark.parametrize("change", ["stale", "a GPU", "another machine", "cheap", "short"])
 def test_which_runs_need_a_reference_run(stored: Store, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    """None is made of a stale run, of a cheap or a short one; one of another machine is computed again."""
+    """None is made of a stale run, of a GPU's, of a cheap or a short one; one of another machine is computed again."""
     record = stored.get(RUN.key)
     assert record is not None
     if change == "stale":
         stored.append("a", record | {"fingerprint": "old", "when": "2100-01-01T00:00:00+00:00"})
+        assert references.missing(stored) == []
+    elif change == "a GPU":
+        where = {**stored.environments[record["environment"]], "device": "cuda"}
+        stored.append("a", record | {"environment": where, "when": "2100-01-01T00:00:00+00:00"})
         assert references.missing(stored) == []
     elif change == "cheap":
         monkeypatch.setattr(references, "CHEAP", 1e6)
