@@ -192,6 +192,15 @@ def test_cheapest_first(store: Store) -> None:
     assert list(zip(frame["dataset"], frame["seed"])) == [("CS", 0), ("Cora", 1), ("Physics", 2)]
 
 
+def test_seconds_of_a_gpu_are_not_cheap(store: Store) -> None:
+    """With `cheapest`, a run of a GPU comes after those of a CPU, though it took fewer seconds."""
+    gpu, cpu = runs(seeds=2, dataset="Cora")
+    fill(store, [gpu], fingerprint="old", seconds=1.0, environment={"device": "cuda"})
+    fill(store, [cpu], fingerprint="old", seconds=9.0)
+    frame = verification.verify(store, 1, cheapest=True, device="cpu", workers=1)
+    assert list(frame["seed"]) == [cpu.seed]
+
+
 def test_a_finding_is_stored_as_it_comes(store: Store) -> None:
     """An interruption loses only the run that was being computed."""
     fill(store, runs(seeds=5))
