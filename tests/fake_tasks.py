@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -103,7 +104,7 @@ def on_device(run: Run, device: str) -> dict[str, Any]:
 
     filled = torch.ones(3, device=device)
     filled[torch.tensor([5 if run.seed == 1 else 2], device=device)]
-    return {"result": {"process": os.getpid(), "sum": float(filled.sum())}}
+    return {"result": {"process": os.getpid(), "sum": float(filled.sum()), "frozen": gc.get_freeze_count()}}
 
 
 def meeting(run: Run, device: str) -> dict[str, Any]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fedrepro.across import protocol
 from fedrepro.across.protocol import PREPARE, SMALL
 from fedrepro.reporting.exhibits import Grid, shrunk
 from fedrepro.runs.run import Run, sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WATCHED_ROUNDS = 10  # of measurements and attacks
 ATTACKED = ("Cora", "Chameleon")
@@ -104,9 +100,3 @@ GRIDS = {
     ),
     "AX-14": Grid(twins, lambda run: run.dataset == "Chameleon" and run.seed == 0, smoke=small(twins), series=True),
 }
-CLAIMS = ()
-
-
-def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
-    """Return the frame of an exhibit's runs unchanged; `tables` gives it the names of rows and columns."""
-    return frame

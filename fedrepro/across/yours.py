@@ -106,8 +106,7 @@ def _drawn(seeds: int | Iterable[int]) -> list[int]:
 
 def _has_split(dataset: str) -> bool:
     """Return whether a graph is one of the user's and has a split."""
-    is_users = dataset in datasets._own and registry.generator(dataset) is None
-    return is_users and "public" in datasets.load(dataset)
+    return datasets.by_hand(dataset) and "public" in datasets.load(dataset)
 
 
 def _computed(runs: list[Run], store: Store) -> pd.DataFrame:

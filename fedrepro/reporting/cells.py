@@ -122,7 +122,7 @@ def _main(exhibit_id: str) -> pd.DataFrame:
     paper = exhibits.find(exhibit_id).paper
     notebook = begin(f"{paper}/show", profile="paper", device="cpu", seeds=0, engine="local")
     frame, _, layout = main_runs(notebook, exhibit_id)
-    names = [name for name in dict.fromkeys([*layout.columns, *layout.rows]) if name in frame]
+    names = [name for name in dict.fromkeys(layout.key) if name in frame]
     if layout.value in frame:
         frame = frame.assign(field=_fields(frame, layout.value))
     columns = [*names, "seed", layout.value, "field", "when", "key"]  # an empty store has none of them

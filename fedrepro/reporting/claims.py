@@ -92,15 +92,8 @@ class Difference:
             yield self.name.format(**told) if self.name else ", ".join(map(str, told.values())), where
 
 
-@dataclass(frozen=True)
-class Derived:
-    """Parts that need more than two cells of one table: a function of the store that returns them by name."""
-
-    measure: Callable[[Get], Parts]
-
-    def parts(self, get: Get) -> Iterator[tuple[str, Measured]]:
-        """Yield the name of each part with its number and range."""
-        yield from self.measure(get).items()
+# A function is for parts that need more than two cells of one table: it returns them by name.
+Part = Difference | Callable[[Get], Parts]
 
 
 @dataclass(frozen=True)
@@ -123,7 +116,7 @@ class Claim:
     id: str
     text: str
     check: str
-    parts: Sequence[Difference | Derived] = ()
+    parts: Sequence[Part] = ()
     quantifier: str = "all"
     unit: str = "points"
     scale: float = 1.0
@@ -139,7 +132,8 @@ class Claim:
         if self.finding is not None:
             evidence, verdict = self.finding(get)
             return evidence, one_of(f"the verdict of {self.id}", verdict, VERDICTS)
-        measured = [named for part in self.parts for named in part.parts(get)]
+        told = (part(get).items() if callable(part) else part.parts(get) for part in self.parts)
+        measured = [named for parts in told for named in parts]
         absent = {name for part in self.parts if isinstance(part, Difference) for name in part.absent(get)}
         names = [name for name, _ in measured]
         require(len(set(names)) == len(names), f"the parts of {self.id}", "one part for each name", names)
@@ -245,7 +239,7 @@ def select(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
     return [known[one_of("claim", id_, known)] for id_ in ids]
 
 
-def read(paper: str, measured: Mapping[str, Sequence[Difference | Derived] | Finding]) -> list[Claim]:
+def read(paper: str, measured: Mapping[str, Sequence[Part] | Finding]) -> list[Claim]:
     """Return the claims of `papers/<paper>/claims.csv` in its order, each with what is measured for it.
 
     The file has the columns id, claim and check, and those of quantifier, unit, scale and digits that a claim needs; an

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 from fedrepro import registry
@@ -54,18 +55,11 @@ def show(name: str) -> None:
 
 def _print(options: Sequence[Option]) -> None:
     """Print options as a table, without a column that says nothing."""
-    kept = [
-        k
-        for k in range(len(Option._fields))
-        if len({option[k] for option in options}) > 1
-        or k in (1, 2)
-        or (k == 3 and any(option[k] for option in options))
-    ]
     if options:
+        shown = (len({one.of for one in options}) > 1, True, True, any(one.meaning for one in options))
+        heads, *rows = ([*compress(row, shown)] for row in (Option._fields, *options))
         print()
-        terminal.table(
-            [Option._fields[k] for k in kept], [[option[k] for k in kept] for option in options], (), ("option",)
-        )
+        terminal.table(heads, rows, (), ("option",))
 
 
 def arguments(partition: str) -> list[Option]:
@@ -133,17 +127,13 @@ def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
 
     A function that chooses a class by the options of a run is described by the classes that its module knows.
     """
-    choice = not isinstance(kind, type)
-    classes = [value for value in vars(sys.modules[type(kind).__module__]).values() if is_dataclass(value)]
+    known = vars(sys.modules[type(kind).__module__]).values()
+    choices = [one for one in known if isinstance(one, type) and is_dataclass(one)]
     told: dict[str, str] = {}
-    for base in [base for one in (classes if choice else [kind]) for base in reversed(inspect.getmro(_class(one)))]:
+    for base in [base for one in ([kind] if isinstance(kind, type) else choices) for base in reversed(one.__mro__)]:
         told |= _arguments(inspect.cleandoc(base.__doc__ or ""))
     for field in fields(kind):
         yield field.name, repr(field.default), told.get(field.name, "")
-
-
-def _class(one: Any) -> type:
-    return one if isinstance(one, type) else type(one)
 
 
 def _arguments(text: str) -> dict[str, str]:

@@ -32,45 +32,35 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def effects(
-    frame: pd.DataFrame,
-    published: pd.DataFrame,
-    headline: Mapping[str, str],
-    *,
-    rows: Sequence[str] = ("method",),
-    columns: Sequence[str] = ("dataset", "clients", "partition"),
-    value: str = "percent",
-) -> pd.DataFrame:
+def effects(frame: pd.DataFrame, published: pd.DataFrame, layout: exhibits.MainTable) -> pd.DataFrame:
     """Return one row for each other row and each column of a printed table.
 
     Args:
-        frame, value: as in `compare.judge_table`.
+        frame: as in `compare.judge_table`.
         published: rows of `exhibits.published` for one table. Where our runs keep one graph as the paper's do,
             `anew` holds scores on graphs drawn anew, as in `compare.judge_table`. They are paired over graphs, unless
             `anew_own` is False for a row, whose scores are then another row's.
-        headline: columns to the values that name the row of the paper's method, such as `{"method": "FedGAT"}`.
-        rows: columns that name a row of the printed table.
-        columns: columns that name a column of it.
+        layout: of the table.
 
     Returns:
-        `columns`, `over` (the other row) and, in points, the printed and our lead, the number of pairs of seeds, their
-        difference with the half-widths of its intervals and its word, and the ratio of ours to the printed lead with
-        its 95% interval (infinite or NaN ends where the printed lead is not told from zero).
+        The columns that name a column of the table, `over` (the other row) and, in points, the printed and our lead,
+        the number of pairs of seeds, their difference with the half-widths of its intervals and its word, and the ratio
+        of ours to the printed lead with its 95% interval (infinite or NaN ends where the printed lead is not told from
+        zero).
 
     Raises:
         ArgumentError: a column is missing.
     """
-    for name in [*rows, *columns]:
+    for name in layout.key:
         one_of("rows and columns", name, published.columns)
-    key = [*columns, *rows]
-    scores = series(frame, key, value)
+    scores = series(frame, layout.key, layout.value)
     cells = published[published["value_number"].notna()].to_dict("records")
     lead_rows = []
-    for top, other in pairs(cells, headline, columns):
-        over = " ".join(str(other[name]) for name in rows if other[name])
-        pair = [scores.get(compare.cell_key(cell, key), pd.Series(dtype=float)) for cell in (top, other)]
-        lead_rows.append({name: top[name] for name in columns} | {"over": over} | _lead(pair, top, other))
-    return pd.DataFrame(lead_rows, columns=[*columns, *COLUMNS])
+    for top, other in pairs(cells, layout.headline, layout.columns):
+        over = " ".join(str(other[name]) for name in layout.rows if other[name])
+        pair = [scores.get(compare.cell_key(cell, layout.key), pd.Series(dtype=float)) for cell in (top, other)]
+        lead_rows.append({name: top[name] for name in layout.columns} | {"over": over} | _lead(pair, top, other))
+    return pd.DataFrame(lead_rows, columns=[*layout.columns, *COLUMNS])
 
 
 def pairs(

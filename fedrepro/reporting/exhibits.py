@@ -189,10 +189,10 @@ def folder(paper: str) -> Path:
 def paper_module(paper: str) -> ModuleType:
     """Import and return the package `exhibits` of a paper.
 
-    It holds `GRIDS` (an ID to its grid), `CLAIMS`, and `prepare(frame, exhibit_id)`, which gives the frame of an
-    exhibit's runs the paper's names. It may hold `main_reading(frame, exhibit_id)`, which selects the runs of a main
-    table that are compared with the printed numbers, where the exhibit has others too, and `printed_rows(published)`,
-    which names the printed rows as these runs are named.
+    It holds `GRIDS` (an ID to its grid). It may hold `CLAIMS`, and `prepare(frame, exhibit_id)`, which gives the frame
+    of an exhibit's runs the paper's names. It may also hold `main_reading(frame, exhibit_id)`, which selects the runs
+    of a main table that are compared with the printed numbers, where the exhibit has others too, and
+    `printed_rows(published)`, which names the printed rows as these runs are named.
     """
     return importlib.import_module(f"{_package(one_of('paper', paper, folders())).__name__}.exhibits")
 
@@ -251,6 +251,11 @@ class MainTable:
     rows: Sequence[str] = ("method",)
     columns: Sequence[str] = ("dataset", "clients", "partition")
     value: str = "percent"
+
+    @property
+    def key(self) -> list[str]:
+        """Return the columns that name a cell of the table."""
+        return [*self.columns, *self.rows]
 
 
 @dataclass(frozen=True)

@@ -165,13 +165,6 @@ def distinct(printed: pd.DataFrame) -> pd.DataFrame:
     return printed[~printed["provenance"].astype(str).str.startswith(REPEATS)]
 
 
-def with_method_names(frame: pd.DataFrame, name: Callable[[dict[str, Any]], str]) -> pd.DataFrame:
-    """Return the frame with each run under the paper's name, and the registered one in `registered`."""
-    if frame.empty:
-        return frame.assign(registered=frame.get("method"))
-    return frame.assign(registered=frame["method"], method=[name(run) for run in frame.to_dict("records")])
-
-
 def paper_layout(
     table: pd.DataFrame, rows: str | Sequence[str], columns: str | Sequence[str], cell: Callable[[Any], str]
 ) -> pd.DataFrame:

@@ -140,7 +140,7 @@ def buy(papers: Sequence[str], minutes: float) -> int:
 def _cells(notebook: Notebook, exhibit_id: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], pd.DataFrame]]:
     """Yield each distinct tested number of a main table: as it is printed, its row of the table, and its runs."""
     frame, published, layout = main_runs(notebook, exhibit_id)
-    on = [*layout.columns, *layout.rows]
+    on = layout.key
     table = compare.judge_table(frame, published, on=on, value=layout.value)
     keys = pd.Series([compare.cell_key(run, on) for run in frame[on].to_dict("records")], index=frame.index)
     scored = frame[frame[layout.value].notna()]

@@ -250,10 +250,6 @@ def run(
     path_or_name: str | Path,
     parameters: Mapping[str, Any] | None = None,
     *,
-    profile: str | None = None,
-    device: str | None = None,
-    seeds: int | None = None,
-    engine: str | None = None,
     output: Path | None = None,
     jobs: int = 1,
 ) -> Path:
@@ -261,11 +257,8 @@ def run(
 
     Args:
         path_or_name: `paper/n-section`, or the path of an .ipynb file.
-        parameters: values for names of its parameters cell; the four that all have may be given by keyword.
-        profile: `smoke` runs from an empty throw-away store, without `$FEDREPRO_DATA` or network.
-        device: `auto`, `cpu` or `cuda`.
-        seeds: number of seeds; 0 for the profile's own.
-        engine: `local`, `dask` or `slurm`.
+        parameters: values for names of its parameters cell. With the profile `smoke` it runs from an empty throw-away
+            store, without `$FEDREPRO_DATA` or network.
         output: the executed copy; default `build/notebooks/<paper>/<n>-<section>.ipynb`, below `build/mine` where a
             parameter names an own graph.
         jobs: how many notebooks run at this time, which share the cores.
@@ -280,11 +273,9 @@ def run(
     found = select([str(path_or_name)])
     require(len(found) == 1, "path_or_name", f"one notebook, such as {found[0].name!r}", str(path_or_name))
     (source,) = found
-    keywords = {"profile": profile, "device": device, "seeds": seeds, "engine": engine}
-    given = {**(parameters or {}), **{name: value for name, value in keywords.items() if value is not None}}
-    values = check_parameters(source.path, given)
+    values = check_parameters(source.path, parameters or {})
     mode = values.get("profile", "")
-    output = output or executed_copy(source, mode, is_own(given))
+    output = output or executed_copy(source, mode, is_own(values))
     output.parent.mkdir(parents=True, exist_ok=True)
     failed = output.with_suffix(".failed.ipynb")
     partial = output.with_suffix(f".{os.getpid()}.partial.ipynb")

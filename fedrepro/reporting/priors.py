@@ -67,7 +67,7 @@ def spreads(paper: str) -> dict[str, dict[str, dict[tuple[str, ...], tuple[float
     by_kind: dict[str, dict[str, dict[tuple[str, ...], tuple[float, int]]]] = {SCORE: {}, LEAD: {}}
     for exhibit_id in exhibits.study(paper).tables:
         frame, published, layout = main_runs(notebook, exhibit_id)
-        key = [*layout.columns, *layout.rows]
+        key = layout.key
         runs = effects.series(frame, key, layout.value)
         cells = {compare.cell_key(cell, key): cell for cell in published.to_dict("records")}
         for name, cell in cells.items():

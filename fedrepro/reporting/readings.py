@@ -85,7 +85,7 @@ def table(
     known = listed(paper, exhibit_id).set_index("reading")
     for name in others:
         one_of("reading", name, list(known.index))
-    judge = partial(compare.judge_table, published=published, on=[*layout.columns, *layout.rows], value=layout.value)
+    judge = partial(compare.judge_table, published=published, on=layout.key, value=layout.value)
     odd = main["seed"].astype(int).mod(2).eq(1) if len(main) else pd.Series(dtype=bool)
     first = judge(main[~odd])  # of the placebo, which is the other half of the seeds
     judged = {MAIN: judge(main)}

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import StoreError, one_of
-from fedrepro.reporting import answer, compare, exhibits, files, origin, outcome, priors, reading, readings
+from fedrepro.reporting import answer, compare, exhibits, files, origin, outcome, priors, reading, readings, statistics
 from fedrepro.reporting.claims import VERDICTS as CLAIM_VERDICTS
 from fedrepro.reporting.exhibits import OURS, Exhibit
 from fedrepro.reporting.files import Row, rows, table
@@ -49,10 +49,8 @@ class Drawn:
     @property
     def runs(self) -> str:
         """Return how many runs the numbers have, as `3-10` or `10`, or a dash where they have none."""
-        counts = [int(float(row["runs"])) for row in self.rows if row.get("runs")]
-        if not counts:
-            return "–"
-        return f"{min(counts)}-{max(counts)}" if min(counts) < max(counts) else str(counts[0])
+        counts = [float(row["runs"]) for row in self.rows if row.get("runs")]
+        return statistics.runs(counts).rpartition(" ")[0] if counts else "–"
 
     @property
     def graphs(self) -> str:

@@ -130,7 +130,7 @@ def intervals(
         np.asarray(value, dtype=float)
         for value in (ours, variance, freedom, runs, published, spread, runs_published, redrawn, peak, rounding)
     )
-    our_variance, theirs, degrees = errors(variance, freedom, runs, spread, count, redrawn, anew)
+    our_variance, theirs, degrees = _errors(variance, freedom, runs, spread, count, redrawn, anew)
     if (peak > 0).any():
         middle, squared = (np.vectorize(_moment, otypes=[float])(count, power) for power in (1, 2))
         ours = np.where(peak > 0, ours + np.sqrt(variance) * middle, ours)
@@ -149,14 +149,8 @@ def intervals(
     return Intervals(d, half90, half95, p, our_variance, theirs, degrees)
 
 
-def errors(
-    variance: Any,
-    freedom: Any,
-    runs: Any,
-    spread: Any,
-    runs_published: Any,
-    redrawn: Any,
-    anew: tuple[ArrayLike, ArrayLike] = (math.nan, math.nan),
+def _errors(
+    variance: Any, freedom: Any, runs: Any, spread: Any, runs_published: Any, redrawn: Any, anew: tuple[Any, Any]
 ) -> tuple[Any, Any, Any]:
     """Return the variance of our mean, that of the published one, and the degrees of freedom of their sum.
 

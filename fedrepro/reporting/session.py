@@ -149,7 +149,8 @@ class Notebook:
                 from fedrepro.reporting import frames
 
                 frame = frames.with_series(frame, self.store)
-            self._frames[exhibit_id] = exhibits.paper_module(exhibit.paper).prepare(frame, exhibit_id)
+            module = exhibits.paper_module(exhibit.paper)
+            self._frames[exhibit_id] = module.prepare(frame, exhibit_id) if hasattr(module, "prepare") else frame
         return self._frames[exhibit_id]
 
     def published(self, exhibit_id: str = "", reading: str = "") -> DataFrame:
@@ -179,10 +180,8 @@ class Notebook:
         from fedrepro.reporting import layout as layouts
 
         frame, published, layout = main_runs(self, exhibit_id)
-        table = compare.judge_table(frame, published, on=[*layout.columns, *layout.rows], value=layout.value)
-        leads = effects.effects(
-            frame, published, layout.headline, rows=layout.rows, columns=layout.columns, value=layout.value
-        )
+        table = compare.judge_table(frame, published, on=layout.key, value=layout.value)
+        leads = effects.effects(frame, published, layout)
         whole = layouts.wide(table, layout)
         for kind, text in (("md", layouts.markdown(whole)), ("tex", layouts.latex(whole))):
             paths.replace_file(self.figures / self.paper / f"{exhibit_id}.{kind}", text.encode())
@@ -282,7 +281,7 @@ class Notebook:
         """
         from fedrepro.reporting import claims
 
-        chosen = claims.select(exhibits.paper_module(self.paper).CLAIMS, ids)
+        chosen = claims.select(getattr(exhibits.paper_module(self.paper), "CLAIMS", ()), ids)
         return self._merged("claims", claims.claims_table(chosen, self.stored, self.paper))
 
     def deviations(self, *ids: str) -> DataFrame:

@@ -68,10 +68,6 @@ def numbers(name: str, values: Any, *, finite: bool = True) -> np.ndarray:
     return array
 
 
-def _check_level(level: float) -> None:
-    require(isinstance(level, int | float) and 0 < level < 1, "level", "a number between 0 and 1", level)
-
-
 def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the t interval of a mean.
 
@@ -79,7 +75,7 @@ def interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
         ArgumentError: there is no value, a value is not a number, or the level is not between 0 and 1.
     """
     scores = numbers("values", values, finite=False)
-    _check_level(level)
+    require(isinstance(level, int | float) and 0 < level < 1, "level", "a number between 0 and 1", level)
     runs = len(scores)
     require(runs > 0, "values", "at least one number", values)
     mean = float(scores.mean())
@@ -115,7 +111,7 @@ def over_runs(frame: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
     return table.assign(low=low, high=high)
 
 
-def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Paired:
+def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
     """Compare two methods that share seeds: `a[i]` and `b[i]` are scores of one seed.
 
     The p-value is that of the two-sided paired t test.
@@ -129,7 +125,7 @@ def paired(a: Sequence[float], b: Sequence[float], *, level: float = 0.95) -> Pa
     # `scipy.stats.ttest_rel` gives the same interval and p-value, but takes twelve times as long, and claims compare
     # thousands of pairs. For equal scores its p-value is NaN.
     gaps = left - right
-    mean, low, high, pairs = interval(gaps, level=level)
+    mean, low, high, pairs = interval(gaps)
     p = 2 * tail(abs(mean), float(gaps.std(ddof=1)) / math.sqrt(pairs), pairs - 1) if mean else 1.0
     return Paired(mean, low, high, min(p, 1.0), pairs)
 
@@ -150,7 +146,7 @@ def common(left: pd.Series, right: pd.Series) -> Paired | None:
     return paired([one[seed] for seed in seeds], [other[seed] for seed in seeds]) if len(seeds) > 1 else None
 
 
-def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slope:
+def slope(x: Sequence[float], y: Sequence[float]) -> Slope:
     """Fit the exponent `k` of `y = c x^k` by least squares in logarithms; `intercept` is `log c`.
 
     Raises:
@@ -158,12 +154,11 @@ def slope(x: Sequence[float], y: Sequence[float], *, level: float = 0.95) -> Slo
     """
     xs, ys = numbers("x", x, finite=False), numbers("y", y, finite=False)
     require(len(xs) == len(ys), "y", f"as long as x, {len(xs)}", len(ys))
-    _check_level(level)
     require(bool((xs > 0).all() and (ys > 0).all()), "x and y", "positive", (list(x), list(y)))
     require(len(set(xs.tolist())) > 1, "x", "at least two different values", list(x))
     fit = linregress(np.log(xs), np.log(ys))
     freedom = len(xs) - 2
-    half = quantile((1 + level) / 2, freedom) * float(fit.stderr) if freedom else math.nan
+    half = quantile(0.975, freedom) * float(fit.stderr) if freedom else math.nan
     k = float(fit.slope)
     return Slope(k, k - half, k + half, float(fit.intercept), len(xs))
 

@@ -158,9 +158,8 @@ def compute_all(
     # Worker processes cannot import code that was written in a notebook or inside a function.
     here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))
     # They have not seen graphs registered by hand either. The module datasets knows these, if it is loaded at all.
-    graphs: Any = getattr(sys.modules.get("fedrepro.data.datasets"), "_own", {})
-    by_hand = {name for name in graphs if registry.generator(name) is None}
-    here = here or any(run.dataset in by_hand for runs in batches for run in runs)
+    datasets: Any = sys.modules.get("fedrepro.data.datasets")
+    here = here or (datasets is not None and any(datasets.by_hand(run.dataset) for runs in batches for run in runs))
     why = ""
     if here and not local:
         told = "graphs, methods or functions that were registered by hand or written in a notebook"

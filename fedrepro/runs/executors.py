@@ -5,6 +5,8 @@ Each is a `concurrent.futures.Executor`, which `fedrepro.runs.lanes` feeds.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -161,6 +163,9 @@ def _begin_worker(gpu: str) -> None:
     # Interrupts are the parent's to handle, and a worker whose parent was killed would wait for ever.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
+    if gpu:  # each run ends with a search for reference cycles, which need not go through all that was imported
+        importlib.import_module("fedrepro.runs.tasks")
+        gc.freeze()
 
 
 def end_with_parent(end: Callable[[], object] = lambda: os._exit(1)) -> None:

@@ -21,7 +21,6 @@ import re
 from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from fedrepro import registry
@@ -36,7 +35,7 @@ class Options(Mapping[str, Any]):
     """An immutable mapping, sorted by name, of what changes the result beyond the fields of a run."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self._items = MappingProxyType({name: _canonical(name, given[name]) for name in sorted(given)})
+        self._items = {name: _canonical(name, given[name]) for name in sorted(given)}
 
     def __getitem__(self, name: str) -> Any:
         return self._items[name]
@@ -55,10 +54,7 @@ class Options(Mapping[str, Any]):
         return hash(tuple(self._items.items()))
 
     def __repr__(self) -> str:
-        return repr(dict(self._items))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Options, (dict(self._items),)
+        return repr(self._items)
 
 
 def _canonical(name: str, value: Any) -> Any:

@@ -114,8 +114,8 @@ NUMBERS = [
     bad("no values", lambda: statistics.interval([]), "values", "at least one", "[]"),
     bad("values of text", lambda: statistics.interval(["a"]), "values", "numbers", "['a']"),
     bad("a level of 2", lambda: statistics.interval([1, 2], level=2), "level", "between 0 and 1", "Got 2"),
-    bad("a level of 0", lambda: statistics.paired([1, 2], [1, 2], level=0), "level", "Got 0"),
-    bad("a level of text", lambda: statistics.slope([1, 2], [1, 2], level="95%"), "level", "'95%'"),  # type: ignore[arg-type]
+    bad("a level of 0", lambda: statistics.interval([1, 2], level=0), "level", "Got 0"),
+    bad("a level of text", lambda: statistics.interval([1, 2], level="95%"), "level", "'95%'"),  # type: ignore[arg-type]
     bad("pairs of other lengths", lambda: statistics.paired([1, 2], [1]), "b", "as long as a, 2", "Got 1"),
     bad("one pair", lambda: statistics.paired([1], [1]), "a", "at least two", "[1]"),
     bad("pairs of text", lambda: statistics.paired(["a", "b"], [1, 2]), "a", "finite numbers", "['a', 'b']"),

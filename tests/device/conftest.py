@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in device_tests]
     for number, item in enumerate(device_tests):
         items.insert(number * batch, item)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Spare the garbage collector what was imported: these tests, and each run on a GPU, ask it for a full search."""
+    gc.freeze()

@@ -14,6 +14,7 @@ from scipy import stats
 
 from fedrepro import paths
 from fedrepro.reporting import answer, compare, effects, exhibits, files, notebook, outcome, readings, rule
+from fedrepro.reporting.exhibits import MainTable
 
 
 def runs_of(means: dict[str, float], seeds: int = 6, spread: float = 0.004) -> pd.DataFrame:
@@ -49,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def draw(folder: Path, means: dict[str, float]) -> Path:
     frame = runs_of(means)
     files.save("fedgat", "FG-T1", compare.judge_table(frame, printed()), folder=folder)
-    leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
+    leads = effects.effects(frame, printed(), MainTable({"method": "FedGAT"}, value="test"))
     files.save("fedgat", "FG-T1-effects", leads, folder=folder)
     return folder
 
@@ -112,7 +113,9 @@ def test_the_perfect_copy_is_what_simulation_gives(runs: int, redrawn: bool, pea
 
 def test_leads_are_paired_over_seeds() -> None:
     """A lead has the interval of the paired differences, which is narrower than the scores would allow."""
-    leads = effects.effects(runs_of(LIKE_PRINT), printed(), {"method": "FedGAT"}, value="test").set_index("over")
+    leads = effects.effects(runs_of(LIKE_PRINT), printed(), MainTable({"method": "FedGAT"}, value="test")).set_index(
+        "over"
+    )
     row = leads[leads["pairs"].gt(0)].loc["DistGAT"]
     assert row["printed_lead"] == pytest.approx(11.6) and row["our_lead"] == pytest.approx(11.6, abs=0.3)
     assert row["pairs"] == 6 and row["ratio_low"] < row["ratio"] < row["ratio_high"]
@@ -122,14 +125,14 @@ def test_leads_are_paired_over_seeds() -> None:
 
 def test_one_kept_graph_widens_a_lead() -> None:
     """Graphs drawn anew widen a lead's interval: little if both rows share them, and more than twofold if not."""
-    runs, told = runs_of(LIKE_PRINT), {"headline": {"method": "FedGAT"}, "value": "test"}
+    runs, told = runs_of(LIKE_PRINT), MainTable({"method": "FedGAT"}, value="test")
     rng, cells = np.random.default_rng(0), printed()
     shared = 0.03 * rng.standard_normal(10)
     scores = [pd.Series(shared + 0.002 * rng.standard_normal(10)) for _ in cells.index]
     alone = [pd.Series(0.03 * rng.standard_normal(10)) for _ in cells.index]
     anew = [pd.Series(some, cells.index, dtype=object) for some in (scores, alone)]
     kept = [cells.assign(anew=some) for some in anew] + [cells.assign(anew=anew[0], anew_own=False)]
-    leads = [effects.effects(runs, table, **told) for table in (cells, *kept)]
+    leads = [effects.effects(runs, table, told) for table in (cells, *kept)]
     halves = [one[one["over"].eq("DistGAT") & one["pairs"].gt(0)]["half95"].item() for one in leads]
     narrow, paired, apart, borrowed = halves
     # What both rows share of a graph is in no lead. Scores of another row cannot be paired.
@@ -139,7 +142,7 @@ def test_one_kept_graph_widens_a_lead() -> None:
 def test_shuffled_records_flip_the_leads() -> None:
     """Negative control: with the methods' names exchanged the lead has the wrong sign and differs."""
     swapped = runs_of({"FedGAT": 0.684, "DistGAT": 0.800})
-    leads = effects.effects(swapped, printed(), {"method": "FedGAT"}, value="test")
+    leads = effects.effects(swapped, printed(), MainTable({"method": "FedGAT"}, value="test"))
     row = leads[leads["pairs"].gt(0)].iloc[0]
     assert row["our_lead"] < 0 < row["printed_lead"] and row["verdict"] == rule.DIFFERS
 
@@ -150,7 +153,7 @@ def test_only_tested_leads_are_summed_up() -> None:
         runs_of({"GAT": 0.781}).to_dict("records")
     )]  # fmt: skip
     frame = pd.concat([runs_of(LIKE_PRINT), pd.DataFrame(central)])
-    leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
+    leads = effects.effects(frame, printed(), MainTable({"method": "FedGAT"}, value="test"))
     peak = leads[leads["over"].eq("GAT") & leads["pairs"].gt(0)]
     assert peak["our_lead"].item() < -15 and peak["verdict"].item() == rule.NOT_TESTED
     found = effects.summary(leads)
@@ -204,7 +207,7 @@ GAPS = np.array([7.0, 9.0, 10.0, 6.0])  # of `OURS`, in points
 
 def lead(top: dict[str, Any], other: dict[str, Any]) -> pd.Series:
     """Return the one lead of a table of two rows, measured by `OURS`."""
-    found = effects.effects(OURS, pd.DataFrame([top, other]), {"method": "Top"}, value="test")
+    found = effects.effects(OURS, pd.DataFrame([top, other]), MainTable({"method": "Top"}, value="test"))
     assert len(found) == 1
     return found.iloc[0]
 
@@ -258,7 +261,7 @@ def test_rows_without_a_common_seed_say_what_computes_the_missing_runs() -> None
     """Runs on a graph of which a part is missing do not count, and the command is one that `fedrepro` knows."""
     whole = runs_of(LIKE_PRINT)
     frame = whole.assign(dataset=whole["dataset"].mask(whole["method"].eq("FedGCN"), "Cora~incomplete"))
-    leads = effects.effects(frame, printed(), {"method": "FedGAT"}, value="test")
+    leads = effects.effects(frame, printed(), MainTable({"method": "FedGAT"}, value="test"))
     chosen = leads["dataset"].eq("Cora") & leads["partition"].eq("dirichlet(beta=1)")
     (why,) = leads.loc[chosen & leads["over"].eq("FedGCN"), "why"]
     command = re.match("no seed in common on the whole graph: `fedrepro run (.*) --profile paper --budget 60`", why)
@@ -269,7 +272,7 @@ def test_a_row_that_the_paper_leads_in_print_or_not() -> None:
     """A printed lead below zero has a ratio as one above has, and one of a point at most has none."""
     rows = [row("Top", "0.70", 0.01), *(row(name, value, 0.01) for name, value in PRINTED_OTHERS.items())]
     frame = scored(Top=[0.70, 0.71], Far=[0.82, 0.81], Near=[0.70, 0.72], Below=[0.64, 0.67])
-    table = effects.effects(frame, pd.DataFrame(rows), {"method": "Top"}, value="test").set_index("over")
+    table = effects.effects(frame, pd.DataFrame(rows), MainTable({"method": "Top"}, value="test")).set_index("over")
     ours = {"Far": -11.0, "Near": -0.5, "Below": 5.0}
     assert table["our_lead"].to_dict() == pytest.approx(ours)
     assert table["ratio"].dropna().to_dict() == pytest.approx({"Far": -11 / -10, "Below": 5 / 2})
@@ -288,7 +291,7 @@ def test_a_central_model_stands_beside_its_own_graph_alone() -> None:
         for graph in "AB"
         for name in NAMES
     ]
-    found = effects.effects(OURS, pd.DataFrame(rows), {"method": "Top"}, value="test")
+    found = effects.effects(OURS, pd.DataFrame(rows), MainTable({"method": "Top"}, value="test"))
     assert found[["dataset", "over"]].values.tolist() == [
         [graph, over] for graph in "AB" for over in ("Other", "Central")
     ]

@@ -17,8 +17,9 @@ from fedrepro.reporting.claims import (
     COLUMNS,
     NOT_CHECKED,
     Claim,
-    Derived,
     Difference,
+    Get,
+    Parts,
     claims_table,
     judge_claim,
     judge_interval,
@@ -225,7 +226,10 @@ def test_a_claim_is_judged_on_its_cells() -> None:
 
 def test_derived_parts_are_measured() -> None:
     """A derived part asks the store itself, and is judged like a difference."""
-    up = Derived(lambda get: {"up": (interval(get("T1")["percent"]), 0.0, math.inf)})
+
+    def up(get: Get) -> Parts:
+        return {"up": (interval(get("T1")["percent"]), 0.0, math.inf)}
+
     assert Claim("X-C1", "", "", [up]).judge(get)[1] == "holds"
 
 

@@ -203,19 +203,6 @@ def test_runs_without_traffic_have_no_messages(frame: pd.DataFrame) -> None:
     assert table.empty and list(table) == ["method", "stage", "direction", "message", "scalars", "runs"]
 
 
-def test_runs_get_the_papers_names() -> None:
-    """A run is renamed by all its fields, and keeps the registered name in another column."""
-    frame = frames.with_method_names(FRAME, lambda run: f"{run['method']}, K={run['clients']}")
-    assert frame.loc[0, ["method", "registered"]].tolist() == ["FedGAT, K=20", "FedGAT"]
-    assert FRAME.loc[0, "method"] == "FedGAT"
-
-
-def test_no_runs_get_no_names() -> None:
-    """An empty frame, which has no column of methods, asks for no name."""
-    frame = frames.with_method_names(pd.DataFrame(), lambda run: pytest.fail("a name was asked for"))
-    assert frame.empty and "registered" in frame
-
-
 def layout(cells: list[tuple[str, str, str]], rows: str | list[str] = "method") -> pd.DataFrame:
     table = pd.DataFrame(cells, columns=["method", "clients", "dataset"]).assign(mean=range(len(cells)))
     return frames.paper_layout(table, rows, "dataset", lambda row: f"{row.mean}!")

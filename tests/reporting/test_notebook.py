@@ -124,7 +124,7 @@ def test_smoke_run_is_isolated_and_complete(suite: Path, monkeypatch: pytest.Mon
         "print(os.environ['FEDREPRO_FIGURES'])",
     ]
     write(suite, "p/1-a", *cells)
-    done = notebook.run("p/1-a", profile="smoke", seeds=2)
+    done = notebook.run("p/1-a", {"profile": "smoke", "seeds": 2})
     assert done == suite.parent / "build/smoke/notebooks/p/1-a.ipynb"
     first, second, third, figures = printed(done).splitlines()
     assert first == f"{sys.executable} smoke 2"

@@ -189,9 +189,3 @@ GRIDS = {
     "EN-6": Grid(beside_openfgl, quick=lambda run: run.clients == 10, smoke=list),
     "EN-4": Grid(speed, quick=lambda run: (run.clients, run.options["hidden"]) == (10, 64), smoke=smallest_speed),
 }
-CLAIMS = ()
-
-
-def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
-    """Return the frame of an exhibit's runs unchanged, since no paper has other names for it."""
-    return frame

@@ -283,11 +283,13 @@ def _stored(short: bool, until: float) -> tuple[str, bool]:
     """Compute stored results again, one of each method and graph in random order, as far as time and data go."""
     store = Store(paths.store())
     cells: dict[tuple[str, ...], Record] = {}
-    records = [record for record in store if record["run"]["task"] == "train" and verification.can_repeat(record)]
+    dearest = 0.1 if short else DEAREST
+    trained = (record for record in store if record["run"]["task"] == "train" and record["seconds"] < dearest)
+    alone = (record for record in trained if len(record["batch"]["seeds"]) == 1)
+    records = [record for record in alone if verification.can_repeat(record)]
     random.Random(0).shuffle(records)
     for record in records:
-        alone, cheap = len(record["batch"]["seeds"]) == 1, record["seconds"] < (0.1 if short else DEAREST)
-        if alone and cheap and sources.is_at_hand(record["run"]["dataset"], download=False):
+        if sources.is_at_hand(record["run"]["dataset"], download=False):
             cells.setdefault(cell_of(record), record)
     old = set(map(id, verification.stale(store, cells.values())))
     chosen = {record["key"]: record for record in cells.values() if id(record) not in old}

@@ -54,7 +54,7 @@ def stored(paper: str, table: str, row: Row) -> str:
     layout = exhibits.study(paper).tables.get(table)
     if layout is None:
         return ""
-    cell = [row[name] for name in dict.fromkeys([*layout.columns, *layout.rows]) if row.get(name)]
+    cell = [row[name] for name in dict.fromkeys(layout.key) if row.get(name)]
     return shlex.join(["fedrepro", "show", table, *cell])
 
 

@@ -19,7 +19,7 @@ from fedrepro.papers.fedsheafhn.exhibits import (
     tables,
 )
 from fedrepro.reporting import checks
-from fedrepro.reporting.claims import Claim, Derived, Difference, claims_table
+from fedrepro.reporting.claims import Claim, Part, claims_table
 from fedrepro.reporting.frames import select
 from fedrepro.runs.run import Run
 
@@ -77,8 +77,8 @@ def two_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
     monkeypatch.setattr(claims, "DATASETS", graphs)
     monkeypatch.setattr(claims, "ABLATED", ("Cora",))
 
-    def fewer(part: Difference | Derived) -> Difference | Derived:
-        if isinstance(part, Derived):
+    def fewer(part: Part) -> Part:
+        if callable(part):
             return part
         return replace(part, per={**part.per, "dataset": [name for name in part.per["dataset"] if name in graphs]})
 

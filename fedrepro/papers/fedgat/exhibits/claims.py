@@ -13,7 +13,7 @@ from fedrepro.papers.fedgat.exhibits import grids
 from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, DATASETS, IID, LABELS, NON_IID, PANELS, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, revealed, worst_attacks
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts
+from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Difference, Get, Part, Parts
 from fedrepro.reporting.statistics import common
 
 NEAR = 1.0  # points: our margin for what the paper calls nearly the same accuracy, since it gives none
@@ -106,7 +106,7 @@ def by_degree() -> list[Difference]:
     return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [grids.TEXT_READING])]
 
 
-def by_clients(panel: str) -> list[Difference | Derived]:
+def by_clients(panel: str) -> list[Part]:
     """Return both rows' changes over the clients in a panel of Figure 2, and how much further DistGAT falls.
 
     FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. FedGAT as coded does not change
@@ -135,7 +135,7 @@ def by_clients(panel: str) -> list[Difference | Derived]:
     fall = Difference(
         f"FG-F2{panel}", {**cut, **many}, {**cut, **few}, below=0.0, name=f"{where}, DistGAT's change, text"
     )
-    return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), fall, Derived(further_fall)]
+    return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), fall, further_fall]
 
 
 def combine(parts: Sequence[bool]) -> str:

@@ -32,7 +32,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     """
     if SCORE not in frame:
         return frame
-    named = frames.with_method_names(frame, _name_in_table1)
+    named = frame.assign(registered=frame["method"], method=[_name_in_table1(run) for run in frame.to_dict("records")])
     if "lone_neighbour" in named:
         named["lone_neighbour"] = named["lone_neighbour"].fillna("kept")  # the method's default
     prepared = named.get("prepare", pd.Series(grids.SETTING["prepare"], named.index))

@@ -26,7 +26,7 @@ from fedrepro.papers.fedsheafhn.exhibits.tables import (
     rounds_of,
 )
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Derived, Difference, Get, Parts, judge_claim
+from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Difference, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Paired, common
 
 NEW_LOSS = 2.0  # "minimal performance reduction", in points
@@ -346,22 +346,22 @@ def over_networks(per: dict[str, Sequence[Any]]) -> Difference:
 CLAIMS = claims.read(
     settings.PAPER,
     {
-        "SH-C1": [Derived(over_the_best)],
+        "SH-C1": [over_the_best],
         "SH-C1-cells": cell_by_cell,
         "SH-C1-local": [over_local(exhibit_id) for exhibit_id in TABLES],
-        "SH-C1-graphs": [Derived(over_graphs)],
-        "SH-C1-where": [Derived(without_overlap)],
+        "SH-C1-graphs": [over_graphs],
+        "SH-C1-where": [without_overlap],
         "SH-C2": [Difference("SH-T3", {"method": OURS}, {}, RIVALS, below=0.0, value="std", of=over_clients)],
         "SH-C2-sheaf": [sheaf("mean", "accuracy", above=0.0), sheaf("std", "spread", below=0.0)],
         "SH-C3": [convergence(panel, dataset) for panel, dataset in settings.PANELS.items()],
         "SH-C4": [newcomers("trained", -NEW_LOSS)],
         "SH-C4-alone": [newcomers("new, alone", 0.0)],
-        "SH-C5": [Derived(modules)],
-        "SH-C5-most": [Derived(first_modules)],
+        "SH-C5": [modules],
+        "SH-C5-most": [first_modules],
         "SH-C5-networks": [over_networks(NETWORKS)],
         "SH-C5-removed": [over_networks(REMOVED)],
-        "SH-C5-epochs": [Derived(epochs)],
-        "SH-C5-optimum": [Derived(optima)],
+        "SH-C5-epochs": [epochs],
+        "SH-C5-optimum": [optima],
         "SH-C6": [COSTS],
         "SH-C6-server": cost,
         "SH-C6-added": additions,

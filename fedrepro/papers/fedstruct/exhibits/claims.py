@@ -10,7 +10,7 @@ from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, CLIENTS, COUNTS, F
 from fedrepro.papers.fedstruct.exhibits.printed import CLOSE, HETEROPHILIC, SLIGHT
 from fedrepro.papers.fedstruct.exhibits.settings import DATASETS, PARTITIONS, SETTINGS
 from fedrepro.reporting import claims
-from fedrepro.reporting.claims import Derived, Difference, Get, Parts
+from fedrepro.reporting.claims import Difference, Get, Parts
 from fedrepro.reporting.frames import select
 from fedrepro.reporting.statistics import slope
 
@@ -163,7 +163,7 @@ CLAIMS = claims.read(
             at_depths(HOP2VEC, 5, best, other, 0.0, value="structure only")
             for best, other in ((10, 5), (10, 2), (20, 40))
         ],
-        "FS-C7": [Derived(growth)],
+        "FS-C7": [growth],
         "FS-C8": [
             to_central("FS-X2", f"{AT_CLIENTS}, to {CENTRAL}", dataset=HETEROPHILIC, clients=CLIENTS),
             to_central(

@@ -23,7 +23,7 @@ from fedrepro.papers.feras.exhibits.tables import (
     score_slopes,
 )
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import Derived, Get, Parts, judge_claim
+from fedrepro.reporting.claims import Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Interval, Paired, common, interval
 
 NEAR = 0.01  # one accuracy point
@@ -269,14 +269,14 @@ CLAIMS = claims.read(
         "FR-H1": convergence,
         "FR-H2": looser,
         "FR-H3": better,
-        "FR-H3-saint": [Derived(better_saint)],
-        "FR-H3-visible": [Derived(lambda get: gains(ahead(table2(get), "facts.test_seen")))],  # at the last round
+        "FR-H3-saint": [better_saint],
+        "FR-H3-visible": [lambda get: gains(ahead(table2(get), "facts.test_seen"))],  # at the last round
         "FR-H4": lambda get: limited(table2(get)),
         "FR-H4-saint": lambda get: limited(get("FR-T2-saint")),
-        "FR-H5": [Derived(smallest_kappa)],
+        "FR-H5": [smallest_kappa],
         "FR-H6": more_hosts,
         "FR-H7": longer_period,
         "FR-H8": close_periods,
-        "FR-H9": [Derived(falling)],
+        "FR-H9": [falling],
     },
 )
