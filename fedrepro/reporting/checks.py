@@ -14,6 +14,8 @@ from fedrepro.errors import require
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from fedrepro.reporting.session import Notebook
+
 ROUNDING = 1e-12  # what an identity that holds exactly may miss in float64
 
 COLUMNS = ("id", "statement", "measured", "bound", "verdict")
@@ -95,6 +97,18 @@ def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
             if key not in worst or _badness(one) > _badness(worst[key]):
                 worst[key] = one
     return pd.DataFrame(list(worst.values()), columns=list(COLUMNS))
+
+
+def save(nb: Notebook, rows: DataFrame, *exhibit_ids: str, **columns: Any) -> DataFrame:
+    """Write checks to the paper's, and those whose ID begins with an exhibit's to its own file; return them as written.
+
+    Args:
+        columns: further columns of the exhibits' files.
+    """
+    written = nb.checks(rows)
+    for exhibit_id in exhibit_ids:
+        nb.save(exhibit_id, written[written["id"].str.startswith(exhibit_id)].assign(**columns))
+    return written
 
 
 def _badness(row: Row) -> tuple[bool, float]:

@@ -228,6 +228,11 @@ def judge_interval(gap: Paired | Slope | Interval, low: float, high: float) -> t
     return CONTRADICTED if out else UNDECIDED, p(gap.high, low) if gap[0] <= low else p(gap.low, high)
 
 
+def combine(held: Collection[bool]) -> str:
+    """Return the verdict of a claim that rests on yes-or-no results."""
+    return NOT_CHECKED if not held else "holds" if all(held) else MIXED if any(held) else "fails"
+
+
 def select(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
     """Return the claims with these IDs, in their order.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -161,3 +163,14 @@ def test_checks_are_chosen_by_prefix(prefixes: tuple[str, ...], ids: list[str]) 
 def test_an_empty_store_has_no_checks() -> None:
     """A frame without runs gives an empty table with the columns of a full one."""
     assert list(collect(pd.DataFrame())) == list(COLUMNS) and collect(pd.DataFrame()).empty
+
+
+def test_checks_are_saved_by_exhibit() -> None:
+    """Every check goes to the paper's list as it is written there, and to the file of the exhibit that its ID names."""
+    saved: dict[str, pd.DataFrame] = {}
+    nb: Any = SimpleNamespace(checks=lambda rows: rows.assign(measured="0.0"), save=saved.__setitem__)
+    rows = collect(stored([row(name, "s", 0.0, 1.0) for name in ("A-1", "A-2", "B-1", "C-1")]))
+    written = checks.save(nb, rows, "A", "B", runs=3)
+    assert written["id"].tolist() == ["A-1", "A-2", "B-1", "C-1"] and "runs" not in written
+    assert {name: part["id"].tolist() for name, part in saved.items()} == {"A": ["A-1", "A-2"], "B": ["B-1"]}
+    assert all(set(part["measured"]) == {"0.0"} and set(part["runs"]) == {3} for part in saved.values())

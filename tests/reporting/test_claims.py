@@ -15,12 +15,14 @@ from fedrepro.errors import ArgumentError
 from fedrepro.reporting import exhibits
 from fedrepro.reporting.claims import (
     COLUMNS,
+    MIXED,
     NOT_CHECKED,
     Claim,
     Difference,
     Get,
     Parts,
     claims_table,
+    combine,
     judge_claim,
     judge_interval,
     read,
@@ -231,6 +233,15 @@ def test_derived_parts_are_measured() -> None:
         return {"up": (interval(get("T1")["percent"]), 0.0, math.inf)}
 
     assert Claim("X-C1", "", "", [up]).judge(get)[1] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("held", "verdict"),
+    [([True, True], "holds"), ([True, False], MIXED), ([False, False], "fails"), ([], NOT_CHECKED)],
+)
+def test_a_claim_on_several_results(held: list[bool], verdict: str) -> None:
+    """A claim holds if all results do, fails if none does, and is mixed else; without results nothing was checked."""
+    assert combine(held) == verdict
 
 
 def test_two_parts_of_one_name_are_an_error() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +12,7 @@ from fedrepro.papers.fedgat.exhibits import grids
 from fedrepro.papers.fedgat.exhibits.grids import BETAS, CLIENTS, DATASETS, IID, LABELS, NON_IID, PANELS, READINGS
 from fedrepro.papers.fedgat.exhibits.tables import EXACT, communication, revealed, worst_attacks
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Difference, Get, Part, Parts
-from fedrepro.reporting.statistics import common
+from fedrepro.reporting.claims import NOT_CHECKED, Difference, Get
 
 NEAR = 1.0  # points: our margin for what the paper calls nearly the same accuracy, since it gives none
 SEVERAL = tuple(n for n in CLIENTS if n not in (1, 10))  # clients of Figure 2 that Table 1 lacks
@@ -106,7 +104,7 @@ def by_degree() -> list[Difference]:
     return once + [p for n, beta in BETAS.items() for p in near(f"FG-F5{n}", few, many, beta, [grids.TEXT_READING])]
 
 
-def by_clients(panel: str) -> list[Part]:
+def by_clients(panel: str) -> list[Difference]:
     """Return both rows' changes over the clients in a panel of Figure 2, and how much further DistGAT falls.
 
     FedGAT must keep its accuracy, and DistGAT must lose some and more than FedGAT. FedGAT as coded does not change
@@ -115,32 +113,22 @@ def by_clients(panel: str) -> list[Part]:
     dataset, partition = PANELS[panel]
     where, few, many = f"{dataset}, {LABELS[partition]}", {"clients": CLIENTS[0]}, {"clients": CLIENTS[-1]}
 
-    def further_fall(get: Get) -> Parts:
-        frame = get(f"FG-F2{panel}")
-
-        def change(row: str, reading: str) -> pd.Series:
-            end, start = ({"method": row, "reading": reading} | clients for clients in (many, few))
-            return frames.scores(frame, end, "percent") - frames.scores(frame, start, "percent")
-
-        return {
-            f"{where}, DistGAT's fall over FedGAT's, {reading}": (
-                common(change("FedGAT", reading), change("DistGAT", reading)),
-                0.0,
-                math.inf,
-            )
-            for reading in READINGS
-        }
-
     cut = {"method": "DistGAT", "reading": grids.TEXT_READING}
     fall = Difference(
         f"FG-F2{panel}", {**cut, **many}, {**cut, **few}, below=0.0, name=f"{where}, DistGAT's change, text"
     )
-    return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), fall, further_fall]
+    name = f"{where}, DistGAT's fall over FedGAT's, {{reading}}"
+    rows = {"method": "FedGAT"}, {"method": "DistGAT"}
+    further = Difference(f"FG-F2{panel}", *rows, {"reading": READINGS}, 0.0, name=name, of=over_clients)
+    return [*near(f"FG-F2{panel}", many, few, f"{where}, FedGAT's change"), fall, further]
 
 
-def combine(parts: Sequence[bool]) -> str:
-    """Return the verdict of a claim from its parts, each of which holds or does not."""
-    return "holds" if all(parts) else MIXED if any(parts) else "fails"
+def over_clients(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the change of each row's accuracy from the fewest clients of a panel of Figure 2 to the most, by seed."""
+    keys = ["method", "reading", "seed"]
+    wide = frame.reindex(columns=[*keys, "clients", "percent"]).pivot(index=keys, columns="clients", values="percent")
+    wide = wide.reindex(columns=CLIENTS).astype(float)
+    return (wide[CLIENTS[-1]] - wide[CLIENTS[0]]).rename("percent").reset_index()
 
 
 def cost_of_pretraining(get: Get) -> Finding:
@@ -171,7 +159,7 @@ def cost_of_pretraining(get: Get) -> Finding:
         parts.append(more == len(wide))
         ends = f"from {clients[middle]} to {clients[-1]} clients as from {clients[0]} to {clients[middle]}"
         texts.append(f"{exhibit}: {' and '.join(told)} {ends}, iid dearer at {more} of {len(wide)} numbers of clients")
-    return "; ".join(texts), combine(parts)
+    return "; ".join(texts), claims.combine(parts)
 
 
 def vector_against_matrix(get: Get) -> Finding:
@@ -195,7 +183,7 @@ def vector_against_matrix(get: Get) -> Finding:
         f"(with any number at most {ratio.max():.1f}); "
         f"features recovered: Matrix {100 * shares['matrix']:.0f}%, Vector {100 * shares['vector']:.0f}%"
     )
-    return text, combine(parts)
+    return text, claims.combine(parts)
 
 
 def bounded_errors(get: Get) -> Finding:
@@ -217,7 +205,7 @@ def bounded_errors(get: Get) -> Finding:
         f"Eq. 16 and 17 with the statement's epsilon; with the proof's epsilon, for any psi, {holds[proof].sum()} of "
         f"{proof.sum()}; as corrected {holds[corrected].sum()} of {corrected.sum()}"
     )
-    return text, combine([*printed, *holds[proof]])
+    return text, claims.combine([*printed, *holds[proof]])
 
 
 def features_revealed(get: Get) -> Finding:

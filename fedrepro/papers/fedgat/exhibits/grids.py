@@ -25,7 +25,7 @@ from functools import cache, partial
 from typing import Any
 
 from fedrepro import paths
-from fedrepro.reporting.exhibits import Grid, first_seed, folder, smallest
+from fedrepro.reporting.exhibits import Grid, folder, keeps, settings, smallest
 from fedrepro.runs.run import Run, sweep
 
 Point = dict[str, Any]  # options of a run: what the optimizer is given
@@ -46,7 +46,7 @@ READINGS = (CODE_READING, TEXT_READING)  # in the order in which tables show the
 # Every run that needs a graph has these.
 SETTING: dict[str, Any] = {"paper": "fedgat", "prepare": "unit-norm", "split": "public"}
 
-TABLES = paths.read_toml(folder("fedgat") / "settings.toml")
+TABLES = settings("fedgat")
 # Rows of Table 1 with method and options; what else rows are given, see `settings.toml`.
 ROWS, OWN_PAPER, CODE, CODE_SCORE, OTHERS_CODE = (
     TABLES[name] for name in ("rows", "own_paper", "code", "code_score", "others_code")
@@ -129,7 +129,7 @@ def training(
     return Run("train", method=method, dataset=dataset, partition=partition, clients=clients, options=given, **SETTING)
 
 
-def as_coded(row: str, dataset: str, partition: str, clients: int = 10, prepare: str = "", **options: Any) -> Run:
+def as_coded(row: str, dataset: str, partition: str, clients: int = 10, **options: Any) -> Run:
     """Return the run of a cell of Table 1 in the reading *code*, with seed 0.
 
     The public code scores the weights before the step of a round. Its 35 rounds are 34 here, 30 are 29.
@@ -140,13 +140,12 @@ def as_coded(row: str, dataset: str, partition: str, clients: int = 10, prepare:
     """
     if row in OTHERS_CODE:
         given = OTHERS_CODE[row]
-        run = training(row, dataset, partition, given["options"], clients, **options)
-        return run.replace(prepare=prepare or given["prepare"])
+        return training(row, dataset, partition, given["options"], clients, **options).replace(prepare=given["prepare"])
     point = {**CODE[dataset], "rounds": CODE[dataset]["rounds"] - 1}
     score = CODE_SCORE.get(row, {})
     run = training(row, dataset, partition, point, clients, **{"output_heads": 1, **score, **options})
     method = "DistGAT" if row == "GAT" else run.method
-    return run.replace(method=f"{method}{AS_CODED}", prepare=prepare or "centred-norm")
+    return run.replace(method=f"{method}{AS_CODED}", prepare="centred-norm")
 
 
 def reading(method: str, prepare: str) -> str:
@@ -299,11 +298,6 @@ def every_run(run: Run) -> bool:
     return True
 
 
-def cora(run: Run) -> bool:
-    """Return whether a run is on Cora."""
-    return run.dataset == "Cora"
-
-
 def few_seeds(run: Run) -> bool:
     """Return whether `quick` has a run of Table 1: fewer seeds on larger graphs, in the reading *code* on Cora only."""
     return run.seed < ({"Cora": 3, "CiteSeer": 2, "PubMed": 1} if in_text(run) else {"Cora": 2}).get(run.dataset, 0)
@@ -321,7 +315,7 @@ _theorems = Grid(lambda: [Run("check", "fedgat", "FedGAT-theorems")])
 # The layer from messages is compared with its edge form at all nodes of the three graphs.
 _protocol = Grid(
     lambda: fedgat_sweep(task="check", method="FedGAT-protocol", dataset=DATASETS, partition=NON_IID, clients=10),
-    cora,
+    keeps(dataset=["Cora"]),
     smoke={"nodes": 16, "whole": 6},
 )
 _betas = {"partition": list(BETAS.values())}
@@ -330,15 +324,13 @@ _partitions = partial(
 )
 # Vector FedGAT computes the same layer from the same weights, so Figure 6 draws the accuracies of Figure 2.
 _by_clients = {
-    panel: Grid(
-        partial(by_clients, *where), lambda run: first_seed(run) and cora(run) and run.clients in (2, 10), PER_READING
-    )
+    panel: Grid(partial(by_clients, *where), keeps(dataset=["Cora"], clients=(2, 10)), PER_READING)
     for panel, where in PANELS.items()
 }
 _by_degree = {
     panel: Grid(
         partial(by_degree, beta),
-        lambda run: first_seed(run) and in_text(run) and run.options.get("degree", 8) in (8, 16),
+        lambda run: in_text(run) and keeps(degree=(None, 8, 16))(run),
         PER_READING,
     )
     for panel, beta in BETAS.items()
@@ -347,15 +339,15 @@ _by_degree = {
 GRIDS = {
     "FG-T1": Grid(both_readings, few_seeds, (*PER_CELL, "prepare")),
     "FG-T1-literal": Grid(partial(table1, PAIRS[0]), few_seeds, PER_CELL),
-    "FG-T1-code": Grid(table1_code, lambda run: cora(run) and run.seed < 2),
-    "FG-T1-code-full": Grid(
-        code_steps, lambda run: cora(run) and first_seed(run), ("method", "prepare", "first_layer")
-    ),
-    "FG-T1-tuning": Grid(tuning, cora, PER_CELL, seeded=False),
-    "FG-Q3-scored": Grid(scored_rounds, lambda run: cora(run) and first_seed(run), ("model",)),
-    "FG-Q12b": Grid(fedgcn_steps, lambda run: cora(run) and first_seed(run), PER_CELL),
+    "FG-T1-code": Grid(table1_code, lambda run: run.dataset == "Cora" and run.seed < 2),
+    "FG-T1-code-full": Grid(code_steps, keeps(dataset=["Cora"]), ("method", "prepare", "first_layer")),
+    "FG-T1-tuning": Grid(tuning, lambda run: run.dataset == "Cora", PER_CELL, seeded=False),
+    "FG-Q3-scored": Grid(scored_rounds, keeps(dataset=["Cora"]), ("model",)),
+    "FG-Q12b": Grid(fedgcn_steps, keeps(dataset=["Cora"]), PER_CELL),
     "FG-T2": Grid(partial(fedgat_sweep, task="check", method="graph statistics", dataset=DATASETS), seeded=False),
-    "FG-F1": Grid(lambda: [run for run in table1() if run.method == "FedGAT" and cora(run)], few_seeds, PER_CELL),
+    "FG-F1": Grid(
+        lambda: [run for run in table1() if run.method == "FedGAT" and run.dataset == "Cora"], few_seeds, PER_CELL
+    ),
     **{f"FG-F2{panel}": grid for panel, grid in _by_clients.items()},
     **dict.fromkeys(("FG-F3a", "FG-F7"), Grid(partial(traffic, ["Cora"]), every_run, smoke=small_traffic)),
     **dict.fromkeys(("FG-F3b", "FG-F8"), Grid(partial(traffic, ["CiteSeer"]), every_run, smoke=small_traffic)),
@@ -370,6 +362,6 @@ GRIDS = {
     "FG-P1": Grid(_partitions, every_run, ("partition",)),
     "FG-X1": Grid(partial(traffic, ["Cora", "CiteSeer"]), every_run, smoke=small_traffic),
     "FG-X2": Grid(edges, every_run, smoke=small_traffic),
-    "FG-X3": Grid(lone_neighbours, lambda run: first_seed(run) and cora(run), ("partition", "lone_neighbour")),
+    "FG-X3": Grid(lone_neighbours, keeps(dataset=["Cora"]), ("partition", "lone_neighbour")),
     "FG-M1": Grid(cost_of_a_round, per=("of",), smoke={"rounds": 2, "repeats": 1, "memory": False}),
 }

@@ -26,7 +26,7 @@ from fedrepro.papers.fedsheafhn.exhibits.tables import (
     rounds_of,
 )
 from fedrepro.reporting import checks, claims, frames
-from fedrepro.reporting.claims import MIXED, NOT_CHECKED, Difference, Get, Parts, judge_claim
+from fedrepro.reporting.claims import NOT_CHECKED, Difference, Get, Parts, judge_claim
 from fedrepro.reporting.statistics import Paired, common
 
 NEW_LOSS = 2.0  # "minimal performance reduction", in points
@@ -103,11 +103,6 @@ def printed_lead() -> tuple[int, int]:
     return int(gaps.gt(0).sum().sum()), int(gaps.notna().sum().sum())
 
 
-def by_graph(get: Get, exhibit_id: str, column: str) -> pd.Series:
-    """Return the mean of a column of `rank_against_rivals` over the columns of a table, indexed by real graph."""
-    return rank_against_rivals(get(exhibit_id)).groupby("dataset", sort=False)[column].mean()
-
-
 def over_graphs(get: Get) -> Parts:
     """Return FedSheafHN minus Local, averaged over the columns of each graph of both tables, over the graphs."""
     both = pd.concat([rank_against_rivals(get(exhibit_id)) for exhibit_id in TABLES], ignore_index=True)
@@ -117,7 +112,8 @@ def over_graphs(get: Get) -> Parts:
 
 def without_overlap(get: Get) -> Parts:
     """Return FedSheafHN's lead over its rival without overlap minus that with overlap, over the graphs."""
-    gap = common(*(by_graph(get, exhibit_id, "over rival") for exhibit_id in TABLES))
+    tables = (rank_against_rivals(get(exhibit_id)).groupby("dataset", sort=False) for exhibit_id in TABLES)
+    gap = common(*(columns["over rival"].mean() for columns in tables))
     return {f"{gap.pairs} graphs" if gap else "": (gap, 0.0, math.inf)}
 
 
@@ -320,9 +316,7 @@ def guarantees(get: Get) -> tuple[str, str]:
 
 def judged(texts: Sequence[str], held: Sequence[bool]) -> tuple[str, str]:
     """Return evidence and verdict of a claim that rests on several yes-or-no results."""
-    if not held:
-        return "nothing stored", NOT_CHECKED
-    return "; ".join(texts), "holds" if all(held) else MIXED if any(held) else "fails"
+    return "; ".join(texts) or "nothing stored", claims.combine(held)
 
 
 def over_local(exhibit_id: str) -> Difference:

@@ -7,7 +7,7 @@ best validation accuracy. Each method is scored in the view of the paper that pr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -81,21 +81,17 @@ def scored(frame: pd.DataFrame, view: str = "") -> pd.DataFrame:
     The columns are `view`; `percent`, the federated accuracy at the best validation round; `other`, the same in the
     other view; `last`, at the last round; and `val`, on validation nodes at the best round.
     """
-    views = [view or view_of(run["method"], run) for run in frame.to_dict("records")]
-    others = ["after" if view == "before" else "before" for view in views]
-
-    def scores(taken: Sequence[str], where: str, nodes: str = "test") -> list[float]:
-        columns = {view: frame.get(f"{view}.{where}.{nodes}_clients", {}) for view in ("before", "after")}
-        values = [columns[view].get(index) for index, view in zip(frame.index, taken, strict=True)]
-        return [math.nan if value is None else 100 * float(value) for value in values]
-
-    return frame.assign(
-        view=views,
-        percent=scores(views, "best"),
-        last=scores(views, "last"),
-        other=scores(others, "best"),
-        val=scores(views, "best", "val"),
+    views = pd.Series(
+        [view or view_of(run["method"], run) for run in frame.to_dict("records")], frame.index, dtype=object
     )
+    before = views.eq("before")
+
+    def scores(where: str, nodes: str = "test", first: pd.Series = before) -> pd.Series:
+        one, other = (_column(frame, f"{side}.{where}.{nodes}_clients").astype(float) for side in ("before", "after"))
+        return 100 * one.where(first, other)
+
+    named = {"percent": scores("best"), "last": scores("last"), "other": scores("best", first=~before)}
+    return frame.assign(view=views, **named, val=scores("best", "val"))
 
 
 def with_rows(frame: pd.DataFrame, rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
@@ -227,19 +223,12 @@ def clients_of(frame: pd.DataFrame) -> pd.DataFrame:
     A record without the list of its method's view at the best round gives FedSheafHN's list of the last round; a run
     with neither is left out.
     """
-    lists = [
-        next(
-            (run[name] for name in (f"series.{run['view']}.clients", "facts.client_test") if _is_list(run, name)), None
-        )
-        for run in frame.to_dict("records")
-    ]
+    runs = frame.to_dict("records")
+    series = [run.get(f"series.{run['view']}.clients") for run in runs]
+    lists = [kept if isinstance(kept, list) else run.get("facts.client_test") for kept, run in zip(series, runs)]
     keep = [*CELL, "seed"]
     rows = frames.explode(frame.assign(scores=lists), {"percent": "scores"}, keep, position="client", first=0)
     return rows.dropna(subset=["percent"]).assign(percent=lambda rows: 100 * rows["percent"].astype(float))
-
-
-def _is_list(run: Mapping[str, Any], name: str) -> bool:
-    return isinstance(run.get(name), list)
 
 
 def over_clients(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedrepro import paths
 from fedrepro.errors import one_of
-from fedrepro.reporting import checks, exhibits, files
+from fedrepro.reporting import checks, exhibits
 
 if TYPE_CHECKING:
     from fedrepro.reporting.session import Notebook
@@ -49,10 +49,7 @@ def _judge(check: dict[str, str], error: float) -> checks.Row:
 def save(nb: Notebook, frame: pd.DataFrame, *exhibit_ids: str) -> pd.DataFrame:
     """Write the checks of some exhibits, each to its own file and all to the paper's, and return them."""
     table = rows(frame, *exhibit_ids)
-    nb.checks(table)
-    for exhibit_id in exhibit_ids:
-        of_exhibit = rows(frame, exhibit_id)
-        nb.save(exhibit_id, of_exhibit.assign(measured=of_exhibit["measured"].map(files.machine)))
+    checks.save(nb, table, *exhibit_ids)
     return table
 
 

@@ -6,20 +6,15 @@ Validation chooses no round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, HOP2VEC
 from fedrepro.papers.fedstruct.exhibits.counts import totals
 from fedrepro.papers.fedstruct.exhibits.grids import TRAINED, rows_of
-from fedrepro.papers.fedstruct.exhibits.printed import ACCURACY
 from fedrepro.papers.fedstruct.exhibits.readings import MAIN
 from fedrepro.papers.fedstruct.exhibits.settings import BEYOND, PARTITIONS
-from fedrepro.reporting import compare, frames
-from fedrepro.reporting.exhibits import published
+from fedrepro.reporting import frames
 
-CELL = ["dataset", "method", "clients", "partition"]
 # FedPub is personalized, so it is read after local training; every other row is what the server sends.
 PERSONAL = "FedPub"
 COUNTED = ("FS-T1", "FS-F2", "FS-T9", "FS-F5")
@@ -60,21 +55,6 @@ def _named(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     depth = held["structure_depth"].where(ours, layers).astype(float)
     alone = {"structure only": 100 * held["facts.structure_test"].astype(float)}
     return runs.assign(method=names, percent=test, validation=validation, propagations=depth, **alone)
-
-
-def compare_with_published(frame: pd.DataFrame, exhibit_id: str, on: Sequence[str] = CELL) -> pd.DataFrame:
-    """Return every accuracy that FedStruct's paper prints in an exhibit, with our runs of the cell and the verdict.
-
-    A printed cell without a run has a row, too.
-
-    Args:
-        frame: runs under the paper's names, as `prepare` returns them.
-        exhibit_id: the exhibit that prints the accuracies.
-        on: the columns that tell its cells apart.
-    """
-    printed = published("fedstruct")
-    asked = printed["exhibit"].eq(exhibit_id) & printed["metric"].eq(ACCURACY)
-    return compare.judge_table(frame, printed[asked], on=on, value="percent")
 
 
 def not_published(frame: pd.DataFrame) -> pd.DataFrame:

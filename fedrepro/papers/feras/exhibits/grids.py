@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from fedrepro import paths
-from fedrepro.reporting.exhibits import Grid, folder, smallest
+from fedrepro.reporting.exhibits import Grid, keeps, settings, smallest
 from fedrepro.runs.run import Run, sweep
 
 ISOLATED, SHARED, FERAS = METHODS = ("GraphSAINT", "GraphSAINT-SW", "Feras")
@@ -28,7 +27,7 @@ PERIODS = (1, 5, 10, 15, 30, 70)  # of FR-F5; the paper names 1, 5, 10, 15 and t
 EPOCHS_A_ROUND = 5  # q of all other exhibits is a multiple of it; scores are taken once a round
 SPLIT = "66/12/22"  # of PPI (FR-T1), for graphs without a published split
 
-TABLES = paths.read_toml(folder("feras") / "settings.toml")
+TABLES = settings("feras")
 SEEDS = {"PPI": 5, "Flickr": 5, "Reddit": 5, "Photo": 5, "Computers": 5, "PubMed": 5, "CS": 3, "Physics": 3}
 WIDE = ("CS", "Physics")  # thousands of words: kept sparse, so scaled by rows and not by columns
 
@@ -273,15 +272,11 @@ def _trained(
     return Grid(runs, quick, smoke=lambda: small(runs(), per), series=series)
 
 
-def _on_photo(run: Run) -> bool:
-    return run.dataset == "Photo"
-
-
 _identities = Grid(partial(check, method="feras-identities"))
 _contraction = Grid(partial(check, method="feras-contraction", options={"trials": 200}), smoke={"trials": 20})
 _periods = Grid(
     periods,
-    lambda run: _on_photo(run) and run.seed == 0 and run.options["q"] in (10, 70),
+    keeps(dataset=["Photo"], q=(10, 70)),
     smoke=lambda: smallest(periods(), ("q",), {"local_epochs": 1})[:2],
     series=True,
 )
@@ -295,7 +290,7 @@ GRIDS = {
     "FR-F5": _periods,
     "FR-X1": _periods,
     "FR-P1": Grid(partitions, lambda run: True, per=("partition", "clients")),
-    "FR-F2": _trained(messages, lambda run: _on_photo(run) and run.seed == 0),
+    "FR-F2": _trained(messages, keeps(dataset=["Photo"])),
     "FR-T2-readings": Grid(
         lambda: [run for runs in by_reading().values() for run in runs],
         lambda run: run in _quick_readings(),
@@ -305,11 +300,11 @@ GRIDS = {
     "FR-T2-samplers": _trained(samplers, lambda run: False, ("method", "sampler")),
     **dict.fromkeys(("FR-F1", "FR-A1", "FR-A2", "FR-I1", "FR-I2", "FR-C1", "FR-C2", "FR-C3"), _identities),
     **dict.fromkeys(("FR-Th1", "FR-Th2", "FR-L1", "FR-L2"), _contraction),
-    "FR-L1-settings": Grid(conditions, _on_photo),
+    "FR-L1-settings": Grid(conditions, keeps(dataset=["Photo"])),
     "FR-Th3": Grid(partial(check, method="feras-rate", options={"steps": 200}), smoke={"steps": 50}),
     "FR-Th4": Grid(
         partial(check, method="feras-looser", options={"trials": [500, 5000]}),
-        lambda run: run.options["trials"] == 500,
+        keeps(trials=[500]),
         smoke={"trials": 50},
     ),
     "FR-privacy": Grid(privacy, is_quick_attack, per=("depth", "dropout"), smoke={"nodes": 60, "steps": 20}),

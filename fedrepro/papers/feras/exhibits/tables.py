@@ -8,7 +8,7 @@ them, and a stand-in keeps its name.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ TRAFFIC = ["up.weights", "down.weights", "up.embeddings", "down.embeddings"]
 MESSAGES = dict(zip(TRAFFIC, ("weights sent", "weights received", "embeddings sent", "embeddings received")))
 FACTS = ["test_seen", "test_unseen", "fresh", "held"]
 CELL = ["dataset", "kappa", "hosts"]
-PARTITIONED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task in ("train", "partition")}
 
 
 def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
@@ -36,7 +35,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
 
     Runs on hosts get `row`, `setting`, `kappa` (percent), `hosts`, `score` and `val`.
     """
-    if exhibit_id not in PARTITIONED:
+    if grids.GRIDS[exhibit_id].task not in ("train", "partition"):
         return frame
     needed = ("dataset", "method", "sampler", "partition", "clients", "seed", SCORE, VAL)
     frame = frame.assign(**{name: None for name in needed if name not in frame})
@@ -300,37 +299,27 @@ def kappa_slopes(frame: pd.DataFrame) -> pd.DataFrame:
     The gain at each kappa is the mean over the numbers of hosts, in points. `slope` is its least-squares slope per 10%
     of kappa. A seed counts only if it has every kappa and number of hosts that the graph has.
     """
-    rows = []
-    for dataset, scores in _by_kappa(frame):
-        for other in METHODS[:2]:
-            if {FERAS, other} <= set(scores.columns.get_level_values("method")):
-                rows += [[dataset, other, *slope] for slope in _slopes(scores[FERAS] - scores[other])]
-    return pd.DataFrame(rows, columns=["dataset", "over", "seed", "slope"])
+    return _slopes(frame, "over", {other: (FERAS, other) for other in METHODS[:2]})
 
 
 def score_slopes(frame: pd.DataFrame) -> pd.DataFrame:
     """Return how each method's own score changes with kappa, as `kappa_slopes` does for the gain."""
+    return _slopes(frame, "method", {method: (method,) for method in METHODS})
+
+
+def _slopes(frame: pd.DataFrame, column: str, lines: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Return the slopes of some lines, named in `column`: of a method's score, or of its lead over another method."""
     rows = []
-    for dataset, scores in _by_kappa(frame):
-        for method in METHODS:
-            if method in scores.columns.get_level_values("method"):
-                rows += [[dataset, method, *slope] for slope in _slopes(scores[method])]
-    return pd.DataFrame(rows, columns=["dataset", "method", "seed", "slope"])
-
-
-def _by_kappa(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield each graph with its scores in points, one row a seed, by method, kappa and number of hosts."""
     for dataset, runs in frame.groupby("dataset", sort=False) if len(frame) else ():
-        yield dataset, 100 * runs.pivot_table(index="seed", columns=["method", "kappa", "hosts"], values="score")
-
-
-def _slopes(values: pd.DataFrame) -> list[tuple[int, float]]:
-    """Return each seed with the slope per 10% of kappa of its mean over hosts; seeds that lack a value are left out."""
-    means = values.dropna().T.groupby(level="kappa").mean()  # [kappas, seeds]
-    if len(means) < 2 or not means.size:
-        return []
-    slopes = np.polyfit(means.index.to_numpy(dtype=float) / 10, means.to_numpy(dtype=float), 1)[0]
-    return list(zip(means.columns, slopes))
+        scores = 100 * runs.pivot_table(index="seed", columns=["method", "kappa", "hosts"], values="score")
+        for name, (first, *base) in lines.items():
+            if {first, *base} <= set(scores.columns.get_level_values("method")):
+                values = scores[first] - scores[base[0]] if base else scores[first]
+                means = values.dropna().T.groupby(level="kappa").mean()  # [kappas, seeds]
+                if len(means) > 1 and means.size:
+                    slopes = np.polyfit(means.index.to_numpy(dtype=float) / 10, means.to_numpy(dtype=float), 1)[0]
+                    rows += [[dataset, name, *each] for each in zip(means.columns, slopes)]
+    return pd.DataFrame(rows, columns=["dataset", column, "seed", "slope"])
 
 
 def slope_table(frame: pd.DataFrame) -> pd.DataFrame:

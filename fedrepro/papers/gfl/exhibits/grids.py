@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fedrepro import paths
-from fedrepro.reporting.exhibits import Grid, folder, smallest
+from fedrepro.reporting.exhibits import Grid, settings, smallest
 from fedrepro.runs.run import Run, sweep
 
 Row = tuple[str, str]  # method and setting, as published
@@ -36,7 +35,7 @@ ABLATED = [*GFL_ROWS[4:], VARIANTS[1]]
 TEN = VARIANTS[1]  # I = 10
 OWN_ROUND = "MLPs (own round)"  # the method behind MLPs in the code's reading (GFL-S)
 
-TABLES = paths.read_toml(folder("gfl") / "settings.toml")
+TABLES = settings("gfl")
 CENTRAL = TABLES["central"]
 
 check = partial(sweep, task="check", paper="gfl")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 SCORE = "before.best_loss.test"  # of the averaged model, in the round of lowest validation loss (A.2.2)
 KEY = ["dataset", "method", "setting"]  # of a published cell
 
-TRAINED = {name for name, grid in grids.GRIDS.items() if grid.paper()[0].task == "train"}
 OPTIONS = ("noise", "compensation", "model", "propagation", "local_epochs", "lr", "torch_init", "share")
 
 
@@ -36,7 +35,7 @@ def prepare(frame: pd.DataFrame, exhibit_id: str) -> pd.DataFrame:
     Training runs get `method`, `setting`, `column` (of Table 2), `reading` and `percent`. The runs of I = 1 stand a
     second time as APPNP.
     """
-    if exhibit_id not in TRAINED:
+    if grids.GRIDS[exhibit_id].task != "train":
         return frame
     frame = frame.assign(**{name: None for name in (*OPTIONS, "dataset", "method", "seed", SCORE) if name not in frame})
     frame["dataset"] = frame["dataset"].astype(str)
