@@ -338,12 +338,13 @@ def test_an_average_leaves_out_clients_of_no_weight() -> None:
 
 
 def test_rounding_is_noticed() -> None:
-    """Products and sums with an error of one unit in the last place change the loss, by about as much."""
+    """Products and sums with an error of one unit in the last place change losses, by about as much."""
     fed = federate(graph(0), CLIENTS, 0, device="cuda")
-    exact = train(of(FedAvg), fed, 3).history.loss[-1]
+    exact = train(of(FedAvg), fed, 5).history.loss
+    torch.manual_seed(0)  # of the noise
     simulated.noise(6e-8)
-    rounded = train(of(FedAvg), fed, 3).history.loss[-1]
-    assert 0 < np.abs(rounded - exact).max() < 1e-5
+    rounded = train(of(FedAvg), fed, 5).history.loss  # one number may come out the same
+    assert 0 < np.abs(np.subtract(rounded, exact)).max() < 1e-5
 
 
 def test_an_index_out_of_range_ends_the_context() -> None:

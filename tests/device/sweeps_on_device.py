@@ -17,7 +17,7 @@ from device import simulated
 
 from fedrepro import registry
 from fedrepro.errors import ArgumentError
-from fedrepro.runs import provenance
+from fedrepro.runs import lanes, provenance
 from fedrepro.runs.execute import compute, execute
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
@@ -50,11 +50,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     fake_tasks.forget()
 
 
-def test_a_sweep_on_a_gpu(store: Store, tmp_path: Path) -> None:
+def test_a_sweep_on_a_gpu(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training goes through a process of the GPU, checks beside it through the CPU's; records say where, and how.
 
     A device assert costs a process: its run is told as failed and not stored, and those after it are computed.
     """
+    monkeypatch.setattr(lanes, "ATTEMPTS", 2)  # each costs a process, which takes seconds to begin
     log = {"log": str(tmp_path)}
     on_gpu = [Run("check", "p", "on device", seed=seed, options=log) for seed in range(3)]
     on_cpu = [Run("check", "p", "logged", seed=seed, options={"log": f"{tmp_path}/log"}) for seed in range(2)]

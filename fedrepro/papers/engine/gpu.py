@@ -35,7 +35,7 @@ from fedrepro.runs import records as records_
 from fedrepro.runs.execute import compute, compute_all, execute
 from fedrepro.runs.lines import Record, cell_of
 from fedrepro.runs.run import Run
-from fedrepro.runs.store import Store
+from fedrepro.runs.store import Store, opened
 
 ROUNDS = 10
 GOOD = {"identical", "close"}
@@ -53,7 +53,7 @@ def write(short: bool = False, only: Sequence[str] = (), seconds: float = SECOND
     """Write the page, section by section; return its path, and whether everything that was measured held.
 
     Args:
-        short: try the page itself, with one notebook, three methods and the smallest graphs.
+        short: try the page itself, with one notebook, two methods and the smallest graphs.
         only: titles of the sections to measure again; the page keeps the others. All by default.
         seconds: how long after the call something may still be begun. The page names what is not measured then.
 
@@ -140,7 +140,7 @@ def methods() -> list[Run]:
 
 
 def _methods(short: bool, until: float) -> tuple[str, bool]:
-    runs = methods()[:: 15 if short else 1]
+    runs = methods()[:: 18 if short else 1]
     with tempfile.TemporaryDirectory() as folder:
         places = {"cpu": "cpu", "once": "cuda", "twice": "cuda"}
         cpu, once, twice = (_computed(runs, Path(folder) / name, at, short, until) for name, at in places.items())
@@ -281,7 +281,7 @@ def _client_bytes(run: Run) -> int:
 
 def _stored(short: bool, until: float) -> tuple[str, bool]:
     """Compute stored results again, one of each method and graph in random order, as far as time and data go."""
-    store = Store(paths.store())
+    store = opened()
     cells: dict[tuple[str, ...], Record] = {}
     dearest = 0.1 if short else DEAREST
     trained = (record for record in store if record["run"]["task"] == "train" and record["seconds"] < dearest)
@@ -335,7 +335,7 @@ def _hours(short: bool, until: float) -> tuple[str, bool]:
         for run in exhibit.runs("paper"):
             if run.task == "train" and not run.dataset.startswith("subCora"):  # cut from a graph that may not be here
                 wanted[run.task, run.method, run.dataset][run.key] = run
-    like = derived.means(Store(paths.store()))
+    like = derived.means(opened())
     means = {cell: next((like[level] for level in derived.levels(cell) if level in like), 0.0) for cell in wanted}  # type: ignore[arg-type]
     hours = {cell: len(runs) * means[cell] / 3600 for cell, runs in wanted.items()}
     dearest = sorted(hours, key=lambda cell: -hours[cell])
