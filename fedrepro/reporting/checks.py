@@ -100,10 +100,12 @@ def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
 
 
 def save(nb: Notebook, rows: DataFrame, *exhibit_ids: str, **columns: Any) -> DataFrame:
-    """Write checks to the paper's, and those whose ID begins with an exhibit's to its own file; return them as written.
+    """Write checks to the table of the notebook's paper and to the files of exhibits, and return them as written.
 
     Args:
-        columns: further columns of the exhibits' files.
+        rows: as `collect` returns them.
+        exhibit_ids: the file of each gets the checks whose ID begins with its own.
+        columns: further columns of these files.
     """
     written = nb.checks(rows)
     for exhibit_id in exhibit_ids:

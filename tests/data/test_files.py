@@ -211,7 +211,7 @@ def test_a_table_of_targets_or_of_one_part_is_refused(tmp_path: Path) -> None:
 def test_the_notebook_takes_a_graph(tmp_path: Path) -> None:
     """`engine/2-your-graph` runs on two tables and ends with one table of methods; no exhibit of the suite is drawn."""
     nodes, edges = tables(tmp_path, 240)
-    given = {"nodes": str(nodes), "edges": str(edges)}
+    given = {"nodes": str(nodes), "edges": str(edges), "profile": "smoke", "device": "cpu"}
     done = notebook.run("engine/2-your-graph", given, output=tmp_path / "o.ipynb")
     cells = nbformat.read(done, as_version=4).cells
     (shown,) = [cell for cell in cells if cell.get("id") == "whole"]
