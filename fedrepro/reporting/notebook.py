@@ -257,8 +257,8 @@ def run(
 
     Args:
         path_or_name: `paper/n-section`, or the path of an .ipynb file.
-        parameters: values for names of its parameters cell. With the profile `smoke` it runs from an empty throw-away
-            store, without `$FEDREPRO_DATA` or network.
+        parameters: values for names of its parameters cell. With the profile `smoke` the notebook runs from an empty
+            throw-away store, without `$FEDREPRO_DATA` or network.
         output: the executed copy; default `build/notebooks/<paper>/<n>-<section>.ipynb`, below `build/mine` where a
             parameter names an own graph.
         jobs: how many notebooks run at this time, which share the cores.

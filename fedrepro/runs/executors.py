@@ -5,6 +5,7 @@ Each is a `concurrent.futures.Executor`, which `fedrepro.runs.lanes` feeds.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -164,7 +165,8 @@ def _begin_worker(gpu: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     if gpu:  # each run ends with a search for reference cycles, which need not go through all that was imported
-        importlib.import_module("fedrepro.runs.tasks")
+        with contextlib.suppress(ImportError):  # which a run meets again, and tells
+            importlib.import_module("fedrepro.runs.tasks")
         gc.freeze()
 
 

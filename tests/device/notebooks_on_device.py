@@ -20,8 +20,8 @@ NOTEBOOKS = ("engine/4-speed", "fedsheafhn/4.4-discussion")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_trains_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook runs by papermill under `--profile smoke --device cuda`, and shows that its runs trained there."""
+def test_a_notebook_computes_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook runs by papermill under `--profile smoke --device cuda`, and shows that it computed there."""
     monkeypatch.setattr(paths, "smoke", lambda: tmp_path)  # where the figures go
     copy = notebook.run(name, {"profile": "smoke", "device": "cuda"}, output=tmp_path / "copy.ipynb")
     assert f"{simulated.NAME} (" in copy.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from device import simulated
 
 
-# Two processes of xdist run them side by side, see `conftest.py`. Either takes as long as the other.
+# Two processes of xdist run them side by side, see `conftest.py`. Both take about as long.
 @pytest.mark.parametrize("files", ["on_device.py sweeps_on_device.py", "report_on_device.py notebooks_on_device.py"])
 def test_on_the_simulated_device(files: str) -> None:
     """It compiles with the pinned torch, and all tests of some files pass on it."""

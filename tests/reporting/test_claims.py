@@ -226,8 +226,8 @@ def test_a_claim_is_judged_on_its_cells() -> None:
     assert verdicts == ["mixed", "fails", "holds"]
 
 
-def test_derived_parts_are_measured() -> None:
-    """A derived part asks the store itself, and is judged like a difference."""
+def test_parts_of_a_function_are_measured() -> None:
+    """A function among the parts asks the store itself, and its parts are judged like differences."""
 
     def up(get: Get) -> Parts:
         return {"up": (interval(get("T1")["percent"]), 0.0, math.inf)}

@@ -140,7 +140,7 @@ def methods() -> list[Run]:
 
 
 def _methods(short: bool, until: float) -> tuple[str, bool]:
-    runs = methods()[:: 18 if short else 1]
+    runs = [run for run in methods() if not short or run.method in ("Central", "FedGAT")]
     with tempfile.TemporaryDirectory() as folder:
         places = {"cpu": "cpu", "once": "cuda", "twice": "cuda"}
         cpu, once, twice = (_computed(runs, Path(folder) / name, at, short, until) for name, at in places.items())

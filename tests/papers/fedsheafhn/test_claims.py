@@ -204,7 +204,7 @@ def test_what_a_claim_speaks_of_and_was_not_run_is_named() -> None:
     names = ("SH-C2", "SH-C2-sheaf", "SH-C4", "SH-C4-alone", "SH-C5", "SH-C5-most", "SH-C5-networks", "SH-C5-removed")
     for name in (*names, "SH-C6"):
         assert missing[name].startswith("Computers, ") and "ogbn-arxiv, " in missing[name], name
-        # All that was run is shown, and whole graphs are what is missing. A derived part does not know its graph.
+        # All that was run is shown, and whole graphs are what is missing. A function's part does not know its graph.
         expected = "holds in part" if name in ("SH-C5", "SH-C5-most") else "holds on every graph at hand"
         assert judged.verdict[name] == expected, name
 

@@ -112,7 +112,6 @@ def by_clients(panel: str) -> list[Difference]:
     """
     dataset, partition = PANELS[panel]
     where, few, many = f"{dataset}, {LABELS[partition]}", {"clients": CLIENTS[0]}, {"clients": CLIENTS[-1]}
-
     cut = {"method": "DistGAT", "reading": grids.TEXT_READING}
     fall = Difference(
         f"FG-F2{panel}", {**cut, **many}, {**cut, **few}, below=0.0, name=f"{where}, DistGAT's change, text"
@@ -126,8 +125,8 @@ def by_clients(panel: str) -> list[Difference]:
 def over_clients(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the change of each row's accuracy from the fewest clients of a panel of Figure 2 to the most, by seed."""
     keys = ["method", "reading", "seed"]
-    wide = frame.reindex(columns=[*keys, "clients", "percent"]).pivot(index=keys, columns="clients", values="percent")
-    wide = wide.reindex(columns=CLIENTS).astype(float)
+    runs = frame.reindex(columns=[*keys, "clients", "percent"]).drop_duplicates()
+    wide = runs.pivot(index=keys, columns="clients", values="percent").reindex(columns=CLIENTS).astype(float)
     return (wide[CLIENTS[-1]] - wide[CLIENTS[0]]).rename("percent").reset_index()
 
 

@@ -135,7 +135,6 @@ def as_coded(row: str, dataset: str, partition: str, clients: int = 10, **option
     The public code scores the weights before the step of a round. Its 35 rounds are 34 here, 30 are 29.
 
     Args:
-        prepare: steps for the features in place of the reading's own.
         options: see `training`.
     """
     if row in OTHERS_CODE:
