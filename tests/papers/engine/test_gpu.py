@@ -134,7 +134,7 @@ def test_methods_and_notebooks_end_in_time(clock: Clock, monkeypatch: pytest.Mon
     clock.seconds = 100.0
     text, held = gpu._methods(True, 100.0)
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
-    assert held and len(rows) == len(gpu.methods()[::15])
+    assert held and [row.split(" | ")[0] for row in rows] == ["| Central", "| FedGAT"]
     assert all("| not measured |" in row and "the time was over" in row for row in rows)
 
     def run_all(names: list[str], given: dict[str, Any], jobs: int) -> Iterator[Outcome]:
