@@ -100,7 +100,7 @@ def collect(frame: DataFrame, *prefixes: str) -> DataFrame:
 
 
 def save(nb: Notebook, rows: DataFrame, *exhibit_ids: str, **columns: Any) -> DataFrame:
-    """Write checks to the table of the notebook's paper and to the files of exhibits, and return them as written.
+    """Write checks to the table of the notebook's paper and to the files of exhibits, and return the written rows.
 
     Args:
         rows: as `collect` returns them.

@@ -40,7 +40,7 @@ def effects(frame: pd.DataFrame, published: pd.DataFrame, layout: exhibits.MainT
         published: rows of `exhibits.published` for one table. Where our runs keep one graph as the paper's do,
             `anew` holds scores on graphs drawn anew, as in `compare.judge_table`. They are paired over graphs, unless
             `anew_own` is False for a row, whose scores are then another row's.
-        layout: of the table.
+        layout: the columns that name rows and columns of the printed table, the row of the paper's method, the score.
 
     Returns:
         The columns that name a column of the table, `over` (the other row) and, in points, the printed and our lead,

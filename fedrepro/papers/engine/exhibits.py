@@ -23,7 +23,8 @@ rounds = partial(
 def speed() -> list[Run]:
     """Return the runs of EN-4: FedAvg on METIS parts of Cora, where one client is the central case.
 
-    There the ways are nearest to each other. Over five repeats their ratio scatters by a tenth, so it has forty.
+    With one client the times of the ways lie nearest to each other. Over five repeats the ratio of two of them scatters
+    by a tenth, so these runs have forty repeats.
     """
     options = {"hidden": [16, 64, 128], "local_epochs": 3, "rounds": 10, "repeats": 5}
     central = rounds(dataset="Cora", clients=1, options=options | {"repeats": 40})
