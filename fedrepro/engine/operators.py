@@ -93,7 +93,13 @@ def average(fed: Graphs, weights: Mapping[str, Tensor], by: Tensor) -> dict[str,
     means: dict[str, list[Tensor]] = {name: [] for name in weights}
     for run in range(fed.runs):
         chosen = (fed.run == run) & (by > 0)
-        share, parts = by.double() / by[chosen].sum(), consecutive(chosen)
+        parts = consecutive(chosen)
+        if len(parts) == 1 and parts[0].stop - parts[0].start == 1:
+            # The mean of one client is that client's weights.
+            for name, w in weights.items():
+                means[name].append(w[parts[0].start])
+            continue
+        share = by.double() / by[chosen].sum()
         for name, w in weights.items():
             sums = [share[part].to(w.dtype) @ w[part].flatten(1) for part in parts]
             mean = sum(sums[1:], sums[0]) if sums else w.new_full((w[0].numel(),), torch.nan)

@@ -39,7 +39,7 @@ class Traffic:
             round: the round, or `BEFORE_TRAINING`.
         """
         one_of("direction", direction, ("up", "down"))
-        count = np.broadcast_to(np.asarray(scalars, dtype=float), (self.runs,))
+        count = np.full(self.runs, scalars, dtype=float)
         key = (round, direction, name)
         self._scalars[key] = self._scalars.get(key, 0) + count
 

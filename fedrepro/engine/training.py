@@ -202,7 +202,9 @@ class _Trainer:
             leaves = {name: w.detach().requires_grad_(name in step.names) for name, w in weights.items()}
             loss = step.loss(leaves)
             names = [name for name in step.names if name in leaves]
-            grads = torch.autograd.grad(loss.sum(), [leaves[name] for name in names], allow_unused=True)
+            # The gradient of the sum of losses, since each client's loss depends on its own weights only.
+            wanted = [leaves[name] for name in names]
+            grads = torch.autograd.grad(loss, wanted, torch.ones_like(loss), allow_unused=True)
             gradients = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
             rule.step(weights, gradients, moments, stepping)
         return loss.detach()
@@ -247,7 +249,7 @@ def chunk_size(method: Method, fed: Federation, state: State) -> int:
 
 def _count(method: Method, fed: Federation, state: State, active: np.ndarray, t: int) -> None:
     """Count the weights sent to every client that trained, and the weights or gradients that it sends back."""
-    scalars = sum(w[0].numel() for w in state.shared.values())
+    scalars = sum(w.numel() // len(w) for w in state.shared.values())
     clients = np.bincount(runs_of(fed)[active], minlength=fed.runs)
     if scalars:
         fed.traffic.send("down", "weights", clients * scalars, round=t)

@@ -89,6 +89,17 @@ def test_a_client_of_weight_zero_is_left_out_of_the_average() -> None:
     assert torch.equal(found[0], expected[0]) and bool(found[1].isnan().all())
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_the_mean_of_one_client_is_its_weights(runs: int) -> None:
+    """Its weight in the mean changes no bit, whoever else is there and has no weight."""
+    stack = Federation.stack([federation(seed) for seed in range(runs)])
+    w = torch.randn(4 * runs, 3, dtype=F64)
+    w[0] = torch.nan
+    by = torch.zeros(4 * runs, dtype=F64)
+    by[1::4] = 0.3
+    assert torch.equal(stack.average({"w": w}, by)["w"], w[1::4])
+
+
 def test_a_run_in_which_nobody_weighs_anything_has_no_average() -> None:
     """Its mean is NaN, the other run's is not."""
     stack = Federation.stack([federation(0, clients=2), federation(1, clients=2)])

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,18 +190,19 @@ def _kept(a: csr_matrix, name: str, make: Callable[[], Tensor]) -> Tensor:
     if key in _MEMORY:
         return _MEMORY[key]
     folder = Path(os.environ.get("FEDREPRO_PROCESSED") or paths.root() / "data" / "processed")
-    file = folder / f"structure-{key[:20]}.npy"
+    file = folder / f"structure-{key[:20]}.npz"
     try:
-        result = torch.from_numpy(np.load(file))
-    except (OSError, ValueError, EOFError):
-        # There is no file, or an interrupted write left a part of one.
+        with file.open("rb") as stream, np.load(stream) as kept:
+            result = torch.from_numpy(kept["features"])
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        # There is no file, an interrupted write left a part of one, or its content does not match its checksum.
         result = make()
         if a.shape[0] >= KEPT_FROM:
             # In a read-only checkout each process computes the features anew.
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
-                partial = file.with_suffix(f".partial{os.getpid()}.npy")
-                np.save(partial, result.numpy())
+                partial = file.with_suffix(f".partial{os.getpid()}.npz")
+                np.savez(partial, features=result.numpy())
                 partial.replace(file)
     _MEMORY[key] = result
     return result

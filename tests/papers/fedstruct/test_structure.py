@@ -249,15 +249,18 @@ def test_what_took_long_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(structure, "KEPT_FROM", 40)
     monkeypatch.setattr(structure, "_MEMORY", {})
     features = structure.features("GDV", block_model(48))
-    (file,) = tmp_path.glob("*.npy")
+    (file,) = tmp_path.glob("*.npz")
     graphlets = structure.graphlets
     monkeypatch.setattr(structure, "graphlets", None)  # would fail if called again
     structure._MEMORY.clear()
     assert torch.equal(structure.features("GDV", block_model(48)), features)
     assert file.stat().st_mtime_ns and [*tmp_path.iterdir()] == [file]
-    # A file that is torn or empty is computed anew.
-    for left in (100, 0):
-        file.write_bytes(file.read_bytes()[:left])
+    # A file that is torn, empty or changed in one byte is computed anew.
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for content in (whole[:100], b"", changed):
+        file.write_bytes(content)
         structure._MEMORY.clear()
         with monkeypatch.context() as mended:
             mended.setattr(structure, "graphlets", graphlets)
