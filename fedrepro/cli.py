@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as end:
         return end.exit_code
     except TyperException as error:
-        told = " ".join(error.format_message().split()).rstrip(".") + "."
+        told = " ".join(error.format_message().split()).rstrip(".")
+        told += "" if told.endswith("?") else "."
         # The parser's sentence names an option of the wrong type, and not what was given for it.
         options = getattr(getattr(error, "param", None), "opts", [])
         values = [value for option, value in pairwise(given) if option in options]

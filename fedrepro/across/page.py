@@ -285,7 +285,9 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
     if ranking:
         yield f"Ranks over {ranking.graphs} graphs, for {len(ranking.mean)} methods: {_power(ranking)} (AX-5)."
         if ranking.left_out:
-            yield f"Left out of the ranks, since they have no runs on some graph: {', '.join(ranking.left_out)}."
+            told = ", ".join(ranking.left_out)
+            yield f"Left out of the ranks, since they have no runs on some graph: {told}."
+        yield f"Left out, since it scores FedAvg's runs: {protocol.FINE_TUNED}."
 
 
 def _power(ranking: statistics.Ranks) -> str:

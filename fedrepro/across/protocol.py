@@ -136,9 +136,15 @@ class Column(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return the column's name, such as `Cora metis 10`; another split than `MAIN` is named."""
-        name = f"{self.dataset} {self.partition.partition('(')[0]} {self.clients}"
-        return name if self.split in (MAIN, "public") else f"{name}, {self.split}"
+        """Return the column's name, such as `Cora metis 10`.
+
+        A partition that is none of the protocol's has its arguments. The split is named if it is another than `MAIN`,
+        and than the one that the graph comes with where the protocol takes that.
+        """
+        known = self.partition in (*PARTITIONS, *OWN_GROUND.values())
+        name = f"{self.dataset} {self.partition.partition('(')[0] if known else self.partition} {self.clients}"
+        usual = self.split == MAIN or (self.split == "public" and self.dataset not in (*SMALL, *LARGE))
+        return name if usual else f"{name}, {self.split}"
 
 
 def columns() -> list[Column]:

@@ -275,12 +275,17 @@ def leaks(frame: pd.DataFrame) -> pd.DataFrame:
     for run in frame.to_dict("records"):
         row = {"dataset": run["dataset"], "row": name_of(run["of"]), "class measured": run.get("class", math.nan)}
         for goal in GOALS:
-            guessed = float(np.fmax(run[f"chance.{goal}"], run.get(f"prior.{goal}", math.nan)))
-            row |= {f"{goal} measured": run[f"sent.{goal}"], f"{goal} guessed": guessed}
-            row[goal] = (run[f"sent.{goal}"] - guessed) / (1 - guessed)
+            measured, *guesses = (
+                math.nan if run.get(name) is None else float(run[name])
+                for name in (f"sent.{goal}", f"chance.{goal}", f"prior.{goal}")
+            )
+            # The chance of a cosine is an upper bound, which exceeds 1 where features are few. No share is known then.
+            guessed = min(1.0, max((guess for guess in guesses if not math.isnan(guess)), default=math.nan))
+            row |= {f"{goal} measured": measured, f"{goal} guessed": guessed}
+            row[goal] = (measured - guessed) / (1 - guessed) if guessed < 1 else math.nan
         rows.append(row | {"used": run["used"], "unused": run["unused"]})
-    measured = [f"{goal} {kind}" for goal in GOALS for kind in ("measured", "guessed")]
-    names = ["dataset", "row", *measured, "class measured", *GOALS, "used", "unused"]
+    both = [f"{goal} {kind}" for goal in GOALS for kind in ("measured", "guessed")]
+    names = ["dataset", "row", *both, "class measured", *GOALS, "used", "unused"]
     table = pd.DataFrame(rows, columns=names)
     by_row = table.groupby(["dataset", "row"], sort=False)
     shares = by_row.agg({name: "first" if name in ("used", "unused") else "mean" for name in names[2:]}).reset_index()
@@ -306,7 +311,7 @@ def controls(frame: pd.DataFrame) -> list[checks.Row]:
     draws = frame["draws"] if "draws" in frame else pd.Series([math.nan])
     if draws.notna().all() and len(draws):
         least = int(draws.min())
-        told += f" ({least} draws for labels without rows, raised after this control had failed with fewer)"
+        told += f" ({least} draws for labels without rows, raised after this check had failed with fewer)"
     return [
         checks.row("AX-K1", told, noise, TOLERANCE),
         checks.row("AX-K2", "plain data in place of the messages give 1", plain, 1e-6),

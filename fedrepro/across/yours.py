@@ -72,6 +72,8 @@ def across(
         one_of("method", registered or name, registry.names("train"))
     drawn = _drawn(seeds)
     one_of("metric", metric, tables.METRICS)
+    columned = any(name != "Central" for name in wanted)
+    require(columned, "beside", "a method other than Central, whose runs stand in the columns of others", beside)
     kept = store if store is not None else opened() if dataset in protocol.SEEDS else Store(paths.personal())
     split = split or ("public" if _has_split(dataset) else MAIN)
     columns = [Column(dataset, partition, clients, split) for partition in partitions]
@@ -86,13 +88,14 @@ def across(
             for run in protocol.cell(name, column, drawn, point, **options)
         ]
     frame = _computed(runs, kept)
-    if dataset in protocol.SEEDS and not options and metric == "accuracy":
+    if {*columns} <= {*protocol.columns()} and not options and metric == "accuracy":
         others = [run for run in protocol.table([dataset]) if run.seed in drawn]
         frame = pd.concat([frame, execute(others, store=kept, file=FILE, budget=0.0, quiet=True)]).drop_duplicates(
             "key"
         )
     table = tables.scored(frames.with_series(frame, kept), metric)
-    return beside_others(table[table["column"].isin([column.label for column in columns])], metric)
+    asked = [Column(row.dataset, row.partition, row.clients, row.split) in columns for row in table.itertuples()]
+    return beside_others(table[asked], metric)
 
 
 def _drawn(seeds: int | Iterable[int]) -> list[int]:
@@ -166,7 +169,7 @@ def summary(frame: pd.DataFrame, attacked: pd.DataFrame) -> pd.DataFrame:
             return "as FedAvg"
         if name in known.index:
             row = known.loc[name]
-            shares = ", ".join(f"{goal} {row[goal]:.2f}" for goal in tables.GOALS)
+            shares = ", ".join(f"{goal} {row[goal]:.2f}" for goal in tables.GOALS if row[goal] == row[goal])
             return f"{shares} (no use made of {row['unused']})" if row["unused"] else shares
         return f"not attacked: {failed.get(name, f'the graph has over {ATTACKED} nodes')}"
 

@@ -141,6 +141,8 @@ def register(name: str, loader: Callable[..., Data]) -> None:
             called with nothing or with the seed.
     """
     require(isinstance(name, str), "name", "a string", name)
+    generated = registry.generator(name) is not None and not name.endswith("~standin")
+    require(not generated, "name", "none that a paper of the suite gives to graphs that it generates", name)
     add(name, own.checked(name, loader))
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,10 @@ def _arrays(path: Path) -> Data:
             what = f"lacks the array {key!r}" if key not in held else f"has an array {key!r} that has no meaning here"
             raise DataError(f"{path} {what}. It must have {', '.join(ARRAYS)}, and may have {', '.join(known[3:])}.")
     for key, array in held.items():
-        if array.dtype.kind not in "biuf":
-            raise DataError(f"{path} must hold numbers in the array {key!r}. Got {array.dtype}.")
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise DataError(f"{path} must hold numbers of at most 64 bits in the array {key!r}. Got {array.dtype}.")
+        if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+            raise DataError(f"{path} must hold numbers below 2**63 in the array {key!r}. Got {array.max()}.")
         # Torch computes neither with unsigned numbers nor with another order of bytes.
         held[key] = array.astype({"i": np.int64, "u": np.int64}.get(array.dtype.kind, array.dtype.newbyteorder("=")))
     return Data(**{key: torch.from_numpy(array) for key, array in held.items()})
@@ -181,9 +184,14 @@ def _ends(path: Path, ids: pd.Series) -> torch.Tensor:
 
 def _read(path: Path, dtype: type | dict[str, type]) -> pd.DataFrame:
     try:
+        heading = pd.read_csv(path, dtype=str, skipinitialspace=True, header=None, nrows=1).iloc[0].dropna().tolist()
         table = pd.read_csv(path, dtype=dtype, skipinitialspace=True, keep_default_na=False, na_values=[""])
     except (ValueError, OSError) as error:  # of which pandas' own errors are kinds
         raise DataError(f"{path} is no table of CSV: {' '.join(str(error).split())}") from error
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a heading for an index
+        raise DataError(f"{path} must have a name for each column. Its rows have more columns than its heading.")
+    if twice := [name for name, count in Counter(heading).items() if count > 1]:
+        raise DataError(f"{path} must have columns of different names. Got {twice[0]!r} twice.")
     if table.empty:
         raise ArgumentError(f"{path} must have at least one row below its heading. Got none.")
     return table

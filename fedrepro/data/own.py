@@ -98,6 +98,9 @@ def check(data: Any, name: str) -> None:
     x, y, edges = (data.get(key) for key in ("x", "y", "edge_index"))
     for key, value in (("x", x), ("y", y), ("edge_index", edges)):
         need(isinstance(value, Tensor), f"{key} must be a tensor, got {type(value).__name__}")
+        dense = key == "x" or value.layout == torch.strided
+        need(dense, f"{key} must be a dense tensor, got the layout {value.layout}")
+    need(x.dim() > 0, f"x must be [nodes, features], got {tuple(x.shape)}")
     if x.dim() == 2:
         need(not x.is_complex(), f"x must be real numbers, got {x.dtype}")
         told = f"got {tuple(x.shape)}; a graph without features takes one of ones"
@@ -122,6 +125,8 @@ def check(data: Any, name: str) -> None:
         need(mask is None or isinstance(mask, Tensor), f"{key} must be a tensor, got {type(mask).__name__}")
     given = {key: mask for key, mask in masks.items() if isinstance(mask, Tensor)}
     for key, mask in given.items():
+        need(mask.layout == torch.strided, f"{key} must be a dense tensor, got the layout {mask.layout}")
+        need(mask.numel() > 0, f"{key} must be [nodes] or [nodes, splits], got {tuple(mask.shape)}")
         zero_one = mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
         most = "" if zero_one else mask.max().item()
         need(zero_one, f"{key} must be bool, or numbers 0 and 1, got {most}; numbers of nodes make no mask")

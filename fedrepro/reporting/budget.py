@@ -52,7 +52,7 @@ def told(ends: Iterable[notebook.Outcome], given: Mapping[str, Any]) -> int:
     of_user = notebook.is_own(given)
     print(f"The copies with their outputs, as .ipynb and .html, are in {notebook.built(profile, of_user)}")
     apart = paths.smoke() if profile == "smoke" else paths.personal() if of_user else None
-    figures = apart / "figures" if apart and "FEDREPRO_FIGURES" not in os.environ else paths.figures()
+    figures = apart / "figures" if apart and not os.environ.get("FEDREPRO_FIGURES") else paths.figures()
     papers = [MINE] if of_user else dict.fromkeys(end.name.partition("/")[0] for end in all_ if not end.error)
     drawn = [figures / paper for paper in papers]
     if drawn := [folder for folder in drawn if folder.is_dir()]:
@@ -90,8 +90,9 @@ def rewrite(papers: Sequence[str]) -> None:
 
     def now() -> str:
         package = cache.below(codehash.root(), (*cache.READ, ".md"))  # with the templates of pages
+        tests = cache.below(paths.root() / "tests", (".py",))  # which the page on how to read a paper names
         stored = cache.state(cache.below(paths.store(), (".jsonl",)))  # of which pages say when it was computed
-        return stored and stored + cache.content([*cache.below(paths.figures(), ("",)), *package])
+        return stored and stored + cache.content([*cache.below(paths.figures(), ("",)), *package, *tests])
 
     if not papers and cache.load("report", now()):
         print("The gallery is what it would be again.")

@@ -28,9 +28,10 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     """Return the words of an exhibit from its committed file, one row a printed number, with all numbers in percent.
 
     Returns:
-        The columns that name the cell; what is `published`, `ours` (the mean over runs), and, where another number of
-        ours was compared with the published one, this number (`compared`); `runs`; and the `difference` of the two with
-        the half-width of its 95% interval (`half95`), the verdict, and `why` it was found so.
+        The columns that name the cell, with the `row` of the table if they alone do not; what is `published`, `ours`
+        (the mean over runs), and, where another number of ours was compared with the published one, this number
+        (`compared`); `runs`; and the `difference` of the two with the half-width of its 95% interval (`half95`), the
+        verdict, and `why` it was found so.
 
     Raises:
         ArgumentError: there is no such exhibit, it compares with no printed number, or has no such data set.
@@ -52,7 +53,8 @@ def compared(exhibit_id: str, dataset: str = "") -> pd.DataFrame:
     ours, held = table["ours_mean"] / point, table["published_mean"] / point + table["difference"]
     printed = [_percent(text, unit) for text, unit in zip(table["published"].fillna(""), point)]
     apart = held.where((held - ours).abs() > 1e-3)  # the file has six digits
-    return table.assign(published=printed, ours=ours, compared=apart)[[*CELL, "published", "ours", "compared", *FOUND]]
+    cell = [*CELL, *(["row"] if "row" in table and table.duplicated([*CELL]).any() else [])]
+    return table.assign(published=printed, ours=ours, compared=apart)[[*cell, "published", "ours", "compared", *FOUND]]
 
 
 def _percent(printed: str, point: float) -> str:

@@ -30,6 +30,7 @@ AT_HAND, IN_PART, MIXED = "holds on every graph at hand", "holds in part", "mixe
 VERDICTS = ("holds", AT_HAND, IN_PART, MIXED, "fails", UNDECIDED, NOT_CHECKED, NOT_TESTED)
 COLUMNS = ("id", "paper", "claim", "check", "evidence", "verdict")
 QUANTIFIERS = ("all", "most", "some")
+NEEDED = {"all": "", "most": " (more than half must be shown)", "some": " (one shown is enough)"}
 
 Get = Callable[[str], pd.DataFrame]  # the frame of an exhibit's stored runs
 Measured = tuple[Paired | Slope | Interval | None, float, float]
@@ -204,7 +205,7 @@ def judge_claim(
     if len(judged) == len(certain):
         verdict = NOT_TESTED
     counts = f"{shown} shown, {against} contradicted, {undecided} undecided"
-    return f"{counts}: {'; '.join(texts)} ({unit}){rest}", verdict
+    return f"{counts}, in {unit}{NEEDED[quantifier]}: {'; '.join(texts)}{rest}", verdict
 
 
 def judge_interval(gap: Paired | Slope | Interval, low: float, high: float) -> tuple[str, float]:

@@ -32,7 +32,7 @@ from fedrepro.reporting.style import COLOURS, DASHES, MARKERS, style, uncover
 BANDS = ("interval", "range", "none")
 MARKED = 30  # points of a line above which it has no markers
 UNCLEAR = 0.25  # half-width of an exponent's interval above which no line is drawn through the points
-PRINTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#666666", "linewidth": 1.2, "s": 34, "zorder": 4}
+PRINTED: dict[str, Any] = {"facecolor": "none", "edgecolor": "#666666", "linewidth": 1.2, "s": 46, "zorder": 4}
 
 
 def curves(
@@ -325,7 +325,7 @@ def slopes(
 ) -> Figure:
     """Draw `y` against `x` on logarithmic axes with the fitted power law, whose exponent is in the legend.
 
-    No line is drawn where the interval of the exponent is longer than a half: any line would be a guess.
+    No line is drawn where the interval of the exponent is longer than a half, since any line would be a guess.
     """
     check_columns(frame, ("x", "y"), x=x, y=y, by=by)
     with legible.canvas(axes, title, x, y) as ax:
@@ -338,12 +338,12 @@ def slopes(
             ends = np.array([group[x].min(), group[x].max()], dtype=float)
             look: Any = {"marker": MARKERS[index % len(MARKERS)], "color": colour}
             ax.plot(group[x], group[y], linestyle="", **look)
-            line = np.exp(fit.intercept) * ends**fit.slope
+            told = f"{name}: exponent {fit.slope:z.2f}{bounds}"
             if fit.high - fit.low > 2 * UNCLEAR:
-                ax.plot([], [], linestyle="", label=f"{name}: no clear exponent{bounds}", **look)
+                ax.plot([], [], linestyle="", label=f"{told}, no line", **look)
             else:
-                look = {"color": colour, "label": f"{name}: exponent {fit.slope:z.2f}{bounds}"}
-                ax.plot(ends, line, dashes=DASHES[index % len(DASHES)] or (None, None), **look)
+                line = np.exp(fit.intercept) * ends**fit.slope
+                ax.plot(ends, line, dashes=DASHES[index % len(DASHES)] or (None, None), color=colour, label=told)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.legend()

@@ -189,7 +189,8 @@ def rows(given: Sequence[Row], head: Sequence[str] = (), most: int = 0) -> str:
     """
     head, rest = head or list(given[0]), given[most:] if most else []
     shown = table(head, [[row[name] for name in head] for row in (given[:most] if rest else given)])
-    return f"{shown}\n{folded(f'The other {len(rest)} rows', rows(rest, head))}" if rest else shown
+    others = f"The other {len(rest)} rows" if rest[1:] else "The last row"
+    return f"{shown}\n{folded(others, rows(rest, head))}" if rest else shown
 
 
 @cache

@@ -38,7 +38,7 @@ def show(what: str = "") -> None:
     papers = dict.fromkeys(source.paper for source in notebook.find())
     if what and what not in (*KINDS, *papers):
         if what not in nameable():
-            allowed = f"{', '.join(map(repr, KINDS))}, a paper, or a name that `fedrepro list` prints for one of these"
+            allowed = f"{', '.join(map(repr, KINDS))}, a paper, a method, check, attack or benchmark, or a partition"
             raise ArgumentError(f"WHAT must be one of {allowed}. Got {what!r}.{did_you_mean(what, nameable())}")
         describing.show(what)
         return
@@ -89,8 +89,10 @@ def status(rows: Sequence[Mapping[str, Any]]) -> None:
 def compared(frame: DataFrame) -> None:
     """Print what `cells.compared` gives, and below it what its columns mean."""
     terminal.frame(frame, notes=("why",))
-    print("\nNumbers are in percent. difference is compared (where it is empty, ours) minus published, in points.")
-    print("half95 is half the width of the 95% interval of the difference.")
+    print("\nNumbers are in percent.")
+    if frame["difference"].notna().any():
+        print("difference is compared (where it is empty, ours) minus published, in points.")
+        print("half95 is half the width of the 95% interval of the difference.")
 
 
 def runs(frame: DataFrame) -> None:

@@ -116,7 +116,7 @@ def _told(name: str, tested: int, narrow: int, wide: Sequence[Wide]) -> str:
     share = f"{name}: {narrow} of {tested} tested numbers are narrow ({narrow / tested:.0%})"
     missing = math.ceil(WANTED * tested) - narrow
     if missing <= 0:
-        return f"{share}."
+        return f"{share}." if wide or narrow == tested else f"{share}; up to {MOST} seeds leave the rest wide."
     chosen = wide[:missing]
     cost = f"{sum(len(one.runs) for one in chosen)} runs, {state.clock(sum(one.seconds for one in chosen))} on one core"
     if len(chosen) == missing:

@@ -179,7 +179,7 @@ def parse(text: str) -> Any:
     """Return the value of a parameter typed on a command line: a Python literal, else the text itself."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return {"true": True, "false": False}.get(text.lower(), text)
 
 

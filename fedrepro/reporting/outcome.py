@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # How a word is said of one number and of several.
 SAID = {word: said for word, *said in csv.reader(Path(__file__).with_name("said.csv").read_text().splitlines()[1:])}
-JUDGED = re.compile(r"(.*?\d+ shown, \d+ contradicted, \d+ undecided): ")  # how the evidence of judged parts begins
+# How the evidence of judged parts begins.
+JUDGED = re.compile(r"(.*?\d+ shown, \d+ contradicted, \d+ undecided)(, in [^:]+)?: ")
 LISTED = 6  # checks that are named one by one
 FITTING = (rule.AGREES, rule.COMPATIBLE, rule.WIDE)  # words of a number that is not shown to differ
 
@@ -185,7 +186,10 @@ def _of_rows(rows: Sequence[tuple[int, int, float]]) -> list[str]:
     """Return how the numbers of the paper's method fit, next to those of all other rows; nothing if one has none."""
     if not all(tested for _, tested, _ in rows):
         return []
-    told = [f"{fits} of {tested} fit, and ours is {_off(median)} in the median" for fits, tested, median in rows]
+    told = [
+        f"{fits} of {tested} agree or are compatible, and ours is {_off(median)} in the median"
+        for fits, tested, median in rows
+    ]
     whose = "the paper's method and its variants"
     return [f"Among the numbers of {whose}, {told[0]}; among those of other rows, {told[1]}."]
 

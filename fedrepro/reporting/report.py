@@ -184,7 +184,7 @@ def summary(
         "summary.md",
         rule=RULE,
         glossary=GLOSSARY,
-        picture=_illustrated(folder, "all papers"),
+        picture=_illustrated(folder, "each paper of which a number could be tested"),
         answers={name: _answer(numbers[paper], paper) for paper, name in exhibits.papers().items()},
         words=table(["paper", "printed", "tested", *answer.TESTED, "at most 5 points"], words),
         claims=table(["paper", *CLAIM_VERDICTS], claims),
@@ -290,7 +290,7 @@ def _evidence(row: Row) -> str:
     """Return the evidence of a claim, folded, one line a part."""
     judged = outcome.JUDGED.match(row["evidence"])
     told = row["evidence"][judged.end() :] if judged else row["evidence"]  # a finding has no counts of its parts
-    head = f"{row['id']}, {row['verdict']}" + (f": {judged[1]}" if judged else "")
+    head = f"{row['id']}, {row['verdict']}" + (f": {judged[1]}{judged[2] or ''}" if judged else "")
     return files.folded(head, "".join(map(files.item, told.split("; "))))
 
 

@@ -83,7 +83,7 @@ class Notebook:
     @cached_property
     def store(self) -> Store:
         """Return the store, which is read once; `execute` looks for new records in it."""
-        if self.profile == "smoke" and "FEDREPRO_STORE" not in os.environ:
+        if self.profile == "smoke" and not os.environ.get("FEDREPRO_STORE"):
             return Store(paths.smoke() / "results")
         return Store(paths.personal()) if self.paper == MINE else opened()
 
@@ -91,7 +91,7 @@ class Notebook:
     def figures(self) -> Path:
         """Return the folder of exhibits."""
         apart = paths.smoke() if self.profile == "smoke" else paths.personal() if self.paper == MINE else None
-        return apart / "figures" if apart and "FEDREPRO_FIGURES" not in os.environ else paths.figures()
+        return apart / "figures" if apart and not os.environ.get("FEDREPRO_FIGURES") else paths.figures()
 
     def runs(self, exhibit_id: str) -> list[Run]:
         """Return the runs of an exhibit under this notebook's profile and seeds."""

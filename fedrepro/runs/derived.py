@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
 
-from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
+from fedrepro.runs.lines import REFERENCE, Cell, Record, cell_of, is_finding
 from fedrepro.runs.store import Store
 
 T = TypeVar("T")
@@ -40,10 +40,13 @@ def levels(cell: Cell) -> tuple[tuple[str, ...], ...]:
 
 @of_store
 def means(store: Store) -> dict[tuple[str, ...], float]:
-    """Return the mean seconds of the stored runs of each of the `levels`: on a CPU, else on a GPU."""
+    """Return the mean seconds of the stored runs of each of the `levels`: on a CPU, else on a GPU.
+
+    Reference runs, which are short, do not count.
+    """
     times: dict[bool, defaultdict[tuple[str, ...], list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
     for record in store:
-        if not is_finding(record):
+        if not is_finding(record) and record["run"]["paper"] != REFERENCE:
             side = times[store.on_gpu(record)]
             for level in levels(cell_of(record)):
                 side[level].append(record["seconds"])

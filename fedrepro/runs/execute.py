@@ -154,6 +154,8 @@ def compute_all(
     if executor not in ("dask", "slurm"):  # whose workers are other machines, with or without a GPU
         device = executors.resolved(device)
     methods = {(run.task, run.method) for runs in batches for run in runs}
+    trained = {run.options.get("of") for runs in batches for run in runs}
+    methods |= {("train", name) for name in registry.names("train") if name in trained}
     entries = {method: registry.find(*method) for method in methods}
     # Worker processes cannot import code that was written in a notebook or inside a function.
     here = any(mark in entry.target for entry in entries.values() for mark in ("__main__:", "<"))

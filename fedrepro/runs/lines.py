@@ -132,6 +132,9 @@ def cell_of(record: Record) -> Cell:
     return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
 
 
+REFERENCE = "reference"  # the field `paper` of a reference run, so that it is the run of no exhibit
+
+
 def is_finding(record: Record) -> bool:
     """Return whether a record is what a verification found, and not a result."""
     return (record["run"]["task"], record["run"]["method"]) == ("check", "verify")

@@ -251,7 +251,8 @@ def environment(device: str, partition: str = "") -> dict[str, Any]:
     A GPU that this process does not have, as on the login node of a cluster, is named by `device`.
     """
     torch: Any = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else int(os.environ.get("OMP_NUM_THREADS") or 0)
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has one number for each nested level
+    threads = torch.get_num_threads() if torch is not None else int(wanted) if wanted.isdigit() else 0
     on_gpu = device.startswith("cuda") and torch is not None and torch.cuda.is_available()
     packages = [package for name, package in DIVIDING.items() if partition.partition("(")[0] == name]
     found = {**_versions(packages), **_machine(), "device": device, "threads": threads}

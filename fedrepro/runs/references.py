@@ -15,7 +15,7 @@ from collections import defaultdict
 
 from fedrepro.runs import provenance, verification
 from fedrepro.runs.execute import execute
-from fedrepro.runs.lines import Record, hash_of
+from fedrepro.runs.lines import REFERENCE, Record, hash_of
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -40,9 +40,9 @@ def missing(store: Store) -> list[Run]:
         trained = run["task"] == "train" and not store.on_gpu(record)  # a GPU's seconds say nothing of a CPU's
         if record["key"] in old or not trained or not verification.can_repeat(record):
             continue
-        if run["paper"] != verification.REFERENCE:
+        if run["paper"] != REFERENCE:
             held[verification.family(record)].append(record)
-        elif record["environment"] == hash_of(provenance.environment("cpu", run["partition"])):
+        elif record["environment"] == hash_of(provenance.environment("cpu", run["partition"]) | {"threads": 1}):
             known.add(verification.family(record))
     wanted = []
     for family in held.keys() - known:
@@ -52,7 +52,7 @@ def missing(store: Store) -> list[Run]:
         rounds = whole.options.get("rounds", math.inf)
         seconds = fastest["seconds"] * min(1.0, ROUNDS / rounds)
         options = {**whole.options, "rounds": int(min(rounds, ROUNDS))}
-        short = whole.replace(paper=verification.REFERENCE, options=options)
+        short = whole.replace(paper=REFERENCE, options=options)
         if min(map(verification.cost, records)) > max(CHEAP, SAVING * seconds):
             wanted.append((seconds, short.key, short))
     return [run for _, _, run in sorted(wanted)]

@@ -19,7 +19,7 @@ from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, requi
 from fedrepro.runs import executors, provenance, tolerances
 from fedrepro.runs.derived import findings, of_store
 from fedrepro.runs.execute import compute_all
-from fedrepro.runs.lines import Cell, Record, cell_of, is_finding
+from fedrepro.runs.lines import REFERENCE, Cell, Record, cell_of, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 VERIFIED = "verify.jsonl"
 DEVICES = ("own", "auto", "cpu", "cuda")
 SEVERAL = 3
-REFERENCE = "reference"  # the field `paper` of a reference run, so that it is the run of no exhibit
 
 
 def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:

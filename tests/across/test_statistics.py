@@ -223,6 +223,16 @@ def test_shares_below_chance_are_cut_after_the_mean() -> None:
     assert leaks.loc["FedGCN", "edges"] == pytest.approx(0.2)
 
 
+def test_shares_need_a_guess_below_the_whole() -> None:
+    """A goal that could not be measured has no share, nor has one whose guess may be all there is."""
+    run: dict[str, object] = {"dataset": "mine", "of": "FedAvg", "used": "", "unused": ""}
+    run |= {"sent.features": 0.8, "chance.features": 1.3, "sent.edges": None, "chance.edges": 0.5}
+    run |= {"sent.labels": 0.6, "chance.labels": 0.2, "prior.labels": None}
+    row = tables.leaks(pd.DataFrame([run])).iloc[0]
+    assert np.isnan(row["features"]) and row["features guessed"] == 1
+    assert np.isnan(row["edges"]) and row["labels"] == pytest.approx(0.5)
+
+
 def test_the_short_answer_counts_columns_and_flips_with_the_data(tmp_path: Path) -> None:
     """The best method of each kind of columns is named, with its count; the rest of the page is folded."""
     other = {**SCORES, "Local": SCORES["FedGAT"], "FedGAT": SCORES["Local"]}

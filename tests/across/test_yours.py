@@ -69,6 +69,17 @@ def test_runs_on_another_graph_are_no_part_of_the_suites_results(
     assert not paths.store().exists()
 
 
+def test_other_settings_stand_in_columns_of_their_own(tmp_path: Path) -> None:
+    """Two strengths of one partition are two columns, and Central alone has none."""
+    both = ["dirichlet(beta=1)", "dirichlet(beta=0.1)"]
+    of = {"dataset": MINE, "clients": 2, "seeds": 1, "store": Store(tmp_path)}
+    table = fr.across(partitions=both, beside="Local", **of, **MORE)
+    assert set(table["column"]) == {f"{MINE} dirichlet 2", f"{MINE} dirichlet(beta=0.1) 2"}
+    with pytest.raises(ArgumentError, match="beside must be a method other than Central"):
+        fr.across(beside="Central", **of, **MORE)
+    assert protocol.Column("Cora", "metis", split="public").label == "Cora metis 10, public"
+
+
 def test_one_class_has_no_auc(tmp_path: Path) -> None:
     """A graph of one class has accuracies and an empty AUC, by which nothing can be tuned."""
     datasets.register(f"{MINE} 1", lambda: graph(one_class=True))

@@ -138,6 +138,12 @@ def renamed(path: Path, old: str, new: str) -> None:
             lambda n, e: pd.read_csv(e).to_csv(e),
             r"edges.csv must have a name for each column. Got 'Unnamed: 0': pandas",
         ),
+        (lambda n, e: e.write_text("a,b\na0,a1,3\na1,a2,1\n"), r"edges.csv must have a name .* more columns than its"),
+        (lambda n, e: e.write_text("a,b\na0,a1,\n"), r"edges.csv must have a name for each column. Its rows have more"),
+        (
+            lambda n, e: n.write_text("id,label,label,age\na0,0,0,1\na1,1,1,2\n"),
+            r"nodes.csv must have columns of different names. Got 'label' twice",
+        ),
         (lambda n, e: renamed(n, "id", "ID"), r"nodes.csv has a column 'ID', which would be a feature. Call it 'id'"),
         (lambda n, e: renamed(n, "id", "node_id"), r"has a column 'node_id', which would be a feature. Call it 'id'"),
         (lambda n, e: renamed(n, "label", "Label "), r"has a column 'Label ', .* Call it 'label'"),
@@ -161,7 +167,15 @@ def test_arrays_that_are_no_graph(tmp_path: Path) -> None:
         "lacks the array 'edge_index'": {name: good[name] for name in ("x", "y")},
         "has an array 'weights'": {**good, "weights": np.ones(2)},
         "a.npz is no whole .npz file of plain arrays": {**good, "y": np.array([0, 1, "one"], object)},
-        "must hold numbers in the array 'y'. Got <U3": {**good, "y": np.array(["one", "two", "two"])},
+        "at most 64 bits in the array 'y'. Got <U3": {
+            **good,
+            "y": np.array(["one", "two", "two"]),
+        },
+        "at most 64 bits in the array 'x'": {**good, "x": np.ones((3, 2), np.longdouble)},
+        r"must hold numbers below 2\*\*63 in .* Got 1844": {
+            **good,
+            "y": np.array([0, 1, 2**64 - 1], "<u8"),
+        },
         "edge_index": {**good, "edge_index": np.array([[0, 1], [1, 9]])},
         "y must be integers": {**good, "y": np.array([0.0, 1.0, 1.0])},
     }

@@ -63,6 +63,10 @@ def masks(train: Any, other: Any = None) -> dict[str, Any]:
         (masks(torch.tensor([3, 2, 1, 0])), "train_mask must be bool, or numbers 0 and 1"),
         (masks([True, False, False, False]), "train_mask must be a tensor, got list"),
         (masks(torch.zeros(4, 2), torch.zeros(4, 3)), "train_mask has 2, val_mask has 3"),
+        ({"x": torch.tensor(1.0)}, r"x must be \[nodes, features\], got \(\)"),
+        ({"y": torch.tensor([0, 1, 0, 1]).to_sparse()}, "y must be a dense tensor, got the layout torch.sparse_coo"),
+        (masks(torch.ones(4, dtype=torch.bool).to_sparse()), "train_mask must be a dense tensor, got the layout"),
+        (masks(torch.zeros(4, 0)), r"train_mask must be \[nodes\] or \[nodes, splits\], got \(4, 0\)"),
         (masks(torch.zeros(4, 2, 2)), r"train_mask must be \[nodes\] or \[nodes, splits\], got \(4, 2, 2\)"),
     ],
 )
@@ -133,6 +137,7 @@ def test_an_error_of_the_package_stays_as_it_is() -> None:
         ("", dict, "name must be a name that no real"),
         ("mine", 5, "loader must be a function that returns a Data, such as `lambda: data`. Got 5"),
         ("mine", Data(x=torch.eye(2)), "loader must be a function .* such as `lambda: data`. Got Data"),
+        ("csbm-mine", lambda: 1, "name must be none that a paper of the suite gives to graphs .* Got 'csbm-mine'"),
         ("mine", lambda a, b: 1, "loader must be a function of nothing or of the seed"),
         ("mine", lambda a, seed: 1, "loader must be a function of nothing or of the seed"),
         ("mine", lambda *, a: 1, "loader must be a function of nothing or of the seed"),

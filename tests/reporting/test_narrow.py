@@ -84,6 +84,7 @@ def test_the_cheapest_that_suffice_are_told() -> None:
     assert "runs can narrow 2 more (2 runs, 3.0 min on one core)" in narrow._told("A", 10, 6, three[:2])
     assert "runs can narrow no other" in narrow._told("A", 10, 6, [])
     assert narrow._told("A", 10, 9, three).endswith("narrow (90%).")
+    assert narrow._told("A", 10, 9, []).endswith("narrow (90%); up to 20 seeds leave the rest wide.")
 
 
 def test_runs_are_bought_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

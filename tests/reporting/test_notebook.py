@@ -106,7 +106,7 @@ def test_a_parameters_cell_is_required(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("3", 3), ("0.5", 0.5), ("true", True), ("quick", "quick"), ("[1, 2]", [1, 2]), ("a=b", "a=b")],
+    [("3", 3), ("0.5", 0.5), ("true", True), ("quick", "quick"), ("[1, 2]", [1, 2]), ("a=b", "a=b"), ("{{}}", "{{}}")],
 )
 def test_parse_reads_literals(text: str, value: object) -> None:
     """A typed value is a Python literal where it is one, and text where it is not."""
@@ -147,8 +147,9 @@ def test_smoke_in_jupyterlab_keeps_to_itself(suite: Path, monkeypatch: pytest.Mo
     assert smoke.store.folder == suite.parent / "build/smoke/results" and quick.store.folder == paths.store()
     smoke.checks([])
     assert (suite.parent / "build/smoke/figures/gfl/checks.csv").is_file() and quick.figures == paths.figures()
-    monkeypatch.setenv("FEDREPRO_FIGURES", "elsewhere")
-    assert smoke.figures == Path("elsewhere")
+    for given, folder in (("elsewhere", Path("elsewhere")), ("", suite.parent / "build/smoke/figures")):
+        monkeypatch.setenv("FEDREPRO_FIGURES", given)
+        assert smoke.figures == folder
 
 
 def test_a_failure_leaves_no_finished_copy(suite: Path) -> None:

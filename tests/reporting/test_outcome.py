@@ -110,9 +110,9 @@ def test_the_verdict_has_four_items() -> None:
     assert outcome.main_findings(KNOWN) == [
         "**Most numbers replicate.** 5 of 8 tested numbers agree or are compatible."
         " Of a perfect copy's numbers, 7 would.",
-        "Among the numbers of the paper's method and its variants, 2 of 2 fit, and ours is 0.3 points above the printed"
-        " one in the median; among those of other rows, 3 of 6 fit, and ours is 1.2 points below the printed one in"
-        " the median.",
+        "Among the numbers of the paper's method and its variants, 2 of 2 agree or are compatible, and ours is 0.3"
+        " points above the printed one in the median; among those of other rows, 3 of 6 agree or are compatible, and"
+        " ours is 1.2 points below the printed one in the median.",
         "The paper's main claim is undecided (1 shown, 2 contradicted, 3 undecided parts): It is fast."
         " The paper's method leads other methods by 1.3 points in print"
         " and by 0.0 here, in the median.",

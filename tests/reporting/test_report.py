@@ -163,7 +163,11 @@ def test_tables_are_rendered(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("evidence", "head", "listed"),
     [
-        ("1 shown, 0 contradicted, 0 undecided: Cora +1; over: all", ": 1 shown, 0 contradicted, 0 undecided", 2),
+        (
+            "1 shown, 0 contradicted, 0 undecided, in points: Cora +1; over: all",
+            ": 1 shown, 0 contradicted, 0 undecided, in points",
+            2,
+        ),
         ("L1 holds; 1 shown, 0 contradicted, 0 undecided: Cora", ": L1 holds; 1 shown, 0 contradicted, 0 undecided", 1),
         ("matrix: 3 of 3 nodes; vector: 2 of 3 nodes", "", 2),
         ("2 shown, 0 contradicted, 1 undecided of 3 pairs; above: Local 2", "", 2),
@@ -187,7 +191,7 @@ def test_summary_counts_only_exhibits_of_the_list(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     assert cells(text, "| [FedGAT]") == ["[FedGAT](fedgat/README.md)", "3", "39", "0-10", "0 of 0"]
     assert cells(text, "| [Feras]") == ["[Feras](feras/README.md)", "0", "23", "–", "0 of 0"]
-    assert "Drawn: 3 of 165 exhibits." in text
+    assert "Drawn: 3 of the 165 exhibits of the papers." in text
     assert "| FedGAT | 0 | 0 | 1 | 0 | 0 | 0 | 0 |" in text
     assert "[The engine of the suite](engine/README.md)" in text
 
@@ -297,4 +301,4 @@ def test_an_empty_folder_is_all_not_yet(tmp_path: Path) -> None:
     """Without any file, all 165 exhibits are listed as not yet drawn."""
     pages = report.write(tmp_path / "figures")
     assert sum(page.read_text().count("| not yet |") for page in pages) == 165
-    assert "Drawn: 0 of 165 exhibits." in (tmp_path / "figures" / "README.md").read_text()
+    assert "Drawn: 0 of the 165 exhibits of the papers." in (tmp_path / "figures" / "README.md").read_text()

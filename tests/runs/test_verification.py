@@ -332,6 +332,8 @@ def test_the_cost_of_runs_is_stored_or_told_by_the_mean(store: Store) -> None:
     same = [run for run in wanted[1:] if run.dataset == wanted[0].dataset]
     counts = {"runs": 8, "stored": 1, "on_gpu": 0, "gpu_seconds": 0, "alike": 3, "unknown": 4}
     assert known == {**counts, "seconds": 3000.0, "left": 9000.0} and len(same) == 3
+    fill(store, [run.replace(paper="reference") for run in wanted[:1]], seconds=30.0)  # short, so it counts for nothing
+    assert state.cost(store, [*wanted, *wanted]) == known
     said = state.told(known)
     assert "Of them 1 are stored and took 50.0 min" in said and "would take 2.5 h more" in said
     assert "7 are missing: running the notebook computes those that its profile asks for" in said

@@ -167,22 +167,23 @@ def speed_checks(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def identity(
-    number: int, statement: str, error: float, bound: float = ROUNDING, *, control: bool = False
+    number: int, statement: str, error: float, bound: float = ROUNDING, *, above: bool = False
 ) -> dict[str, str]:
-    """Judge an identity of the engine by its error, or a negative control by how far it is from one.
+    """Judge an identity of the engine by its error, or a version that breaks it on purpose by the error it must have.
 
     Rounding differs from one processor to the next. An identity that holds therefore shows its bound, not its error.
 
     Args:
         number: the check is called `EN-I<number>`.
-        bound: largest error of an identity, where 0 asks for the same bits; a control must exceed it.
+        bound: largest error of an identity, where 0 asks for the same bits.
+        above: whether the error must exceed the bound.
     """
-    limit_text = f"> {bound:g}" if control else f"< {bound:g}" if bound else "0 (bitwise)"
-    holds = error > bound if control else error <= bound
+    limit_text = f"> {bound:g}" if above else f"< {bound:g}" if bound else "0 (bitwise)"
+    holds = error > bound if above else error <= bound
     return {
         "id": f"EN-I{number}",
         "statement": statement,
-        "measured": limit_text if holds and bound and not control else f"{error:.3g}",
+        "measured": limit_text if holds and bound and not above else f"{error:.3g}",
         "bound": limit_text,
         "verdict": HOLDS if holds else FAILS,
     }

@@ -8,7 +8,7 @@ from fedrepro.papers.engine.exhibits import identity
 
 
 @pytest.mark.parametrize(
-    ("error", "bound", "control", "measured", "limit", "verdict"),
+    ("error", "bound", "above", "measured", "limit", "verdict"),
     [
         (3e-16, 1e-12, False, "< 1e-12", "< 1e-12", "holds"),
         (0.25, 1e-12, False, "0.25", "< 1e-12", "fails"),
@@ -20,8 +20,8 @@ from fedrepro.papers.engine.exhibits import identity
         (float("nan"), 1e-12, False, "nan", "< 1e-12", "fails"),
     ],
 )
-def test_an_error_decides(error: float, bound: float, control: bool, measured: str, limit: str, verdict: str) -> None:
-    """An identity needs an error within its bound, a control one beyond it, and NaN is neither."""
-    row = identity(1, "a statement", error, bound, control=control)
+def test_an_error_decides(error: float, bound: float, above: bool, measured: str, limit: str, verdict: str) -> None:
+    """An identity needs an error within its bound, a broken version one beyond it, and NaN is neither."""
+    row = identity(1, "a statement", error, bound, above=above)
     shown = {"measured": measured, "bound": limit, "verdict": verdict}
     assert row == {"id": "EN-I1", "statement": "a statement", **shown}

@@ -174,9 +174,9 @@ def test_where_fedsheafhn_stands() -> None:
     assert ends == pytest.approx((middle - half, middle + half))
     judged = claims_table(claims.CLAIMS, get, "fedsheafhn").set_index("id")
     text = judged.evidence["SH-C1-graphs"]  # the mean of 1.95 and -1.55, by t of two graphs
-    assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs +0.2 [-22.0, +22.4]")
+    assert text.startswith("0 shown, 0 contradicted, 1 undecided, in points: 2 graphs +0.2 [-22.0, +22.4]")
     text = judged.evidence["SH-C1-where"]  # the mean of 0 and -3
-    assert text.startswith("0 shown, 0 contradicted, 1 undecided: 2 graphs -1.5 [-20.6, +17.6]")
+    assert text.startswith("0 shown, 0 contradicted, 1 undecided, in points: 2 graphs -1.5 [-20.6, +17.6]")
 
 
 def test_a_place_is_found_on_common_seeds() -> None:

@@ -13,7 +13,7 @@ HOP2VEC = ("FedStruct (H2V)", "FedStruct (H2V)-F")
 
 
 @pytest.mark.parametrize(("score", "verdict"), [(0.9, "holds"), (0.1, "fails")], ids=["far above", "far below"])
-@pytest.mark.parametrize("claim", ["FS-C2", "FS-C3", "FS-C4a", "FS-C8"])
+@pytest.mark.parametrize("claim", ["FS-C2", "FS-C3", "FS-C4a", "FS-C8", "FS-C8-partitions"])
 def test_claims_come_out_either_way(claim: str, score: float, verdict: str) -> None:
     """A store where Hop2Vec is far above or far below the others decides the claims accordingly."""
     assert judge(claim, lambda name: stored(name, dict.fromkeys(HOP2VEC, score)))[1] == verdict

@@ -177,7 +177,7 @@ def test_claims_come_out_either_way(gains: dict[str, float], verdicts: list[str]
     names = ["FR-H3", "FR-H4"], ["FR-H3-saint", "FR-H4-saint"], ["FR-H3-visible"]
     assert [judged.verdict[list(ids)].tolist() for ids in names] == [verdicts, verdicts, verdicts[:1]]
     evidence = judged.evidence["FR-H3"]
-    assert "Photo, 60%, N=3, over GraphSAINT-SW" in evidence and "Printed (FR-Q1)" in evidence
+    assert "Photo, 60%, N=3, over GraphSAINT-SW" in evidence and "printed (FR-Q1)" in evidence
     assert "PubMed, over GraphSAINT, per 10% of kappa" in evidence and "60% minus 40%" not in evidence
 
 

@@ -21,5 +21,5 @@ def test_the_evidence_counts_cells_by_their_sign() -> None:
     open_ = sum(dataset == "PubMed" and kappa == 40 for dataset, kappa, _ in cells)
     assert 0 < open_ < len(cells) - on_photo
     above = len(cells) - on_photo
-    told = f"On average {on_photo} of {len(cells)} cells are below 0, {above} above; {above - open_} surely above"
+    told = f"on average {on_photo} of {len(cells)} cells are below 0, {above} above and {above - open_} surely above"
     assert told in claims.limited(frame)[0]

@@ -179,7 +179,7 @@ def vector_against_matrix(get: Get) -> Finding:
     times = ", ".join(f"{group.min():.1f} to {group.max():.1f} on {name}" for name, group in few)
     text = (
         f"layers differ by at most {error:.1e}; Matrix over Vector scalars with fewer than {FEW} clients: {times} "
-        f"(with any number at most {ratio.max():.1f}); "
+        f"(with up to {cost['clients'].max():.0f} clients at most {ratio.max():.1f}); "
         f"features recovered: Matrix {100 * shares['matrix']:.0f}%, Vector {100 * shares['vector']:.0f}%"
     )
     return text, claims.combine(parts)

@@ -193,7 +193,7 @@ def attack_checks(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(checks.row(id_, statement, revealed(run), 0.0))
         # The control must recover nothing, unlike other controls, whose measured number must exceed the bound.
         share = frame.loc[(frame["form"] == form) & (frame["lone"] == "kept"), "control"].max()
-        statement = "the same attack on messages about other features recovers these (largest share)"
+        statement = "the same attack on messages about other features recovers these (largest share, which must be 0)"
         outcome = checks.CAUGHT if share == 0 else checks.MISSED
         rows.append(checks.row(f"{id_}-control", statement, share, 0.0) | {"verdict": outcome})
     return pd.DataFrame(rows, columns=list(checks.COLUMNS))

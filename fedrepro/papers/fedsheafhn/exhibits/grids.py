@@ -176,7 +176,7 @@ def variants() -> list[Run]:
     runs = []
     for dataset in ("Cora", "CiteSeer", "Photo"):
         for name in (OURS, "Local", *settings.VARIANTS):
-            # The public code's own rate, which moves nothing, is the default of that variant.
+            # The public code's own rate is the default of that variant. Any rate moves nothing, since Delta is zero.
             more: dict[str, Any] = {"hyper_lr": None} if name == settings.VARIANTS[1] else {}
             method = OURS if name in settings.VARIANTS else name
             seeds = range(3) if dataset == "Photo" else settings.SEEDS

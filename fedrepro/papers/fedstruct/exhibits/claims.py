@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedrepro.papers.fedstruct.exhibits.cells import CENTRAL, CLIENTS, COUNTS, F4C, HOP2VEC, LABELLED, labelled
@@ -41,9 +42,9 @@ def over(other: str, graphs: Sequence[str], above: float, exhibit: str = "FS-T2"
     return Difference(exhibit, {"method": HOP2VEC}, {"method": other}, per, above, name=told)
 
 
-def divided(other: str, graphs: Sequence[str]) -> Difference:
-    """Return Hop2Vec minus another row of Table 6 under the partitions but the random one, above zero."""
-    per = {"dataset": graphs, "partition": NOT_RANDOM}
+def divided(other: str, graphs: Sequence[str], partitions: Sequence[str] = NOT_RANDOM) -> Difference:
+    """Return Hop2Vec minus another row of Table 6 under some partitions, above zero."""
+    per = {"dataset": graphs, "partition": partitions}
     name = f"{{dataset}}, {{partition}}, over {other}"
     return Difference("FS-T6", {"method": HOP2VEC}, {"method": other}, per, 0.0, name=name)
 
@@ -54,13 +55,11 @@ def more_clients(row: str, above: float = -math.inf, below: float = math.inf) ->
     return Difference("FS-F4c", {"clients": 50}, {"clients": 5}, per, above, below, "{method}, 50 minus 5 clients")
 
 
-def at_depths(
-    row: str, clients: int, far: int, near: int, above: float, below: float = math.inf, value: str = "percent"
-) -> Difference:
+def at_depths(row: str, clients: int, far: int, near: int, above: float, below: float = math.inf) -> Difference:
     """Return a row of Figure 4(b) at one number of propagations minus the same row at another."""
     per: dict[str, Sequence[Any]] = {"method": [row], "dataset": ["Cora"], "clients": [clients]}
     name = f"{{method}}, {far} minus {near} propagations"
-    return Difference("FS-F4b", {"propagations": far}, {"propagations": near}, per, above, below, name, value=value)
+    return Difference("FS-F4b", {"propagations": far}, {"propagations": near}, per, above, below, name)
 
 
 def few_labels(left: str, minus: str, name: str, above: float = -math.inf, below: float = math.inf) -> Difference:
@@ -160,7 +159,11 @@ CLAIMS = claims.read(
             ),
         ],
         "FS-C6-structure": [
-            at_depths(HOP2VEC, 5, best, other, 0.0, value="structure only")
+            replace(
+                at_depths(HOP2VEC, 5, best, other, 0.0),
+                name=f"FedStruct (H2V s), {best} minus {other} propagations",
+                value="structure only",
+            )
             for best, other in ((10, 5), (10, 2), (20, 40))
         ],
         "FS-C7": [growth],
@@ -171,6 +174,12 @@ CLAIMS = claims.read(
             ),
             *(over(other, HETEROPHILIC, CLOSE, "FS-X2") for other in NAMED),
             *(divided(other, HETEROPHILIC) for other in NAMED),
+        ],
+        "FS-C8-partitions": [
+            *(divided(other, ["Chameleon"], PARTITIONS) for other in (*OTHERS, "FedGCN-2hop")),
+            replace(
+                to_central("FS-T6", f"louvain, over {CENTRAL}", dataset=["Chameleon"], partition=["louvain"]), above=0.0
+            ),
         ],
         "FS-C9": [
             *(

@@ -143,7 +143,7 @@ def better(get: Get) -> tuple[str, str]:
         slopes[f"{d}, over {other}, per 10% of kappa"] = (over_zero(slope), 0.0, math.inf)
 
     text, verdict = judge_claim(gains(ahead(table2(get))) | slopes, scale=POINTS)
-    return f"{text}. {printed_gains()}", verdict
+    return f"{text}; {printed_gains()}", verdict
 
 
 def falling(get: Get) -> Parts:
@@ -248,7 +248,8 @@ def limited(frame: pd.DataFrame) -> tuple[str, str]:
     sure = sum(cell.low > 0 for cell in map(over_zero, gaps.values()) if cell)
     if not means:
         return text, verdict
-    return f"{text}. On average {below} of {len(means)} cells are below 0, {above} above; {sure} surely above", verdict
+    told = f"on average {below} of {len(means)} cells are below 0, {above} above and {sure} surely above"
+    return f"{text}; {told}", verdict
 
 
 def printed_gains() -> str:
@@ -258,8 +259,8 @@ def printed_gains() -> str:
     large = cells[cells["published"] > NEAR]
     where = ", ".join(sorted({f"{row.dataset} {row.setting}" for row in large.itertuples()}))
     return (
-        f"Printed (FR-Q1): of {len(cells)} cells Feras is beyond the spreads above the best isolated row in "
-        f"{ahead.sum()}, below it in {behind.sum()}; by more than a point only on {where}"
+        f"printed (FR-Q1): of {len(cells)} cells Feras is beyond the spreads above the best isolated row in "
+        f"{ahead.sum()} (by more than a point only on {where}), below it in {behind.sum()}"
     )
 
 

@@ -86,7 +86,8 @@ def connectivity(get: Get) -> tuple[str, str]:
         claims.judge_claim(dict(part for leads in by_degree(*of) for part in leads.parts(get)))
         for of in (("GFL-T2-redrawn", ["redrawn"]), ("GFL-F2a", READINGS))
     )
-    return f"graphs drawn anew: {anew}; one graph a degree, which judges nothing: {fixed}", verdict
+    told = fixed.replace(": ", "; ", 1)
+    return f"graphs drawn anew: {anew}; one graph a degree, which judges nothing, has {told}", verdict
 
 
 def other_tasks(get: Get) -> Parts:
