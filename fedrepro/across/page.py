@@ -287,7 +287,8 @@ def _open(table: pd.DataFrame) -> Iterator[str]:
         if ranking.left_out:
             told = ", ".join(ranking.left_out)
             yield f"Left out of the ranks, since they have no runs on some graph: {told}."
-        yield f"Left out, since it scores FedAvg's runs: {protocol.FINE_TUNED}."
+        if table["row"].eq(protocol.FINE_TUNED).any():
+            yield f"Left out, since it scores FedAvg's runs: {protocol.FINE_TUNED}."
 
 
 def _power(ranking: statistics.Ranks) -> str:

@@ -89,7 +89,7 @@ def test_connectivity_is_judged_on_graphs_drawn_anew(sign: float, spread: float,
         "GFL-T2-redrawn": tables.prepare(by_degree((" redrawn",), sign, spread), "GFL-T2-redrawn"),
     }
     evidence, judged = CLAIMS[4].judge(lambda name: held[name])
-    assert judged == verdict and "one graph a degree, which judges nothing: 3 shown" in evidence
+    assert judged == verdict and "one graph a degree, which judges nothing, has 3 shown" in evidence
     assert set(held["GFL-T2-redrawn"]["column"]) <= {run.dataset.removesuffix(" redrawn") for run in grids.redrawn()}
     held["GFL-T2-redrawn"] = pd.DataFrame()
     assert CLAIMS[4].judge(lambda name: held[name])[1] == "cannot be checked here"

@@ -90,7 +90,7 @@ def cell_by_cell(get: Get) -> tuple[str, str]:
     (claim,) = claims.select(CLAIMS, ["SH-C1-cells"])
     evidence, verdict = judge_claim(parts, quantifier=claim.quantifier)
     ahead, cells = printed_lead()
-    told = f"{evidence.partition(':')[0]} of {len(parts)} pairs of a column and a method" if texts else evidence
+    told = f"{evidence.partition(', in ')[0]} of {len(parts)} pairs of a column and a method" if texts else evidence
     told += f"; columns in which FedSheafHN is above: {', '.join(texts)}" if texts else ""
     return f"{told}; in the printed tables it is above in {ahead} of {cells}", verdict
 
