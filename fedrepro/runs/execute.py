@@ -154,7 +154,7 @@ def compute_all(
     if executor not in ("dask", "slurm"):  # whose workers are other machines, with or without a GPU
         device = executors.resolved(device)
     methods = {(run.task, run.method) for runs in batches for run in runs}
-    trained = {run.options.get("of") for runs in batches for run in runs}
+    trained = {of for runs in batches for run in runs if isinstance(of := run.options.get("of"), str)}
     methods |= {("train", name) for name in registry.names("train") if name in trained}
     entries = {method: registry.find(*method) for method in methods}
     # Worker processes cannot import code that was written in a notebook or inside a function.
