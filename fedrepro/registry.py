@@ -134,6 +134,14 @@ def find(task: str, name: str) -> Entry:
     return REGISTRY[task, name]
 
 
+def trained(task: str, name: str, options: Mapping[str, Any]) -> str:
+    """Return the method that a function trains in a run with some options; nothing where it trains none."""
+    entry = REGISTRY.get((task, name))
+    if entry is None or entry.trains != "of":
+        return entry.trains if entry else ""
+    return str(options.get("of", (entry.options or {}).get("of", "")))
+
+
 def load(task: str, name: str) -> Any:
     """Import and return the class (task `train`) or function of a name."""
     entry = find(task, name)

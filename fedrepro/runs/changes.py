@@ -57,8 +57,9 @@ def reasons(records: Iterable[Record]) -> list[str]:
 
 def reason(record: Record) -> str:
     """Return in a sentence which code has changed since a stale record was computed, or why this cannot be told."""
-    task, method, dataset = cell_of(record)
-    cell = (task, method, dataset if registry.generator(dataset) else "")  # the code of other graphs is not hashed
+    task, method, dataset, trained = cell_of(record)
+    dataset = dataset if registry.generator(dataset) else ""  # the code of other graphs is not hashed
+    cell = (task, method, dataset, trained)
     try:
         commits = candidates(cell, record["when"], record.get("commit") or "")
         code = tuple(sorted((record.get("code") or {}).items()))
@@ -178,18 +179,22 @@ def _sources(commit: str) -> dict[str, str]:
 
 def _targets_at(files: Mapping[str, str], cell: Cell) -> list[str]:
     """Return where the code behind a method began, by the registry of a former commit."""
-    task, method, dataset = cell
+    task, method, dataset, trained = cell
+    target = _target_at(files, task, method)
+    if not target:
+        return []
+    starts = [registry.TRAIN] if task == "train" else []
+    starts += [generator] if (generator := registry.generator(dataset)) else []
+    return [*starts, target, *filter(None, [_target_at(files, "train", trained)])]
+
+
+def _target_at(files: Mapping[str, str], task: str, method: str) -> str:
     entry = tomllib.loads(files.get("registry.toml", "")).get(task, {}).get(method)
     target = entry["target"] if isinstance(entry, dict) else entry
     # Earlier the registry was a table in Python.
     named = rf'\("{re.escape(task)}", "{re.escape(method)}"\):\s*Entry\(\s*"([^"]+)"'
     found = re.search(named, files.get("registry.py", ""))
-    target = target or (found[1] if found else None)
-    if target is None:
-        return []
-    starts = [registry.TRAIN] if task == "train" else []
-    starts += [generator] if (generator := registry.generator(dataset)) else []
-    return [*starts, target]
+    return str(target or (found[1] if found else ""))
 
 
 def _fingerprint_at(commit: str, cell: Cell) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TypeVar
 
-from fedrepro.runs.lines import REFERENCE, Cell, Record, cell_of, is_finding
+from fedrepro.runs.lines import REFERENCE, Record, cell_of, is_finding
 from fedrepro.runs.store import Store
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ def findings(store: Store) -> list[Record]:
     return [record for record in store if is_finding(record)]
 
 
-def levels(cell: Cell) -> tuple[tuple[str, ...], ...]:
-    """Return what runs may have in common with a cell, the most first: all of it, task and method, nothing."""
-    return cell, cell[:2], ()
+def levels(cell: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return what a run may have in common with others: task, method and data set; task and method; nothing."""
+    return tuple(cell[:3]), tuple(cell[:2]), ()
 
 
 @of_store

@@ -13,15 +13,15 @@ from fedrepro.runs.lines import ENVIRONMENTS, Fault, Record
 from fedrepro.runs.store import Store, _File, told
 
 _SLIM = ("key", "status", "when", "seconds", "fingerprint", "environment")
-_FORM = "files, environments, papers, models"  # what is kept; another form is not read
+_FORM = "files, environments, papers, models, trained"  # what is kept; another form is not read
 _LATER = ("code", "commit", "merged")  # which older records lack
 
 
 class Index(Store):
     """A store for reading whose records have no result, but for what verifications found.
 
-    The run of a record has only task, paper, method, data set and, as its only option, the model, which
-    `verification.stale` asks for. `sum` is the CRC-32 of its line.
+    The run of a record has only task, paper, method, data set and, of its options, the model and the trained method
+    (`of`), which `verification.stale` asks for. `sum` is the CRC-32 of its line.
 
     Raises:
         StoreError: a file in the folder cannot be read.
@@ -88,8 +88,9 @@ def opened() -> Index:
 
 def _slim(record: Record) -> Record:
     run = {name: record["run"][name] for name in ("task", "paper", "method", "dataset")}
-    if "model" in (given := record["run"].get("options", {})):
-        run["options"] = {"model": given["model"]}
+    given = record["run"].get("options", {})
+    if options := {name: given[name] for name in ("model", "of") if name in given}:
+        run["options"] = options
     result = record["result"] if lines.is_finding(record) else {}
     later = {name: record[name] for name in _LATER if name in record}
     return {name: record.get(name) for name in _SLIM} | later | {"run": run, "result": result}

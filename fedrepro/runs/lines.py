@@ -14,10 +14,11 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fedrepro import registry
 from fedrepro.errors import ArgumentError
 
 Record = dict[str, Any]
-Cell = tuple[str, str, str]  # task, method and data set
+Cell = tuple[str, str, str, str]  # task, method, data set, and the method that a function of another task trains
 
 ENVIRONMENTS = "environments.jsonl"
 
@@ -128,8 +129,10 @@ def hash_of(environment: Mapping[str, Any]) -> str:
 
 
 def cell_of(record: Record) -> Cell:
-    """Return task, method and data set of a record."""
-    return record["run"]["task"], record["run"]["method"], record["run"]["dataset"]
+    """Return task, method and data set of a record, and the method that a function of another task trains."""
+    run = record["run"]
+    trained = registry.trained(run["task"], run["method"], run.get("options", {}))
+    return run["task"], run["method"], run["dataset"], trained
 
 
 REFERENCE = "reference"  # the field `paper` of a reference run, so that it is the run of no exhibit

@@ -50,7 +50,7 @@ def _check_training(run: Run, entry: registry.Entry, others: dict[str, Any]) -> 
     from fedrepro.runs import tasks
 
     declared = entry.options or {}
-    method = str(run.options.get("of", declared.get("of"))) if entry.trains == "of" else entry.trains
+    method = registry.trained(run.task, run.method, run.options)
     trained = run.replace(task="train", method=method, options=others)
     try:
         tasks.method(trained, tasks.FEATURES, tasks.CLASSES)

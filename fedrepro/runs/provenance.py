@@ -45,8 +45,10 @@ ASIDE = (
 )
 
 
-def fingerprint(task: str, method: str, dataset: str = "") -> str:
+def fingerprint(task: str, method: str, dataset: str = "", trained: str = "") -> str:
     """Return the SHA-256 of the code behind a method, and behind a graph that this package generates.
+
+    Where a function of another task trains a method, as one that attacks it does, the code of both counts.
 
     Only what computes counts, see `codehash`: a module that is moved, renamed, merged or split leaves the fingerprint
     unchanged.
@@ -54,23 +56,23 @@ def fingerprint(task: str, method: str, dataset: str = "") -> str:
     Raises:
         ArgumentError: nothing of this name is registered for the task.
     """
-    begins, source = starts(task, method, dataset)
+    begins, source = starts(task, method, dataset, trained)
     return hash_code(*begins, source=source)
 
 
-def current(task: str, method: str, dataset: str = "") -> str:
+def current(task: str, method: str, dataset: str = "", trained: str = "") -> str:
     """Return the fingerprint as `fingerprint` does, and nothing where no such method is registered."""
     with suppress(ArgumentError):
-        return fingerprint(task, method, dataset)
+        return fingerprint(task, method, dataset, trained)
     return ""
 
 
-def parts(task: str, method: str, dataset: str = "") -> dict[str, str]:
+def parts(task: str, method: str, dataset: str = "", trained: str = "") -> dict[str, str]:
     """Return a short hash of each part of the code behind a method: of `engine`, `data`, `papers/fedgat` and so on.
 
     If a fingerprint differs, these tell in which folder. `notebook` is what a notebook defines.
     """
-    begins, source = starts(task, method, dataset)
+    begins, source = starts(task, method, dataset, trained)
 
     def compute() -> dict[str, str]:
         by_part: dict[str, list[str]] = {}
@@ -108,20 +110,27 @@ def _short(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
-def starts(task: str, method: str, dataset: str) -> tuple[list[str], str]:
+def starts(task: str, method: str, dataset: str, trained: str = "") -> tuple[list[str], str]:
     """Return where the code behind a method begins, and the normal form of what the user wrote of it.
 
     That is in a notebook, a script or a module of the user's; functions that it calls there do not count.
     """
-    target = registry.find(task, method).target
     targets = [registry.TRAIN] if task == "train" else []
     targets += [generator] if (generator := registry.generator(dataset)) else []
-    if not _is_own(target):
-        return [*targets, target], ""
+    begins, source = _behind(task, method)
+    if ("train", trained) in registry.REGISTRY:
+        more, of_trained = _behind("train", trained)
+        begins, source = [*begins, *more], "\n".join(filter(None, (source, of_trained)))
+    return [*targets, *begins], source
+
+
+def _behind(task: str, method: str) -> tuple[list[str], str]:
+    target = registry.find(task, method).target
     with suppress(ImportError, AttributeError):  # a module that is not here, as on another machine
-        source, bases = _written_here(registry.load(task, method))
-        return [*targets, *bases], source
-    return [*targets, target], ""
+        if _is_own(target):
+            source, bases = _written_here(registry.load(task, method))
+            return bases, source
+    return [target], ""
 
 
 def _is_own(module: str) -> bool:
@@ -135,7 +144,7 @@ class CodeChangedError(FedreproError):
 
 
 @cache
-def require_unchanged(task: str, method: str, dataset: str) -> None:
+def require_unchanged(task: str, method: str, dataset: str, trained: str = "") -> None:
     """Import a method, and raise if a file with code of its fingerprint has changed since the package was imported.
 
     If none has, the fingerprint is that of what was imported, whatever happens to the files later. Only a module
@@ -144,7 +153,7 @@ def require_unchanged(task: str, method: str, dataset: str) -> None:
     Raises:
         CodeChangedError: the message names the files.
     """
-    begins, _ = starts(task, method, dataset)
+    begins, _ = starts(task, method, dataset, trained)
     for begin in begins:
         importlib.import_module(begin.partition(":")[0])
     now = fedrepro.sources()

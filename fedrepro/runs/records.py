@@ -33,8 +33,8 @@ def record(run: Run, device: str, batch: Mapping[str, Any], output: Mapping[str,
     if "series" in output:
         entry["series"] = output["series"]
     return entry | {
-        "fingerprint": provenance.fingerprint(run.task, run.method, run.dataset),
-        "code": provenance.parts(run.task, run.method, run.dataset),
+        "fingerprint": provenance.fingerprint(*run.cell),
+        "code": provenance.parts(*run.cell),
         "commit": provenance.loaded_commit(),
         "data": provenance.data(run.dataset, run.seed),
         "environment": provenance.environment(device, run.partition),
@@ -51,9 +51,9 @@ def take_note(run: Run) -> None:
     Raises:
         CodeChangedError: the code was edited after this process had imported the package.
     """
-    provenance.require_unchanged(run.task, run.method, run.dataset)
-    provenance.fingerprint(run.task, run.method, run.dataset)
-    provenance.parts(run.task, run.method, run.dataset)
+    provenance.require_unchanged(*run.cell)
+    provenance.fingerprint(*run.cell)
+    provenance.parts(*run.cell)
     provenance.loaded_commit()
 
 

@@ -166,6 +166,11 @@ class Run:
         version = registry.find(self.task, self.method).version
         return hashlib.sha256(f"{self.text}\nversion {version}".encode()).hexdigest()
 
+    @property
+    def cell(self) -> tuple[str, str, str, str]:
+        """Return task, method and data set, and the method that a function of another task trains."""
+        return self.task, self.method, self.dataset, registry.trained(self.task, self.method, self.options)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; `Run.from_dict` is the inverse."""
         fields = {name: getattr(self, name) for name in FIELDS if name != "options"}

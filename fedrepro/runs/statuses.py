@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from fedrepro.runs import verification
 from fedrepro.runs.derived import levels, means
-from fedrepro.runs.lines import Cell
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
 
 def status(store: Store, runs: Iterable[Run]) -> dict[str, Any]:
     """Count how many of some runs are done, stale, failed or missing, see `by_exhibit`."""
-    return by_exhibit(store, {"": {run.key: (run.task, run.method, run.dataset) for run in runs}})[""]
+    return by_exhibit(store, {"": {run.key: run.cell for run in runs}})[""]
 
 
-def by_exhibit(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str, dict[str, Any]]:
+def by_exhibit(store: Store, wanted: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, dict[str, Any]]:
     """Count, for each of several exhibits, how many of its runs are done, stale, failed or missing.
 
     Args:
@@ -34,7 +33,7 @@ def by_exhibit(store: Store, wanted: Mapping[str, Mapping[str, Cell]]) -> dict[s
     stored = {key: record for cells in wanted.values() for key in cells if (record := store.get(key)) is not None}
     stale = {record["key"] for record in verification.stale(store, stored.values())}
 
-    def count(cells: Mapping[str, Cell]) -> dict[str, Any]:
+    def count(cells: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         undone = [key for key in cells if key not in stored]
         missing = [key for key in undone if at_hand(cells[key][2])]
         seconds = [next((like[level] for level in levels(cells[key]) if level in like), None) for key in missing]

@@ -19,7 +19,7 @@ from fedrepro.errors import ArgumentError, DamagedError, is_whole, one_of, requi
 from fedrepro.runs import executors, provenance, tolerances
 from fedrepro.runs.derived import findings, of_store
 from fedrepro.runs.execute import compute_all
-from fedrepro.runs.lines import REFERENCE, Cell, Record, cell_of, is_finding
+from fedrepro.runs.lines import REFERENCE, Record, cell_of, is_finding
 from fedrepro.runs.run import Run
 from fedrepro.runs.store import Store
 
@@ -34,13 +34,13 @@ SEVERAL = 3
 def stale(store: Store, records: Iterable[Record] | None = None) -> list[Record]:
     """Return the finished records whose code has changed since and which no verification has cleared.
 
-    A record is cleared if, with the code as it is now, runs of its task, method, data set and model that its own code
-    had computed were recomputed, and all of them agreed. If they agree only as far as rounding moves the method,
-    `SEVERAL` must, or all that there are. Codes that agreed with a third one agree. So what held before a change holds
-    after it once one of its codes was compared, and what was stale stays stale. A difference that was found under other
-    tolerances is to be judged again. Other options need not be the same, since the tests of a method cover the code
-    that only they reach. A reference run (`fedrepro.runs.references`) is short, so that it counts only if it is the
-    same to the last bit.
+    A record is cleared if, with the code as it is now, runs of its task, method, data set and model (and trained
+    method, where a function of another task trains one) that its own code had computed were recomputed, and all of them
+    agreed. If they agree only as far as rounding moves the method, `SEVERAL` must, or all that there are. Codes that
+    agreed with a third one agree. So what held before a change holds after it once one of its codes was compared, and
+    what was stale stays stale. A difference that was found under other tolerances is to be judged again. Other options
+    need not be the same, since the tests of a method cover the code that only they reach. A reference run
+    (`fedrepro.runs.references`) is short, so that it counts only if it is the same to the last bit.
     """
     holds = _judge(store)
     return [record for record in (store if records is None else records) if not holds(record)]
@@ -56,7 +56,8 @@ def _judge(store: Store) -> Callable[[Record], bool]:
         codes: Sequence[str] = finding["result"].get("was", [code] if when <= finding["when"] else [])
         return codes
 
-    kept: defaultdict[Cell, defaultdict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    kept: defaultdict[tuple[str, ...], defaultdict[str, list[Mapping[str, Any]]]]
+    kept = defaultdict(lambda: defaultdict(list))
     for record in findings(store):
         result = record["result"]
         judged_again = {
@@ -64,12 +65,11 @@ def _judge(store: Store) -> Callable[[Record], bool]:
             "differs": result.get("tolerances") != tolerances.version(result["cell"][1]),
         }
         if not judged_again.get(result["verdict"], False):
-            task, method, dataset = result["cell"]
-            kept[task, method, dataset][record["fingerprint"]].append({**result, "was": was(record)})
+            kept[tuple(result["cell"])][record["fingerprint"]].append({**result, "was": was(record)})
 
     def agreed(kin: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Yield the pairs of codes of which one recomputed the other's results of a family, and agreed."""
-        for code, recomputed in kept.get((kin[0], kin[1], kin[2]), {}).items():
+        for code, recomputed in kept.get(kin[:3], {}).items():
             said: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
             for finding in recomputed:
                 for older in finding["was"] if family_of.get(finding["verified"]) == kin else ():
@@ -307,7 +307,7 @@ class Finding:
         result = {
             "verified": self.old["key"],
             "was": [self.old["fingerprint"]],
-            "cell": list(cell_of(self.old)),
+            "cell": list(cell_of(self.old)[:3]),
             "verdict": self.verdict,
             "tolerances": tolerances.version(self.old["run"]["method"]),
             "difference": self.difference if math.isfinite(self.difference) else None,
@@ -373,7 +373,7 @@ def _judge_means(recomputed: Sequence[Finding]) -> list[Finding]:
     for finding in recomputed:
         if finding.verdict in ("identical", "close"):
             cells[cell_of(finding.old)].append(finding)
-    for (_, name, _), group in cells.items():
+    for (_, name, *_), group in cells.items():
         fields = {at for finding in group for at in finding.changes}
         means = {at: statistics.fmean(finding.changes.get(at, 0.0) for finding in group) for at in fields}
         if len(group) >= SEVERAL and any(

@@ -147,6 +147,12 @@ def test_a_method_of_a_notebook_is_not_known(checkout: Path) -> None:
 )
 def test_a_former_registry_is_read_in_all_its_forms(files: dict[str, str]) -> None:
     """The registry was a table in Python and is a TOML file; a method that it does not have begins nowhere."""
-    assert changes._targets_at(files, ("check", "mine", "")) == ["a.b:C"]
-    assert changes._targets_at(files, ("check", "other", "")) == []
-    assert changes._targets_at({}, ("check", "mine", "")) == []
+    assert changes._targets_at(files, ("check", "mine", "", "")) == ["a.b:C"]
+    assert changes._targets_at(files, ("check", "other", "", "")) == []
+    assert changes._targets_at({}, ("check", "mine", "", "")) == []
+
+
+def test_a_method_that_a_check_trained_is_read_too() -> None:
+    """The code of a check began at its function and at the method that it trained."""
+    files = {"registry.toml": '[check]\nmine = "a.b:C"\n[train]\nFedAvg = "d:E"\n'}
+    assert changes._targets_at(files, ("check", "mine", "", "FedAvg")) == ["a.b:C", "d:E"]

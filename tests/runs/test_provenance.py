@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedrepro import registry
-from fedrepro.runs import codehash, provenance
+from fedrepro.runs import Run, codehash, provenance
+from fedrepro.runs.lines import cell_of
 
 FILES = {
     "main.py": '''
@@ -246,14 +248,17 @@ def test_written_in_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mon
     """A class of a module outside the package is known by its source, and only by its name if it is not found."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of one second, in which sources of one size look alike
-    monkeypatch.setitem(registry.REGISTRY, ("check", "mine"), registry.Entry("my_methods:Mine"))
-    fingerprints = []
+    for task in ("check", "train"):
+        monkeypatch.setitem(registry.REGISTRY, (task, "mine"), registry.Entry("my_methods:Mine"))
+    fingerprints, attacked = [], []
     for body in ("return 1", "return 2", "return  2  # as before", ""):
         (tmp_path / "my_methods.py").write_text(f"class Mine:\n    def loss(self):\n        {body}\n" if body else "")
         monkeypatch.delitem(sys.modules, "my_methods", raising=False)
         linecache.clearcache()
         fingerprints.append(provenance.fingerprint("check", "mine"))
-    assert fingerprints[0] != fingerprints[1] == fingerprints[2] != fingerprints[3]
+        attacked.append(provenance.fingerprint("attack", "across-leak", "Cora", "mine"))
+    for first, second, same, gone in (fingerprints, attacked):
+        assert first != second == same != gone
 
 
 @pytest.fixture(scope="module")
@@ -341,6 +346,37 @@ def test_the_code_of_a_graph_counts() -> None:
     plain, made = (provenance.fingerprint("train", "GFL-APPNP", name) for name in ("Cora", "csbm-SC"))
     assert plain == provenance.fingerprint("train", "GFL-APPNP") != made
     assert made == provenance.fingerprint("train", "GFL-APPNP", "subCora-0")
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "trained"),
+    [
+        ({"trains": "other"}, {}, "other"),
+        ({"trains": "of", "options": {"of": str}}, {"of": "other"}, "other"),
+        ({"trains": "of", "options": {"of": "other"}}, {}, "other"),
+        ({"trains": "of", "options": {"of": "mine"}}, {"of": "other"}, "other"),
+        ({"trains": "of", "options": {"of": "other"}}, {"of": "mine"}, "mine"),
+        ({}, {"of": "other"}, ""),
+    ],
+)
+def test_the_code_of_the_method_that_is_trained_counts(
+    package: Path, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], options: dict[str, str], trained: str
+) -> None:
+    """A function that trains the method of an option does not refer to its code, which alters its results."""
+    (package / "beside.py").write_text("def other(x): return x + 5\n")
+    monkeypatch.setitem(registry.REGISTRY, ("train", "other"), registry.Entry("fedrepro.beside:other"))
+    monkeypatch.setitem(registry.REGISTRY, ("attack", "on"), registry.Entry("fedrepro.near:beside", **entry))
+    run = Run(task="attack", paper="p", method="on", dataset="Cora", options=options)
+    assert run.cell == ("attack", "on", "Cora", trained) == cell_of({"run": run.to_dict()})
+
+    def look() -> tuple[str, dict[str, str]]:
+        forget()
+        return provenance.fingerprint(*run.cell), provenance.parts(*run.cell)
+
+    before = look()
+    edit(package / "beside.py", "x + 5", "x + 6")
+    after = look()
+    assert (before != after) == (before[0] != after[0]) == (trained == "other") == ("beside" in after[1])
 
 
 def test_parts_tell_the_folder(package: Path) -> None:

@@ -23,8 +23,8 @@ def change_code(monkeypatch: pytest.MonkeyPatch, method: str, fingerprint: str) 
     """Give a method another fingerprint, as if its code were another one."""
     real = provenance.fingerprint
 
-    def other(task: str, name: str, dataset: str = "") -> str:
-        return fingerprint if name == method else real(task, name, dataset)
+    def other(task: str, name: str, dataset: str = "", trained: str = "") -> str:
+        return fingerprint if name == method else real(task, name, dataset, trained)
 
     monkeypatch.setattr(provenance, "fingerprint", other)
 

@@ -336,7 +336,7 @@ def _hours(short: bool, until: float) -> tuple[str, bool]:
             if run.task == "train" and not run.dataset.startswith("subCora"):  # cut from a graph that may not be here
                 wanted[run.task, run.method, run.dataset][run.key] = run
     like = derived.means(opened())
-    means = {cell: next((like[level] for level in derived.levels(cell) if level in like), 0.0) for cell in wanted}  # type: ignore[arg-type]
+    means = {cell: next((like[level] for level in derived.levels(cell) if level in like), 0.0) for cell in wanted}
     hours = {cell: len(runs) * means[cell] / 3600 for cell, runs in wanted.items()}
     dearest = sorted(hours, key=lambda cell: -hours[cell])
     dearest = [cell for cell in dearest if cell[2] == "Cora"][-1:] if short else dearest[:PAIRS]
