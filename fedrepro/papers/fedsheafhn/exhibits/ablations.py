@@ -266,9 +266,8 @@ def server_table(frame: pd.DataFrame) -> pd.DataFrame:
     timed = server_runs(frame)
     cell = ["dataset", "row", "clients"]
     by_cell = timed.groupby(cell, sort=False)
-    table = (
-        by_cell[[*TIMINGS, "relative"]].mean().join(by_cell["environment"].first()).join(by_cell.size().rename("runs"))
-    )
+    table = by_cell[[*TIMINGS, "relative"]].mean()
+    table = table.assign(environment=by_cell["environment"].first(), runs=by_cell.size())
     ends = intervals(timed.set_index([*cell, "seed"])["relative"].astype(float), "relative")
     ends = ends.drop(columns="relative").set_axis(["low", "high"], axis=1)
     table = table.join(ends).reset_index()
