@@ -16,7 +16,7 @@ import importlib
 import os
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Each public name is loaded from its module at its first use.
 _NAMES = {
