@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 import fake_tasks
 import pytest
 
-from fedrepro import paths
-from fedrepro.runs import cache, statuses
+from fedrepro import paths, registry
+from fedrepro.runs import cache, provenance, statuses
 from fedrepro.runs.execute import execute
 from fedrepro.runs.index import Index, opened
+from fedrepro.runs.lines import cell_of
 from fedrepro.runs.run import Run, sweep
 from fedrepro.runs.store import Store
 
@@ -56,6 +58,21 @@ def test_the_index_counts_as_the_store(tmp_path: Path) -> None:
     execute([wanted[-1]], store=store, file="a", workers=1, progress=False)
     older(store.folder)
     assert statuses.status(Index(store.folder), wanted)["done"] == 4
+
+
+def test_the_index_knows_the_method_that_was_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is a part of the fingerprint, so that both must call the same results stale."""
+    trains = dataclasses.replace(registry.find("check", "quick"), trains="of")
+    monkeypatch.setitem(registry.REGISTRY, ("check", "quick"), trains)
+    store, run = Store(tmp_path / "s"), Run(task="check", paper="p", method="quick")
+    runs = [run.replace(options={"of": method}) for method in ("FedAvg", "Local")]
+    execute(runs, store=store, file="a", workers=1, progress=False, quiet=True)
+    cells = {run.key: ("check", "quick", "", run.options["of"]) for run in runs}
+    for read in (Store(store.folder), Index(store.folder)):
+        assert {record["key"]: cell_of(record) for record in read} == cells == {run.key: run.cell for run in runs}
+        assert statuses.status(read, runs)["stale"] == 0
+    other = runs[0].replace(options={"of": "FedSGD"})
+    assert provenance.current(*other.cell) not in {record["fingerprint"] for record in store}
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
